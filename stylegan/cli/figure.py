@@ -3,12 +3,12 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli import common, options, values
-from stylegan.cli.options import LOOK, Selection, count_option, look_without
+from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
 from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def figure() -> None:
     """
 
 
-def figure_command(seeds: str, *extra: Any, of_run: bool = False) -> Any:
+def figure_command(
+    seeds: str, *extra: Decorator, of_run: bool = False
+) -> Callable[[Callable[..., "Image"]], click.Command]:
     """Turn a function from a selection and its own options to an image into a command."""
 
     def register(draw: Callable[..., "Image"]) -> click.Command:
@@ -38,7 +40,7 @@ def figure_command(seeds: str, *extra: Any, of_run: bool = False) -> Any:
         @options.path_option("--out", "File: .png, .webp (both lossless) or .jpg.", f"{name}.png")
         @options.OVERWRITE
         @functools.wraps(draw)
-        def command(selection: Selection, out: Path, overwrite: bool, **values: Any) -> None:
+        def command(selection: Selection, out: Path, overwrite: bool, **values: object) -> None:
             from stylegan.figures import FORMATS, save_picture
 
             check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there

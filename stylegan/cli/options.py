@@ -22,38 +22,41 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 
-def together(*options: Any) -> Any:
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]  # an option of click, say
+
+
+def together(*options: Decorator) -> Decorator:
     """Several options as one, in their order."""
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
 
-def path_option(name: str, help: str, default: str | None = None) -> Any:
+def path_option(name: str, help: str, default: str | None = None) -> Decorator:
     return click.option(name, type=values.OUTPUT, default=default, help=help)
 
 
 def count_option(
     name: str, help: str, default: int | None = None, least: int = 1, most: int = MOST
-) -> Any:
+) -> Decorator:
     return click.option(name, type=click.IntRange(least, most), default=default, help=help)
 
 
 def number_option(
     name: str, help: str, default: float | None = None, least: float = -MOST, most: float = MOST
-) -> Any:
+) -> Decorator:
     return click.option(name, type=values.Number(least, most), default=default, help=help)
 
 
-def data_option(default: str) -> Any:
+def data_option(default: str) -> Decorator:
     text = f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]"
     return click.option("--data", type=values.INPUT, help=text)
 
 
-def source_b_option(default: str) -> Any:
+def source_b_option(default: str) -> Decorator:
     text = f"Seeds of source B; --seeds are those of source A.  [default: {default}]"
     return click.option("--seeds-b", type=values.SEEDS, help=text)
 
 
-def channels_option(default: str | None = None) -> Any:
+def channels_option(default: str | None = None) -> Decorator:
     text = "L for gray, RGB, RGBA for color with alpha; auto: what the pictures have."
     text += "" if default else "  [default: RGB, or as configured]"
     return click.option("--channels", type=values.CHANNEL, default=default, help=text)
@@ -141,7 +144,7 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that e
 LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
 
-def look_without(*left_out: Any) -> list[Any]:
+def look_without(*left_out: Decorator) -> list[Decorator]:
     return [option for option in LOOK if option not in left_out]
 
 
@@ -273,7 +276,7 @@ def note_once(text: str) -> None:
 FIELDS = {field.name for field in dataclasses.fields(Selection)}
 
 
-def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
+def selecting(seeds: str, *options: Decorator) -> Decorator:
     """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
     The values of a Selection's fields reach the command as one `selection`."""
     also = ""
@@ -284,7 +287,7 @@ def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
 
-    def decorate(command: Callable[..., None]) -> Any:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def with_selection(**options_given: Any) -> None:
             fields = {name: options_given.pop(name) for name in FIELDS & options_given.keys()}

@@ -17,7 +17,7 @@ MOST_SEEDS = 1_000_000
 LARGEST_SEED = 2**32 - 1  # of NumPy
 LARGEST = 10**9  # of other numbers
 SHOWN = 40  # characters of a wrong value
-CHANNELS = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4}
+CHANNELS: dict[str, int | str] = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Parsed(click.ParamType):
@@ -77,7 +77,7 @@ def layers(text: str) -> range:
     return whole_range(text, "layer", 99)
 
 
-def channels(text: str) -> Any:
+def channels(text: str) -> int | str:
     """`RGBA` or `auto`."""
     if text.upper() not in CHANNELS:
         raise ValueError(f"{readable(text, SHOWN)} is not auto, L, RGB or RGBA")

@@ -5,13 +5,23 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, progress_bar, say
-from stylegan.cli.options import CENTERS, CUTOFF, EDIT, LATENTS, LAYERS, PSI, RESOLUTION, Selection
+from stylegan.cli.options import (
+    CENTERS,
+    CUTOFF,
+    EDIT,
+    LATENTS,
+    LAYERS,
+    PSI,
+    RESOLUTION,
+    Decorator,
+    Selection,
+)
 from stylegan.disk import check_outputs
 from stylegan.messages import count, install
 
@@ -39,8 +49,8 @@ def video() -> None:
 
 
 def film_command(
-    seeds: str, *extra: Any, length: float, each: str = "", of_run: bool = False
-) -> Any:
+    seeds: str, *extra: Decorator, length: float, each: str = "", of_run: bool = False
+) -> Callable[[Callable[..., "Film"]], click.Command]:
     """Turn a function from a selection, a `Frames` and its own options to a film into a
     command. The film lasts `length` seconds by default, for `each` of something."""
 
@@ -73,7 +83,7 @@ def film_command(
             scale: int | None,
             out: Path,
             overwrite: bool,
-            **values: Any,
+            **values: object,
         ) -> None:
             from stylegan import video as library
 

@@ -16,7 +16,7 @@ FIRST_SEED = 10  # the first picture: a good one of both bundled generators
 SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
 REACH = 4  # standard deviations that a direction's slider moves either way
 PLANE = 1.25  # the reach of the plane of seeds; the seeds are at 1
-Values = Mapping[str, Any]  # sent by a browser: anything, until a control has read it
+Values = Mapping[str, object]  # sent by a browser: anything, until a control has read it
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, OSError, RecursionError) as error:
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
-    def own(self, places: Mapping[str, Any]) -> Any:
+    def own(self, places: Mapping[str, object]) -> Any:
         """What is at the request's address, for this page alone."""
         # Another name than this computer's: a foreign page whose DNS leads here. Another `Origin`:
         # a page that the user has open beside this one.

@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5
 MOST_BYTES_PER_BYTE = 16
 
 
-def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
+def save(path: Path, kind: Kind, payload: Mapping[str, object]) -> None:
     """Write one of our files; readers see the old file or the complete new one."""
     content = io.BytesIO()  # an error of a full disk within torch's writer would end the process
     torch.save({"format": FORMAT, "version": VERSION, "kind": kind, **payload}, content)
@@ -52,7 +52,7 @@ def is_old(path: Path) -> bool:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
-def load(path: Path, kind: Kind | None = None) -> dict[str, Any]:
+def load(path: Path, kind: Kind | None = None) -> dict[str, object]:
     """The payload of one of our files, on the CPU, loaded without running code from it. ValueError
     if it is not of the `kind` that is needed."""
     payload = checked(read_torch(path), path)
@@ -143,7 +143,7 @@ def check_tensors(content: object, size: int) -> None:
             waiting += value.values() if isinstance(value, dict) else value
 
 
-def checked(payload: object, path: Path) -> dict[str, Any]:
+def checked(payload: object, path: Path) -> dict[str, object]:
     """The content of `path` if it is a payload of ours that this version can use."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")

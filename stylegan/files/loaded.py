@@ -105,10 +105,10 @@ class LoadedGenerator:
         top, bottom, left, right = self.active_rectangle
         return str(Fit.of(f"pad {right - left}:{bottom - top}"))
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """All but the weights, as plain values, for a file."""
         rectangle = self.active_rectangle
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "config": dataclasses.asdict(self.generator.config),
             "images_seen": self.images_seen,
             "resolution": self.resolution,
@@ -271,7 +271,7 @@ def hashes(generator: Generator) -> dict[str, str]:
     return digests
 
 
-def fits(entries: Mapping[str, Any], generator: Generator) -> bool:
+def fits(entries: Mapping[str, object], generator: Generator) -> bool:
     """Whether a file with these hashes is of the same mapping network, so that w mean the same."""
     return any(entries.get(name) == digest for name, digest in hashes(generator).items())
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from torch import Tensor
@@ -29,7 +29,7 @@ NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
 
 
 def cached(
-    tools: Tools, name: str, key_parts: Mapping[str, Any], make: Callable[[], np.ndarray | None]
+    tools: Tools, name: str, key_parts: Mapping[str, object], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
     """The array that `name` and `about` (JSON) define, in rank 0; None in the others: read from
     `tools.cache`, or else made by all processes and kept there."""

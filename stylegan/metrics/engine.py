@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from stylegan import distributed
 from stylegan.messages import install, reason_of
@@ -176,21 +176,21 @@ class Result(NamedTuple):
 
     metric: str  # with the number of images, as in fid50k
     values: Mapping[str, float]
-    protocol: Mapping[str, Any]
+    protocol: Mapping[str, object]
 
     @classmethod
-    def from_line(cls, line: Mapping[str, Any]) -> Self:
+    def from_line(cls, line: Mapping[str, object]) -> Self:
         """What `line` wrote, of unknown quality: what is no number is NaN."""
         known = {name: number(value) for name, value in mapping(line.get("values")).items()}
         values = {name: math.nan if value is None else value for name, value in known.items()}
-        return cls(line["metric"], values, mapping(line.get("protocol")))
+        return cls(str(line["metric"]), values, mapping(line.get("protocol")))
 
     @property
-    def generator(self) -> Mapping[str, Any]:
+    def generator(self) -> Mapping[str, object]:
         return mapping(self.protocol.get("generator"))
 
     @property
-    def fakes(self) -> Mapping[str, Any]:
+    def fakes(self) -> Mapping[str, object]:
         return mapping(self.protocol.get("fakes"))
 
     @property
@@ -207,7 +207,7 @@ class Result(NamedTuple):
         return number(self.fakes.get("resolution"))
 
     @property
-    def setting(self) -> Mapping[str, Any]:
+    def setting(self) -> Mapping[str, object]:
         """What else two results of a generator may differ in."""
         reals = mapping(self.protocol.get("reals"))
         setting = {k: v for k, v in self.fakes.items() if k not in ("resolution", "alpha")}
@@ -235,7 +235,7 @@ class Result(NamedTuple):
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
-def interval_text(protocol: Mapping[str, Any], value: str) -> str:
+def interval_text(protocol: Mapping[str, object], value: str) -> str:
     """` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
     intervals = protocol.get("interval_95")
     match intervals.get(value) if isinstance(intervals, Mapping) else None:

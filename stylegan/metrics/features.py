@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
     """One metric's numbers, and what defines them beside the source, for the result."""
 
     values: Mapping[str, float]
-    protocol: Mapping[str, Any]
+    protocol: Mapping[str, object]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ exactly comparable.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +36,7 @@ class Lpips:
             )
         return self.network(as_rgb(images).float(), as_rgb(others).float()).flatten()
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         published = self.trunk_sha256.startswith(str(hash_prefix(WEIGHTS)))
         return {
             "network": "LPIPS 0.1 on VGG16" if published else "LPIPS on a VGG16 of one's own",

@@ -3,7 +3,7 @@
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ class Distance(Protocol):
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor: ...
 
-    def about(self) -> dict[str, Any]: ...
+    def about(self) -> dict[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PixelDistance:
                 return torch.stack(levels).mean(dim=0)
             difference = downsample(difference)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         return {"name": "pixels", "what": "mean squared difference of pixels at every scale"}
 
 
@@ -59,7 +59,7 @@ class PerceptualDistance:
         factor = max(images.shape[2] // LARGEST, 1)
         return self.lpips.distance(*(F.avg_pool2d(x, factor) for x in (images, targets)))
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         described = self.lpips.about()
         return {"name": "lpips", "what": described.pop("network"), **described}
 
@@ -80,7 +80,7 @@ class EfficientNetDistance:
             levels.append((a - b).square().sum(dim=1).mean(dim=(1, 2)))
         return torch.stack(levels).mean(dim=0)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         return {"name": "eff", "what": "features of EfficientNet-Lite0", "sha256": self.sha256}
 
 

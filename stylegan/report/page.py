@@ -5,7 +5,6 @@ import io
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -80,7 +79,7 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
     return Captioned(image, caption)
 
 
-def contents(history: RunHistory, drawings: Drawings) -> dict[str, Any]:
+def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
     bands = growth_bands(history)
     schedule = history.config.schedule
     speed, losses = curves.curves(history, bands)

@@ -26,7 +26,7 @@ class OfficialFileError(ValueError):
 class OfficialNetwork:
     """One network of a snapshot: the settings that were given, and its variables."""
 
-    settings: dict[str, Any]
+    settings: dict[str, object]
     variables: dict[str, np.ndarray]  # those of components under `G_synthesis/`, `G_mapping/`
 
 
@@ -171,7 +171,7 @@ def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
 
 def attributes(
     record: InertNetwork, builder: str
-) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[Any, Any]]:
+) -> tuple[dict[str, object], dict[str, np.ndarray], dict[Any, Any]]:
     """Settings, own variables and components of a network that `builder` has built."""
     match record.state:
         case {
