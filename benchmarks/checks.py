@@ -11,6 +11,7 @@ from typing import Any
 import click
 import gpu_model
 import iteration
+import numpy as np
 import torch
 from contest import (
     PRECISIONS,
@@ -22,12 +23,12 @@ from contest import (
     options,
     save,
 )
-from loader import make_source
+from PIL import Image
 from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
-from stylegan.schedule import stage_at
+from stylegan.schedule import resolutions, stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
 from stylegan.training.run import backend_flags
 
@@ -36,6 +37,7 @@ CONFIG = click.option("--config", help="Name of the configuration.  [default: th
 STEPS = click.option("--steps", type=click.IntRange(min=2), default=200, show_default=True)
 PEOPLE = Path(__file__).parents[1] / "datasets" / "people-64.zip"
 GROWING = ("r1_interval=1", "schedule.stable_kimg=0.048", "schedule.fade_kimg=0.048")
+PHOTOGRAPHS = 300  # that are made
 BEFORE = 12  # steps until every kind of step has come
 RESERVED = 1.1  # times its memory that a GPU may take in the second half of the steps
 ADA = 1.001  # times the same memory: the constants of its transforms differ in size
@@ -273,6 +275,30 @@ def resume(device: str, settings: Sequence[str]) -> None:
     click.echo(f"stopped at image {stopped['images_seen']}; {len(pairs)} tensors, {differ} differ")
     if differ or stopped["images_seen"] != STOP_AT:
         raise click.ClickException("not the same bits")
+
+
+def make_source(folder: Path, size: int) -> Path:
+    """Synthetic photographs in a new folder, JPEG (quality 92) and PNG in turn."""
+    out = folder / f"{size}" / "all"
+    out.mkdir(parents=True)
+    for i in range(PHOTOGRAPHS):
+        picture = photograph(np.random.default_rng(i), size)
+        if i % 2:
+            picture.save(out / f"{i:06}.jpg", quality=92)
+        else:
+            picture.save(out / f"{i:06}.png")
+    return out.parent
+
+
+def photograph(rng: np.random.Generator, size: int) -> Image.Image:
+    """Noise of all scales, fainter the finer, as photographs have it."""
+    values = np.full((size, size, 3), 128, np.float32)
+    for scale in resolutions(size):
+        noise = rng.normal(0, 60 / scale**0.75, (3, scale, scale)).astype(np.float32)
+        for channel, plane in enumerate(noise):
+            enlarged = Image.fromarray(plane).resize((size, size), Image.Resampling.BICUBIC)
+            values[..., channel] += np.asarray(enlarged)
+    return Image.fromarray(values.clip(0, 255).astype(np.uint8))
 
 
 @main.command(cls=Command)

@@ -47,13 +47,16 @@ WARM_CALLS = 3
 MIN_ROUNDS = 3
 
 
+Settings = dict[str, Any]  # plain values by name, as JSON has them
+
+
 @dataclass(frozen=True)
 class Contender:
     """A program that takes part, under a name of its own."""
 
     name: str
     task: str  # module:function in this folder, which makes a `Trial` of the settings
-    settings: Mapping[str, Any] = field(default_factory=dict)  # plain values, as JSON has them
+    settings: Settings = field(default_factory=dict)
     tree: Path = ROOT  # whose `stylegan` is imported
 
 
@@ -214,7 +217,7 @@ class Worker:
         """Wait for the answer to the last line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        values: dict[str, Any] = (
+        values: Settings = (
             json.loads(line) if line else {"error": f"exit code {self.process.wait()}"}
         )
         self.result.seconds += [values["seconds"]] if "seconds" in values else []
@@ -283,7 +286,7 @@ def tree_of(revision: str | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def conditions(environment: Mapping[str, str], device: str = "cpu") -> dict[str, Any]:
+def conditions(environment: Mapping[str, str], device: str = "cpu") -> Settings:
     """What the numbers depend on, to be kept beside them."""
     import torch
 
@@ -325,7 +328,7 @@ def markdown(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def save(
-    out: Path, name: str, title: str, record: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
+    out: Path, name: str, title: str, record: Settings, rows: Sequence[Mapping[str, str]]
 ) -> str:
     """Write the table and the record as `name.md` and `name.json` into `out`; the text."""
     measured_by = ", ".join(f"{name} {value}" for name, value in record["conditions"].items())

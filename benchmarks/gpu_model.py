@@ -25,7 +25,7 @@ import iteration
 import numpy as np
 import others
 import torch
-from contest import Trial, conditions, environment_for, markdown, number, options, save
+from contest import Settings, Trial, conditions, environment_for, markdown, number, options, save
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -348,7 +348,7 @@ def lists_of_tensors() -> Iterator[None]:
         yield
 
 
-def ours(settings: dict[str, Any]) -> Count:
+def ours(settings: Settings) -> Count:
     overrides = [*settings["overrides"], f'precision="{settings["precision"]}"']
     state, stage, reals, share = iteration.prepare({**settings, "overrides": overrides})
 
@@ -360,12 +360,12 @@ def ours(settings: dict[str, Any]) -> Count:
         return counted(once)
 
 
-def textbook(settings: dict[str, Any]) -> Count:
+def textbook(settings: Settings) -> Count:
     """The step of examples/one_file.py, with our draws."""
     return in_precision(iteration.textbook(settings), settings["precision"], autocast=None)
 
 
-def other(settings: dict[str, Any]) -> Count:
+def other(settings: Settings) -> Count:
     """The step of another program. What it reads, as its level of detail, is 0."""
     random.seed(0)  # with these seeds the second step mixes styles
     np.random.seed(0)
@@ -413,12 +413,12 @@ def counted(
 PROGRAMS = {"ours": ours, "textbook": textbook, **dict.fromkeys(others.NAMES, other)}
 
 
-def count_of(settings: dict[str, Any]) -> Count:
+def count_of(settings: Settings) -> Count:
     with Autocast.everywhere():
         return PROGRAMS[settings["program"]](settings)
 
 
-def settings_of(size: str, program: str, precision: str) -> dict[str, Any]:
+def settings_of(size: str, program: str, precision: str) -> Settings:
     """The settings of a size such as 64x32, at the official widths."""
     resolution, batch = map(int, size.split("x"))
     overrides = [f"network.resolution={resolution}", f"schedule.batch_size={{4={batch}}}"]

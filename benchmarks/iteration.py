@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import others
@@ -13,6 +12,7 @@ from contest import (
     GIB,
     PRECISIONS,
     Contender,
+    Settings,
     Spread,
     Trial,
     conditions,
@@ -45,7 +45,7 @@ TEXTBOOK = (  # what it has: R1 in every step, one learning rate for both networ
 )
 
 
-def prepare(settings: dict[str, Any]) -> tuple[TrainState, Stage, Tensor, Share]:
+def prepare(settings: Settings) -> tuple[TrainState, Stage, Tensor, Share]:
     """Our state at its first step, the stage, and the images that every step is shown."""
     config = load_config(settings["config"], settings["overrides"])
     set_precision(config.precision)
@@ -65,7 +65,7 @@ def prepare(settings: dict[str, Any]) -> tuple[TrainState, Stage, Tensor, Share]
     return state, stage, reals.to(settings["device"]), Share(device=settings["device"])
 
 
-def ours(settings: dict[str, Any]) -> Trial:
+def ours(settings: Settings) -> Trial:
     state, stage, reals, share = prepare(settings)
 
     def once() -> None:
@@ -78,7 +78,7 @@ def ours(settings: dict[str, Any]) -> Trial:
     return Trial(once, settings["device"])
 
 
-def textbook(settings: dict[str, Any]) -> Trial:
+def textbook(settings: Settings) -> Trial:
     from textbook import in_half_precision, textbook_state, textbook_step
 
     state, stage, reals, share = prepare(settings)
@@ -100,7 +100,7 @@ def textbook(settings: dict[str, Any]) -> Trial:
 
 def row_of(
     precision: str, contenders: Sequence[Contender], environment: dict[str, str], seconds: float
-) -> tuple[dict[str, str], dict[str, Any]]:
+) -> tuple[dict[str, str], Settings]:
     """One contest of ours, and its opponents: a row of the table, and a record for JSON."""
     results = contest(contenders, environment, seconds)
     settings = contenders[0].settings
@@ -179,7 +179,7 @@ def main(
     if clones and alpha != 1.0:
         raise click.UsageError("the other programs run here fully grown")
     environment = environment_for(threads, malloc)
-    record: dict[str, Any] = {"conditions": conditions(environment, device), "against": against}
+    record: Settings = {"conditions": conditions(environment, device), "against": against}
     record |= {"config": config, "rows": []}
     rows = []
     text = ""

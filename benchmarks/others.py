@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from contest import Trial
+from contest import Settings, Trial
 from torch import Tensor, nn
 
 NAMES = ("genforce", "rosinality", "huangzh13")
 
 
-def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
+def reals_of(settings: Settings) -> Callable[[], Tensor]:
     """What gives the next batch: of the images of `data`, an array; without it, always the same."""
     batch = settings["batch"]
     size = settings["resolution"]
@@ -51,7 +51,7 @@ def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
     return following
 
 
-def prepare(settings: dict[str, Any]) -> Path:
+def prepare(settings: Settings) -> Path:
     """Makes the program importable, and `cuda`, which it calls unasked, mean the device."""
     folder = Path(settings["other"])
     device = settings.get("device", "cpu")
@@ -77,7 +77,7 @@ def leave_out(*names: str) -> None:
     sys.modules.update({name: Absent(name) for name in names})
 
 
-def genforce(settings: dict[str, Any]) -> Trial:
+def genforce(settings: Settings) -> Trial:
     """`StyleGANRunner.train_step` of runners/stylegan_runner.py, with its demo's options."""
     prepare(settings)
     leave_out("torchvision.models.utils", "bs4", "cv2", "lmdb")
@@ -121,7 +121,7 @@ def genforce(settings: dict[str, Any]) -> Trial:
     )
 
 
-def huangzh13(settings: dict[str, Any]) -> Trial:
+def huangzh13(settings: Settings) -> Trial:
     """`StyleGAN.optimize_discriminator` and `optimize_generator` of models/GAN.py."""
     prepare(settings)
     leave_out("data")
@@ -157,7 +157,7 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
     return Trial(once, device, sample=lambda z: average(z, depth, 1.0))
 
 
-def rosinality(settings: dict[str, Any]) -> Trial:
+def rosinality(settings: Settings) -> Trial:
     """The loop of train.py, one iteration for each call; it has no function for a step."""
     folder = prepare(settings)
     leave_out("dataset")
@@ -202,7 +202,7 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     return Trial(turns.once, device, sample=lambda z: average(z, step=step, alpha=1))
 
 
-def generation(settings: dict[str, Any]) -> Trial:
+def generation(settings: Settings) -> Trial:
     """Images of the average generator of the program that the folder `other` is named after."""
     sample = globals()[Path(settings["other"]).name](settings).sample
     device = settings.get("device", "cpu")

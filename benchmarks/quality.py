@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import others
 import torch
-from contest import Trial, conditions, environment_for, number, save
+from contest import Settings, Trial, conditions, environment_for, number, save
 from PIL import Image
 
 from stylegan.cli.common import Command
@@ -34,7 +34,7 @@ EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every
 )
 
 
-def ours(settings: dict[str, Any]) -> Trial:
+def ours(settings: Settings) -> Trial:
     """Our step, with the configuration of the paper but for widths and rates."""
     (base, most) = settings["widths"]
     (g_lr, d_lr) = settings["rates"]
@@ -61,7 +61,7 @@ def ours(settings: dict[str, Any]) -> Trial:
     return Trial(once, sample=state.generator_ema)
 
 
-def learn(program: str, settings: dict[str, Any], out: Path) -> None:
+def learn(program: str, settings: Settings, out: Path) -> None:
     """Train, and write samples into `out/KIMG/` at every mark, the seconds into `seconds.jsonl`."""
     torch.manual_seed(settings["seed"])
     trial: Trial = (ours if program == "ours" else getattr(others, program))(settings)
@@ -107,7 +107,7 @@ def measured(
     return values
 
 
-def plot(lines: Sequence[dict[str, Any]], file: Path) -> None:
+def plot(lines: Sequence[Settings], file: Path) -> None:
     """eff-fd over images and over minutes, a line for each program and seed."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     known = list(dict.fromkeys(line["program"] for line in lines))
