@@ -190,7 +190,7 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         (["info", "."], "neither generator-*.pt nor state-*.pt", 1),
     ],
 )
-def test_every_command_refuses_nonsense_in_one_line(
+def test_mistakes_in_values_are_refused_in_one_line(
     words, message, exit_code, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

@@ -68,7 +68,7 @@ def test_the_network_recognizes_a_military_uniform():
     assert logits.softmax(dim=1).max() > 0.2
 
 
-def test_features_do_not_depend_on_the_batch_and_small_images_are_enlarged(faces):
+def test_features_do_not_depend_on_the_batch_and_the_network_says_how_it_enlarges(faces):
     pytest.importorskip(efficientnet.PACKAGE)
     network = efficientnet.efficientnet(CPU, 32)
     assert (network.dim, network.resize) == (1280, "bilinear to 112x112, antialiased")

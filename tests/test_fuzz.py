@@ -1,4 +1,4 @@
-"""Damaged files of every kind that the project reads: they load, or are refused cleanly."""
+"""Damaged files of the kinds in `KINDS`: they load, or are refused cleanly."""
 
 import contextlib
 import io

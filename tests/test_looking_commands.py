@@ -76,7 +76,7 @@ STILL = {
 
 
 @pytest.mark.parametrize("words", STILL)
-def test_figures_are_those_of_the_library_in_every_format_and_again(source, tmp_path, words):
+def test_figures_are_those_of_the_library_in_lossless_formats_and_again(source, tmp_path, words):
     name, *options = words.split()
     arguments = [name, source, *options]
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
