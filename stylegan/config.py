@@ -144,14 +144,6 @@ HARMLESS = {  # may change within a run; a message warns if batch_gpu changes gr
     "log_kimg", "max_saturated_kimg", "max_skipped", "milestone_kimg", "save_minutes",
     "schedule.total_kimg", "snapshot_ticks",
 }  # fmt: skip
-REMOVED: dict[str, object] = {  # gone options -> the value that did nothing; None: every value
-    "cuda_graphs": None,
-    "data.balanced": False,
-    "data.holdout": 0.0,
-    "freeze_mapping": False,
-    "lecam_decay": None,
-    "lecam_weight": 0.0,
-}
 
 
 def option_names() -> list[str]:
@@ -260,9 +252,6 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     """As `build_config`, but losses and networks that a script adds need not be known. A plain
     number is a table by resolution with that one entry."""
     flat = {"schedule.num_processes": num_processes, **flatten(values)}
-    for name in REMOVED.keys() & flat.keys():
-        if flat.pop(name) != REMOVED[name] and REMOVED[name] is not None:
-            raise ValueError(f"option {name} is gone; only {toml_value(REMOVED[name])} is accepted")
     for name, value in flat.items():
         table = value if isinstance(value, Mapping) else {MIN_RESOLUTION: value}
         numbers = [x for x in table.values() if isinstance(x, int | float)]
@@ -317,9 +306,7 @@ def load_config(
 def read_stored_config(path: Path) -> TrainConfig:
     """The complete configuration that `to_toml` wrote; a ValueError names the file."""
     with naming(path):
-        # An option that is gone need not be known to look at its run; training refuses to go on.
-        flat = flatten(read_config_file(path)).items()
-        return from_dict(nested({name: value for name, value in flat if name not in REMOVED}))
+        return from_dict(read_config_file(path))
 
 
 @contextlib.contextmanager

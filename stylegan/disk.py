@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial|((?:state|generator)-\d+)\.partial", re.S)
+PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = re.compile(r"\..+\.unfinished-[0-9a-f]{8}", re.S)
 LOCK = ".lock"  # the file by which a process holds a folder
 LOCK_SECONDS = 0.2  # to try again, as a call that ends takes the file along
@@ -85,8 +85,8 @@ def write_text(path: Path, text: str) -> None:
 
 def unfinished_name(path: Path) -> str:
     """The final name of a file that a killed `atomic_file` left behind; empty for other files."""
-    match = PARTIAL.fullmatch(path.name)  # the second form: of older versions
-    return (match[1] or f"{match[2]}.pt") if match else ""
+    match = PARTIAL.fullmatch(path.name)
+    return match[1] if match else ""
 
 
 def sync(path: Path) -> None:

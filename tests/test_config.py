@@ -9,7 +9,6 @@ import torch
 from stylegan import config as configuration
 from stylegan.config import (
     HARMLESS,
-    REMOVED,
     TrainConfig,
     build_config,
     config_names,
@@ -23,7 +22,6 @@ from stylegan.config import (
 )
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import phases
-from stylegan.toml import toml_value
 
 PROCESSES = (1, 2, 4, 8)
 PAPER = {  # appendix C, and the official program's settings where the paper is silent
@@ -223,15 +221,6 @@ def test_a_file_that_is_refused_is_named(tmp_path, text, message):
             read()
 
 
-@pytest.mark.parametrize("name", REMOVED)
-def test_options_that_are_gone_are_ignored_only_where_they_did_nothing(name):
-    idle = REMOVED[name]
-    assert load_config(None, [f"{name}={toml_value(idle or 0)}"]) == TrainConfig()
-    if idle is not None:
-        with pytest.raises(ValueError, match=f"option {name} is gone"):
-            load_config(None, [f"{name}={toml_value(1)}"])
-
-
 def test_other_numbers_of_processes_work_with_a_table_of_their_own():
     batches = "schedule.batch_size={4=96, 64=48, 256=12}"
     config = load_config("ffhq-256", [batches], num_processes=3)
@@ -272,11 +261,3 @@ def test_a_plain_number_is_a_table_for_every_resolution():
     plan = load_config("ffhq-256", ["schedule.batch_size=8", "schedule.g_lr=0.01"]).schedule
     assert (plan.batch_size, plan.g_lr) == ({4: 8}, {4: 0.01})
     assert plan.d_lr == load_config("ffhq-256").schedule.d_lr
-
-
-def test_a_run_with_an_option_that_is_gone_can_be_read_but_not_continued(tmp_path):
-    file = tmp_path / "config.toml"
-    file.write_text("lecam_weight = 0.1\ndata.holdout = 0.2\n")
-    assert read_stored_config(file) == load_config(None)
-    with pytest.raises(ValueError, match="is gone"):
-        load_config(str(file))

@@ -118,7 +118,7 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
     )
     try:
         assert other.stdout.readline() == "alone\n"
-        (begun / "state-000000144.partial").write_bytes(b"being written")
+        (begun / ".state-000000144.pt.0123456789abcdef.partial").write_bytes(b"being written")
         before = contents(begun)
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
             run(tiny_config(batch_gpu=4), store, begun)
@@ -128,7 +128,7 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
         other.communicate()
     state = run(tiny_config(), store, begun)  # the lock has gone with its process
     assert state.finished
-    assert not (begun / "state-000000144.partial").exists()
+    assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
 
 
 def test_the_last_states_and_milestones_stay(store, tmp_path):

@@ -333,9 +333,7 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
             break
     else:
         return  # nothing says which images they were
-    # states of older versions know the images at full resolution only
-    known = (store.training_identity(resolution, labels=labels), store.identity(resolution))
-    if trained_on not in known:
+    if trained_on != store.training_identity(resolution, labels=labels):
         changed = changes_since(store, str(trained_on), resolution, labels=labels)
         now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
         raise ValueError(
