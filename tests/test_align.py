@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from commands import look, pixels, refused, told
+from helpers.commands import look, pixels, refused, told
 from PIL import Image
 
 from stylegan.data.faces import aligned, eyes_and_mouth, read_landmarks, square_of

@@ -11,9 +11,9 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commands import refused, stylegan, told
+from helpers.commands import refused, stylegan, told
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from tiny_generators import TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command

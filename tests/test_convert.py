@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 import torch
-from commands import look, refused, told
-from official import dumps, network_class, snapshot_objects
-from reference import REFERENCE, SLACK
+from helpers.commands import look, refused, told
+from helpers.official import dumps, network_class, snapshot_objects
+from helpers.reference import REFERENCE, SLACK
 
 from stylegan import load_generator
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from odd_pictures import profile, tiff, with_chunk
+from helpers.odd_pictures import profile, tiff, with_chunk
 from PIL import Image, ImageCms
 
 from stylegan.data.images import formats, head, is_image, read_image

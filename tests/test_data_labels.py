@@ -6,8 +6,8 @@ import unicodedata
 
 import numpy as np
 import pytest
-from pictures import archive, folder, png, store_of
-from tiny_training import differing, run, tiny_config
+from helpers.pictures import archive, folder, png, store_of
+from helpers.tiny_training import differing, run, tiny_config
 
 from stylegan import load_generator
 from stylegan.data import batches, cached_store, check, prepare

@@ -5,7 +5,7 @@ import warnings
 import zipfile
 
 import pytest
-from pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
+from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
 
 from stylegan.data import Skipped, Store, check, is_store, open_source, prepare
 from stylegan.data.check import grouped

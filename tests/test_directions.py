@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import refused, told
+from helpers.commands import refused, told
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from tiny_generators import TINY, random_generator
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 

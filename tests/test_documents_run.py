@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
-from documents import PAGES, ROOT, blocks
+from helpers.documents import PAGES, ROOT, blocks
 from PIL import Image
 
 READING = ("README.md", "docs/training.md", "docs/library.md")  # first, for later pages use a run

@@ -4,8 +4,8 @@ import matplotlib.cbook
 import numpy as np
 import pytest
 import torch
+from helpers.processes import gathered
 from PIL import Image
-from processes import gathered
 
 from stylegan import load_generator
 from stylegan.data import Store

@@ -14,9 +14,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from explorer import explored, values
+from helpers.explorer import explored, values
+from helpers.tiny_generators import TINY
 from PIL import Image
-from tiny_generators import TINY
 from torch.testing import assert_close
 
 from stylegan import sampling

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from explorer import NAMES
+from helpers.explorer import NAMES
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from tiny_generators import TINY, random_generator
 
 from stylegan import load_generator, sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator, sampling

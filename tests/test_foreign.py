@@ -1,11 +1,11 @@
 """Checkpoints of other PyTorch programs compute here what their publishers' programs computed."""
 
-import foreign_layouts
 import numpy as np
 import pytest
 import torch
-from foreign_layouts import drawn, kept, latents, noise_maps
-from reference import SLACK
+from helpers import foreign_layouts
+from helpers.foreign_layouts import drawn, kept, latents, noise_maps
+from helpers.reference import SLACK
 
 from stylegan import load_generator
 from stylegan.files.formats.foreign import width_fields

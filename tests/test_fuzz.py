@@ -8,15 +8,15 @@ import time
 from functools import partial
 from pathlib import Path
 
-import damage
 import numpy as np
 import pytest
 import torch
+from helpers import damage
+from helpers.pictures import archive, png
+from helpers.tiny_generators import TINY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pictures import archive, png
 from PIL import Image
-from tiny_generators import TINY
 
 from stylegan import load_generator
 from stylegan.config import TrainConfig, load_config

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import look, pixels, refused, stylegan, told
-from tiny_generators import TINY, random_generator
+from helpers.commands import look, pixels, refused, stylegan, told
+from helpers.tiny_generators import TINY, random_generator
 
 from stylegan import load_generator
 from stylegan.files.formats.own import save_generator

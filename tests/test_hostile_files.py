@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 import torch
-from tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator
 
 from stylegan import load_generator
 from stylegan.files import checkpoint

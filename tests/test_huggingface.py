@@ -6,7 +6,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator
 
 from stylegan.files.huggingface import Card, save_folder
 from stylegan.files.loaded import LoadedGenerator

@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from tiny_training import write_pictures
+from helpers.tiny_training import write_pictures
 
 from stylegan import load_generator
 from stylegan.data import Preparation, cached_store

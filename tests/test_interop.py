@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from official import (
+from helpers.official import (
     SETTINGS,
     discriminator_variables,
     generator_variables,

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_generators import random_generator
-from tiny_training import QUIET, SHORT, tiny_config, write_pictures
+from helpers.tiny_generators import random_generator
+from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.files import facts_of

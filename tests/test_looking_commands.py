@@ -2,13 +2,13 @@
 
 import itertools
 
-import commands
 import numpy as np
 import pytest
-from commands import look, refused, told
-from films import decoded
+from helpers import commands
+from helpers.commands import look, refused, told
+from helpers.films import decoded
+from helpers.tiny_generators import random_generator
 from PIL import Image
-from tiny_generators import random_generator
 
 from stylegan import figures, load_generator
 from stylegan import video as library

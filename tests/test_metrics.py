@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from commands import refused, stylegan, told
-from processes import gathered
-from tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
+from helpers.commands import refused, stylegan, told
+from helpers.processes import gathered
+from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.metrics import metrics

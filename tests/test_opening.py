@@ -6,14 +6,14 @@ import json
 import math
 import shlex
 
-import foreign_layouts
 import numpy as np
 import pytest
 import torch
-from commands import pixels, refused, stylegan, told
-from official import dumps, network_class, snapshot_objects
-from tiny_generators import TINY, assert_same_weights, random_generator
-from tiny_training import tiny_config, write_pictures
+from helpers import foreign_layouts
+from helpers.commands import pixels, refused, stylegan, told
+from helpers.official import dumps, network_class, snapshot_objects
+from helpers.tiny_generators import TINY, assert_same_weights, random_generator
+from helpers.tiny_training import tiny_config, write_pictures
 
 import hubconf
 from stylegan import Generator, load_generator

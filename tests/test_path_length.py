@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from linear_generator import (
+from helpers.linear_generator import (
     KINDS,
     linear_samples,
     measured,
     squared_distance,
 )
-from processes import gathered
+from helpers.processes import gathered
 from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
 from torchvision.models import vgg16

@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from commands import refused, stylegan
-from tiny_training import write_pictures
+from helpers.commands import refused, stylegan
+from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, cached_store, prepare
 from stylegan.metrics import Comparison, holds_pictures, open_pictures, parse

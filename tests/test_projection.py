@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import look, pixels, refused, told
+from helpers.commands import look, pixels, refused, told
+from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from projecting import EXACT, draws, found_by_pixels, pictures_of
-from tiny_generators import TINY, random_generator
 from torch import nn
 from torch.testing import assert_close
 

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from commands import refused, told
+from helpers.commands import refused, told
+from helpers.tiny_training import SHORT, run, tiny_config
 from PIL import Image
-from tiny_training import SHORT, run, tiny_config
 
 from stylegan import load_generator
 from stylegan.config import to_toml

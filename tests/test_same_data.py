@@ -3,9 +3,9 @@
 import io
 
 import pytest
-from pictures import folder, heic, png, store_of
+from helpers.pictures import folder, heic, png, store_of
+from helpers.tiny_training import run, tiny_config
 from PIL import Image
-from tiny_training import run, tiny_config
 
 from stylegan.data import Preparation, Store, cached_store, images
 from stylegan.data import cache as cache_module

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from linear_generator import linear_samples
+from helpers.linear_generator import linear_samples
 
 from stylegan.metrics import Tools
 from stylegan.metrics.separability import (

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
+from helpers.tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
 
 from stylegan import load_generator
 from stylegan.files import checkpoint

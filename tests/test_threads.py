@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from tiny_training import tiny_config
+from helpers.tiny_training import tiny_config
 
 from stylegan import threads
 from stylegan.schedule import Stage, coming

@@ -6,12 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
-import commands
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from tiny_training import SHORT, tiny_config, write_pictures
+from helpers import commands
+from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.train import train

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import tiny_generators
 import torch
-from films import decoded, each_format, mp4
-from tiny_generators import random_generator
+from helpers import tiny_generators
+from helpers.films import decoded, each_format, mp4
+from helpers.tiny_generators import random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video

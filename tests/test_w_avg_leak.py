@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from tiny_training import graph_nodes, replica_of, stage, tiny_config
+from helpers.tiny_training import graph_nodes, replica_of, stage, tiny_config
 from torch import nn
 
 from stylegan.networks import Generator

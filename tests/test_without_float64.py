@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tiny_training import stage, tiny_config, tiny_store
-from without_float64 import WithoutFloat64
+from helpers.tiny_training import stage, tiny_config, tiny_store
+from helpers.without_float64 import WithoutFloat64
 
 from stylegan import video
 from stylegan.blending import blend
