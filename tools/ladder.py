@@ -98,7 +98,7 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
 @click.option("--metrics", default="eff-fd2k,eff-pr2k", help="Columns of the table.")
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
 @DEVICE
-@path_option("--out", "Folder of the runs and the table.", "runs/ladder")
+@path_option("--out", "Folder of the runs and the table.", default="runs/ladder")
 def main(
     data: str | None,
     base: str,

@@ -208,7 +208,7 @@ def day(seconds: float) -> str:
     required=True,
     help="CSV (file,x0,y0,x1,y1,...) with five or 68 points of each face.",
 )
-@options.count_option("--size", "Pixels a side of the pictures to write.", 1024, most=2048)
+@options.count_option("--size", "Pixels a side of the pictures to write.", default=1024, most=2048)
 @options.OVERWRITE
 def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) -> None:
     """Crop faces as FFHQ does. SOURCE is a folder of pictures or one picture, OUT a folder.

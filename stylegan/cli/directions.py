@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 SAMPLES = options.count_option(
-    "--samples", "Number of latents to measure w on.", 50_000, least=2, most=10_000_000
+    "--samples", "Number of latents to measure w on.", default=50_000, least=2, most=10_000_000
 )
 FIGURE = options.together(
     options.path_option(
@@ -27,7 +27,7 @@ FIGURE = options.together(
         "for each: NAME-pca.png, NAME-sefa.png.",
     ),
     options.count_option(
-        "--seed", "Seed of the picture that is moved.", 0, least=0, most=values.LARGEST_SEED
+        "--seed", "Seed of the picture that is moved.", default=0, least=0, most=values.LARGEST_SEED
     ),
     options.number_option("--psi", "Truncation of that picture.  [default: as in the file]"),
 )
@@ -55,7 +55,7 @@ def directions() -> None:
     default="both",
     help="Principal components of w, or what the style layers amplify most.",
 )
-@options.count_option("--count", "Number of directions of each method.", 10, most=1024)
+@options.count_option("--count", "Number of directions of each method.", default=10, most=1024)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
 @SAMPLES
 @FIGURE

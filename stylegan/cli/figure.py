@@ -37,7 +37,9 @@ def figure_command(
 
         @figure.command(name, cls=common.Command)
         @options.selecting(seeds, *extra)
-        @options.path_option("--out", "File: .png, .webp (both lossless) or .jpg.", f"{name}.png")
+        @options.path_option(
+            "--out", "File: .png, .webp (both lossless) or .jpg.", default=f"{name}.png"
+        )
         @options.OVERWRITE
         @functools.wraps(draw)
         def command(selection: Selection, out: Path, overwrite: bool, **values: object) -> None:
@@ -161,7 +163,9 @@ def noise_components(selection: Selection) -> "Image":
 
 @figure_command(
     "0-3",
-    count_option("--moments", "Maximum number of columns, spread evenly over the run.", 8, least=2),
+    count_option(
+        "--moments", "Maximum number of columns, spread evenly over the run.", default=8, least=2
+    ),
     *(options.PSI, options.CUTOFF, options.NOISE, options.CLASS),
     of_run=True,
 )
@@ -185,8 +189,8 @@ def timelapse(selection: Selection, moments: int) -> "Image":
     "",
     options.data_option("what a run was trained on"),
     options.MIRROR,
-    count_option("--rows", "Number of samples, seeds 0, 1..., a row for each.", 16),
-    count_option("--nearest", "Number of training images beside each sample.", 5),
+    count_option("--rows", "Number of samples, seeds 0, 1..., a row for each.", default=16),
+    count_option("--nearest", "Number of training images beside each sample.", default=5),
 )
 def neighbors(
     selection: Selection, data: Path | None, mirror: bool | None, rows: int, nearest: int

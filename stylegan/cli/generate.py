@@ -14,7 +14,7 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 
 @click.command(cls=Command)
 @selecting("0-31", *LOOK, BATCH)
-@path_option("--out", "Folder to write to.", "out")
+@path_option("--out", "Folder to write to.", default="out")
 @click.option(
     "--grid/--no-grid",
     default=None,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 @options.count_option(
     "--seed",
     "Seed of the first sample; the next one has the next seed.",
-    0,
+    default=0,
     least=0,
     most=values.LARGEST_SEED,
 )

@@ -30,18 +30,23 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
 
-def path_option(name: str, help: str, default: str | None = None) -> Decorator:
+def path_option(name: str, help: str, *, default: str | None = None) -> Decorator:
     return click.option(name, type=values.OUTPUT, default=default, help=help)
 
 
 def count_option(
-    name: str, help: str, default: int | None = None, least: int = 1, most: int = MOST
+    name: str, help: str, *, default: int | None = None, least: int = 1, most: int = MOST
 ) -> Decorator:
     return click.option(name, type=click.IntRange(least, most), default=default, help=help)
 
 
 def number_option(
-    name: str, help: str, default: float | None = None, least: float = -MOST, most: float = MOST
+    name: str,
+    help: str,
+    *,
+    default: float | None = None,
+    least: float = -MOST,
+    most: float = MOST,
 ) -> Decorator:
     return click.option(name, type=values.Number(least, most), default=default, help=help)
 

@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     "what the network generates.",
 )
 @click.option("--fit-noise", is_flag=True, help="Fit the noise maps to the picture, too.")
-@options.count_option("--steps", "Number of search steps.", 1000)
-@options.count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
-@options.number_option(
-    "--search-noise", "Noise on w at the beginning, in units of its spread.", 0.05, least=0
+@options.count_option("--steps", "Number of search steps.", default=1000)
+@options.count_option(
+    "--starts", "Number of starts of the search; the nearest result is kept.", default=1
 )
-@options.count_option("--seed", "Seed of everything random.", 0, 0, values.LARGEST_SEED)
+@options.number_option(
+    "--search-noise", "Noise on w at the beginning, in units of its spread.", default=0.05, least=0
+)
+@options.count_option(
+    "--seed", "Seed of everything random.", default=0, least=0, most=values.LARGEST_SEED
+)
 @click.option(
     "--distance",
     "distance_name",
@@ -64,7 +68,7 @@ if TYPE_CHECKING:
 @options.CLASS
 @options.BATCH
 @options.DEVICE
-@options.path_option("--out", "Folder to write to.", "projected")
+@options.path_option("--out", "Folder to write to.", default="projected")
 @options.OVERWRITE
 def project(
     source: str,

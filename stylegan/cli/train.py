@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     f"[default: that of the run, else auto with --data, {DEFAULT_CONFIG} without]",
 )
 @options.path_option("--out", "Run folder.  [default: runs/<config>]")
-@options.count_option("--resolution", "Width and height of pictures: 32, 64, ...", None, 4, 1024)
+@options.count_option(
+    "--resolution", "Width and height of pictures: 32, 64, ...", least=4, most=1024
+)
 @options.number_option("--kimg", "Length, in thousands of pictures shown.", least=0.001)
 @options.count_option("--width", "Largest number of channels of a layer.")
 @click.option(
@@ -64,11 +66,17 @@ if TYPE_CHECKING:
 @options.count_option("--batch-gpu", "Number of images at once per process.")
 @options.count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
 @options.DEVICE
-@options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
+@options.count_option(
+    "--workers", "Number of threads that read ahead.", default=1, least=0, most=1000
+)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
 @options.number_option(
-    "--hang-minutes", "End a hanging process, if there are several; 0 = never.", 30, 0, 10_080
+    "--hang-minutes",
+    "End a hanging process, if there are several; 0 = never.",
+    default=30,
+    least=0,
+    most=10_080,
 )
 @click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")

@@ -64,15 +64,18 @@ def film_command(
             help="Fine detail: the stored maps, new ones in every frame (flickers), or none.",
         )
         @options.CLASS
-        @options.number_option("--fps", "Frames per second.", 25, 0.01, 240)
+        @options.number_option("--fps", "Frames per second.", default=25, least=0.01, most=240)
         @options.number_option(
-            "--seconds", f"Length of the film.  [default: {length:g}{each}]", None, 0.001, 86_400
+            "--seconds",
+            f"Length of the film.  [default: {length:g}{each}]",
+            least=0.001,
+            most=86_400,
         )
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
             "--out",
             f"File: .mp4 (H.264; {install('video')}), .webp or .gif.",
-            f"{make.__name__}.webp",
+            default=f"{make.__name__}.webp",
         )
         @options.OVERWRITE
         @functools.wraps(make)
@@ -246,7 +249,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "
 
 @film_command(
     "0-5",
-    options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", 2),
+    options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", default=2),
     *LOOK,
     length=8,
 )
