@@ -25,7 +25,7 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
     points = points.double()
 
     def at(t: Tensor) -> Tensor:
-        first, second, part = neighbors(t, len(points), closed)
+        first, second, part = neighbors(t, len(points), closed=closed)
         a = points[first]
         b = points[second]
         part = part[:, None]
@@ -52,7 +52,7 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
     slopes = torch.linalg.solve(matrix, 3 * sums.reshape(n, -1)).reshape(points.shape)
 
     def at(t: Tensor) -> Tensor:
-        first, second, s = neighbors(t, n, closed)
+        first, second, s = neighbors(t, n, closed=closed)
         s = s.reshape(-1, *[1] * (points.ndim - 1))
         ahead = (1 + 2 * s) * points[first] + s * slopes[first]
         behind = (3 - 2 * s) * points[second] - (1 - s) * slopes[second]
@@ -61,7 +61,7 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
     return at
 
 
-def neighbors(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
+def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Indices of the points before and after each place (m,), and the fraction between them."""
     if n < 2:
         raise ValueError(f"a path needs at least 2 points, not {n}")

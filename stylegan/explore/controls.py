@@ -47,7 +47,7 @@ class Control:
     label: str
     tip: str
 
-    def check(self, right: bool, value: Any, expected: str) -> None:
+    def check(self, value: object, expected: str, *, right: bool) -> None:
         if not right:
             raise ValueError(f"{self.label}: {readable(repr(value), 40)} is not {expected}")
 
@@ -68,7 +68,7 @@ class Slider(Control):
         number = type(value) in (int, float) and self.low <= value <= most
         kind = "whole number" if whole else "number"
         right = number and not (whole and value % 1)
-        self.check(right, value, f"a {kind} from {self.low} to {most}")
+        self.check(value, f"a {kind} from {self.low} to {most}", right=right)
         return int(value) if whole else float(value)
 
 
@@ -79,8 +79,9 @@ class Menu(Control):
     options: Sequence[tuple[str, str]]
     value: str
 
-    def read(self, choice: Any) -> str:
-        self.check(choice in [value for value, _ in self.options], choice, "one of the choices")
+    def read(self, choice: object) -> str:
+        known = choice in [value for value, _ in self.options]
+        self.check(choice, "one of the choices", right=known)
         return str(choice)
 
 
@@ -93,7 +94,7 @@ class Layers(Control):
 
     def read(self, layers: Any) -> list[int]:
         known = isinstance(layers, list) and all(i in range(self.count) for i in layers)
-        self.check(known, layers, f"a list of layers below {self.count}")
+        self.check(layers, f"a list of layers below {self.count}", right=known)
         return sorted(set(layers))
 
 
@@ -123,14 +124,14 @@ class Controls:
         reach = max(1.5, abs(psi))
         classes = [(str(i), self.classes[i]) for i in numbers]
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
-        noise = [
+        noise: list[Slider | Menu | Layers] = [
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),
             seed_slider("noise_seed", "Seed of random noise", "Chooses the random noise", 0),
         ]
         ticked = "Layers that take the other seed's styles: first pose and shape, last colors"
         spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
         starts = [("seed", "the seed"), ("own", "your picture")]
-        self.sections: dict[str, list[Any]] = {
+        self.sections: dict[str, list[Slider | Menu | Layers]] = {
             "start": [Menu("start", "Start from", "What the picture is made from", starts, "seed")],
             "picture": [
                 seed_slider("seed", "Seed", same, FIRST_SEED),

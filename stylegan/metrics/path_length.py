@@ -55,7 +55,7 @@ def measured_lengths(
     def own_lengths() -> np.ndarray:
         lengths = [np.empty(0)]
         for indices in comparison.batches(pairs, kind):
-            images, further = ends_of_steps(samples, indices, space, where == "end")
+            images, further = ends_of_steps(samples, indices, space, from_start=where == "end")
             of_pairs = distance(images, further) / EPSILON**2
             lengths.append(of_pairs.cpu().double().numpy())
         return np.concatenate(lengths)
@@ -65,7 +65,7 @@ def measured_lengths(
 
 
 def ends_of_steps(
-    samples: GeneratorSamples, indices: range, space: str, from_start: bool
+    samples: GeneratorSamples, indices: range, space: str, *, from_start: bool
 ) -> list[Tensor]:
     """The images at random places of the paths, or at their starts, and those a step further on.
 

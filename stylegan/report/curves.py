@@ -78,7 +78,7 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
     if augment.adaptive:
         names["d/real_signs"] += f", target {augment.target:g}"
 
-    def charts(groups: Groups, varying: bool) -> list[str]:
+    def charts(groups: Groups, *, varying: bool) -> list[str]:
         drawn = []
         for title, holds in groups.items():
             lines = {name: left.pop(name) for name in [name for name in left if holds(name)]}
@@ -88,7 +88,7 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
                 if not varying or len({value for _, value in points}) > 1
             }
             drawn.append(chart(title, shown, bands, log=title in LOGARITHMIC))
-        return [chart for chart in drawn if chart]
+        return [address for address in drawn if address]
 
     return charts(SPEED, varying=True), charts(LOSSES, varying=False)
 
