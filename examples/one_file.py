@@ -3,7 +3,8 @@
     python examples/one_file.py
 
 trains at 32x32 on the faces of datasets/people-64.zip and draws a grid of samples, in 12 minutes of
-a CPU core; it needs only torch, numpy and pillow. The paper is Karras, Laine, Aila 2019, "A
+a CPU core; the quickstart's pictures in docs/training.md are about as good. It needs only torch,
+numpy and pillow. The paper is Karras, Laine, Aila 2019, "A
 Style-Based Generator Architecture for Generative Adversarial Networks" (arXiv 1812.04948).
 In order: options, formulas, layers, generator, discriminator, schedule, pictures, losses,
 training step, training.
@@ -52,13 +53,16 @@ class Config:
     max_channels: int = 128  # 512
     deviation_group: int = 4  # images per group of the minibatch deviation; 1 = off
     batch_size: int = 16  # 128 to 4, smaller at higher resolutions
-    g_lr: float = 0.008  # learning rates; both 0.001 to 0.003, larger at higher resolutions
+    # learning rates; both 0.001 to 0.003, larger at higher resolutions. Twice the discriminator's
+    # for the generator mattered most of all that was tried in trainings of minutes.
+    g_lr: float = 0.008
     d_lr: float = 0.004
     adam_beta1: float = 0.0
     adam_beta2: float = 0.99
     adam_eps: float = 1e-8
     r1_gamma: float = 1.0  # 10
-    style_mixing: float = 0.0  # 0.9, the probability that a batch mixes two styles
+    # 0.9, the probability that a batch mixes two styles: takes longer to learn than this lasts
+    style_mixing: float = 0.0
     mirror: float = 0.0  # 0.5, the probability that a picture is flipped
     w_avg_decay: float = 0.995
     ema_half_life_kimg: float = 2.0  # 10
@@ -236,6 +240,8 @@ class SynthesisBlock(nn.Module):
 
     def forward(self, x: Tensor, ws: Sequence[Tensor], noise: Sequence[Tensor]) -> Tensor:
         if self.grows:
+            # Enlarged pixels are squares with hard edges, which the blur softens. conv1 works at
+            # the resolution that it finds and needs none.
             x = self.blur(self.conv0(upsample(x)))
         x = self.epilogue0(x, ws[0], noise[0])
         return self.epilogue1(self.conv1(x), ws[1], noise[1])
@@ -504,13 +510,16 @@ def train_step(
     real_logits, fake_logits = discriminator(reals, stage.alpha), discriminator(fakes, stage.alpha)
     r1 = r1_penalty(real_logits, reals)
     fake, real = fake_loss(fake_logits), real_loss(real_logits)
-    # Officially reals are enlarged to the full size, and R1 is of the enlarged pixels. There k * k
-    # pixels, k = 1 / enlarged, stand for one of ours and share its gradient g: each has g / k**2,
-    # so that their squares add up to g**2 / k**2.
-    enlarged = stage.resolution / config.resolution
-    d_loss = fake + real + r1 * (config.r1_gamma / 2 * enlarged**2)
+    # The official program enlarges every image to the full size, and its R1 is of those pixels.
+    # Where the full size is k times ours, k * k of them show one of our pixels. D averages them,
+    # so that each has the gradient g / k**2 where ours has g, and their squares sum up to
+    # k**2 * (g / k**2)**2 = g**2 / k**2.
+    k = config.resolution / stage.resolution
+    d_loss = fake + real + r1 * (config.r1_gamma / 2 / k**2)
     state.minimize(state.d_optimizer, d_loss, stage.d_lr)
 
+    # Here the official program moves the average: by the weights of the step before, as the
+    # generator's own update follows.
     decay = 0.5 ** (stage.batch_size / (config.ema_half_life_kimg * 1000))
     update_ema(state.generator_ema, generator, decay)
 
@@ -571,6 +580,8 @@ def main() -> None:
     if not options.kimg > 0:
         parser.error(f"--kimg must be above 0, not {options.kimg:g}")
     config = Config(total_kimg=options.kimg, style_mixing=options.style_mixing)
+    torch.set_num_threads(1)  # two would wait for each other where other programs use the cores
+    print(f"{config.total_kimg:g} kimg on one thread; a line for each of them", flush=True)
     train(config, read_pictures(options.data), options.out, options.device)
 
 

@@ -111,8 +111,42 @@ def wait_for_disk(descriptor: int) -> None:
             raise
 
 
+class LostFolder(OSError):
+    """The folder that this process held has been renamed or removed. Nothing may be written under
+    its name any more: another process may hold what is there now."""
+
+
+class Held:
+    """A folder that this process has locked. A lock is on a file, whatever becomes of its name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.then = folder.stat()
+        self.lock_then = (folder / LOCK).stat()
+
+    def check(self) -> None:
+        """LostFolder unless the name still means the folder that was locked."""
+        try:
+            is_there = os.path.samestat(self.folder.stat(), self.then)
+        except (FileNotFoundError, NotADirectoryError):
+            is_there = False
+        # the number of a removed folder is soon another's, but not that of the open lock
+        if not (is_there and self.has_lock(or_none=True)):
+            raise LostFolder(
+                f"{self.folder} was renamed or removed while this process was writing there; it "
+                "has stopped and left alone whatever has that name now"
+            )
+
+    def has_lock(self, *, or_none: bool) -> bool:
+        """Whether the lock by the folder's name is ours, or there is none."""
+        try:
+            return os.path.samestat((self.folder / LOCK).stat(), self.lock_then)
+        except FileNotFoundError:
+            return or_none
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[Held]:
     """Make a folder if need be, and hold it by a file in it. BlockingIOError if another process
     holds it; on file systems without locks nothing is checked."""
     path = folder / LOCK
@@ -131,10 +165,14 @@ def locked(folder: Path) -> Iterator[None]:
                 raise OSError(error.errno, error.strerror, str(folder)) from error
         break
     try:
-        yield
+        held = Held(folder)
+        try:
+            yield held
+        finally:
+            with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
+                if held.has_lock(or_none=False):
+                    path.unlink()
     finally:
-        with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
-            path.unlink()
         lock.release()
 
 
@@ -172,6 +210,27 @@ def check_outputs(
             with open(path, "rb") as file:
                 if mark not in file.read(MARKED_BYTES):
                     raise ValueError(f"{path} exists and is of another kind; choose another name")
+
+
+def what_begins_with(start: bytes) -> str:
+    """What a file is in place of the one that was to be fetched, where its first bytes tell: the
+    end of "it is ..."; "" if they do not."""
+    text = start.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
+    if not start:
+        return "empty"
+    if text.startswith(b"version https://git-lfs"):
+        return "a pointer of Git LFS: `git lfs pull` fetches the file itself"
+    if text.startswith((b"<!doctype html", b"<html")):
+        return "a web page: the address of the file itself is another"
+    return ""
+
+
+def refuse_mistaken(path: Path) -> None:
+    """ValueError if a file is empty, a web page, or stands for one that is elsewhere."""
+    with open(path, "rb") as file:
+        mistake = what_begins_with(file.read(512))
+    if mistake:
+        raise ValueError(f"{path} is {mistake}")
 
 
 def check_folder(folder: Path, *, empty: bool = False) -> None:

@@ -15,7 +15,7 @@ from stylegan.networks import NetworkConfig
 LARGEST_STRENGTH = 1000.0
 FORM = "pca:2=+3@0-3: a direction, how far, and the layers"
 SHAPE = re.compile(
-    r"((?P<file>.+?\.npz):)?(?P<method>[a-z]+):(?P<name>.+?)"
+    r"((?P<vector>.+?\.npy)|((?P<file>.+?\.npz):)?(?P<method>[a-z]+):(?P<name>.+?))"
     r"(=(?P<strength>[^=@]*))?(@(?P<layers>[^=@]*))?",
     re.S,
 )
@@ -38,13 +38,14 @@ class Edit:
 
 
 class EditText(NamedTuple):
-    """The parts of `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`."""
+    """The parts of `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, or of `VECTOR[=STRENGTH][@LAYERS]`."""
 
-    method: str
+    method: str  # "" with a vector
     name: str
     strength: float = 1.0
     layers: range | None = None  # None: those of the direction
     file: Path | None = None
+    vector: Path | None = None  # an .npy file
 
 
 def check_layers(layers: range, config: NetworkConfig) -> range:
@@ -92,4 +93,6 @@ def parsed(text: str) -> EditText:
     except ValueError as error:
         raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}") from error
     file = Path(parts["file"]) if parts["file"] else None
-    return EditText(parts["method"], parts["name"].strip(), strength, layers, file)
+    vector = Path(parts["vector"]) if parts["vector"] else None
+    name = (parts["name"] or "").strip()
+    return EditText(parts["method"] or "", name, strength, layers, file, vector)

@@ -84,15 +84,10 @@ def reason_of(error: BaseException, *, line: int | None = None, with_file: bool 
     return " ".join(" ".join(lines).split()) or type(error).__name__
 
 
-def install(extra: str) -> str:
-    """The command that installs an extra of this project, as its pages write it."""
-    return f"pip install -e '.[{extra}]'"
-
-
-def require(package: str, *, extra: str, purpose: str) -> None:
+def require(module: str, *, packages: str, purpose: str) -> None:
     """ValueError with the command that installs it if a library is missing."""
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(f"{purpose} needs {package}: {install(extra)}")
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"{purpose} needs {module}: pip install {packages}")
 
 
 def parts_of(name: str) -> list[str]:

@@ -1,6 +1,7 @@
 """A run folder: the names of its files, their numbers, which are kept, and who may train in it."""
 
 import contextlib
+import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stylegan.disk import LOCK, check_folder, locked, unfinished_name, write_text
+from stylegan.disk import LOCK, Held, check_folder, locked, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
@@ -19,6 +20,8 @@ from stylegan.toml import read_toml
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
 
+HELD: dict[Path, Held] = {}  # the folders that this process trains in, by their full path
+CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
 
 
@@ -27,7 +30,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config_file = self.path / "config.toml"  # complete; it marks a run
+        self.config_file = self.path / CONFIG  # complete; it marks a run
         self.log_file = self.path / "log.jsonl"
         self.metrics_file = self.path / "metrics.jsonl"
         self.data_file = self.path / "data.txt"  # where its images are
@@ -45,16 +48,29 @@ class RunFolder:
         run = RunFolder(path.parent if path.is_file() else path)
         return run if run.config_file.is_file() else None
 
+    def nearly(self) -> Path | None:
+        """A run for which this name is a likely mistake of typing, where there is nothing at all:
+        one beside it, one in `runs`, or one in a folder of nearly the same name as this one's."""
+        if self.path.exists():
+            return None
+        parent = self.path.absolute().parent
+        beside = [path for path in (*parent.parent.glob("*"), Path("runs")) if path.is_dir()]
+        folders = [path for path in beside if path.name == "runs" or alike(path, parent)]
+        runs = (config.parent for folder in folders for config in folder.glob(f"*/{CONFIG}"))
+        return next((path for path in runs if alike(path, self.path)), None)
+
     def config(self) -> "TrainConfig":
         """The configuration of the run. FileNotFoundError where there is none."""
-        from stylegan.config import read_stored_config  # with pydantic, which generating lacks
+        from stylegan.config import load_config  # with pydantic, which generating lacks
 
         if not self.config_file.is_file():
-            why = "is a file" if self.path.is_file() else "does not exist"
-            why = "holds no config.toml" if self.path.is_dir() else why
-            what = f"{self.path} {why}, so it is not a run folder"
-            raise FileNotFoundError(f"{what}; give one that train.py has written")
-        return read_stored_config(self.config_file)
+            reason = "is a file" if self.path.is_file() else "does not exist"
+            reason = "holds no config.toml" if self.path.is_dir() else reason
+            raise FileNotFoundError(
+                f"{self.path} {reason}, so it is not a run folder; give one that train.py has "
+                "written"
+            )
+        return load_config(self.config_file, unknown_parts=True)
 
     def stored_config(self) -> "TrainConfig | None":
         """As `config`, and None where nothing has begun. ValueError if a run cannot begin here."""
@@ -62,8 +78,10 @@ class RunFolder:
         if self.config_file.is_file():
             return self.config()
         if self.path.is_dir() and {*self.path.iterdir()} - {self.path / LOCK, *self.unfinished()}:
-            what = f"{self.path} is not empty and holds no config.toml, so it is not a run"
-            raise ValueError(f"{what}; choose another --out")
+            raise ValueError(
+                f"{self.path} is not empty and holds no config.toml, so it is not a run; choose "
+                "another --out"
+            )
         return None
 
     def lineage(self) -> Lineage:
@@ -115,8 +133,9 @@ class RunFolder:
     def sample_file(self, images_seen: int) -> Path:
         """Named by thousands of images; below the first, where 0 is the start, by images too."""
         kimg, images = divmod(images_seen, 1000)
-        own = f"_{images:03d}" if kimg == 0 and images and self.lineage() else ""
-        return self.samples / f"{kimg:06d}{own}.png"
+        if kimg == 0 and images and self.lineage():
+            return self.samples / f"{kimg:06d}_{images:03d}.png"
+        return self.samples / f"{kimg:06d}.png"
 
     def states(self) -> list[Path]:
         """Files to resume from, oldest first."""
@@ -152,10 +171,10 @@ class RunFolder:
         """The smallest file with the generator for each number of images, oldest first."""
         files = {images_of(path): path for path in [*self.states(), *self.generators()]}
         if not files:
-            what = "holds none" if self.path.is_dir() else "is not a folder"
+            reason = "holds none" if self.path.is_dir() else "is not a folder"
             raise FileNotFoundError(
                 "this is made of the generator-*.pt and state-*.pt of a run folder, but "
-                f"{self.path} {what}"
+                f"{self.path} {reason}"
             )
         return [files[images] for images in sorted(files)]
 
@@ -200,7 +219,8 @@ class RunFolder:
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         held.callback(remove_empty, made)  # once the lock is gone, which is a file there
         try:
-            held.enter_context(locked(self.path))
+            HELD[self.path.absolute()] = held.enter_context(locked(self.path))
+            held.callback(HELD.pop, self.path.absolute())
         except BlockingIOError as error:
             raise ValueError(
                 f"another process is training in {self.path}; wait until it has finished or "
@@ -208,6 +228,17 @@ class RunFolder:
             ) from error
         for path in self.unfinished():
             path.unlink()
+
+    def check_held(self) -> None:
+        """LostFolder if this process trains here and the folder has been renamed or removed. All
+        that a run writes asks first: what has the name now may be another run."""
+        if held := HELD.get(self.path.absolute()):
+            held.check()
+
+
+def alike(path: Path, other: Path) -> bool:
+    """Whether one name may be the other, mistyped."""
+    return bool(difflib.get_close_matches(path.name, [other.name], cutoff=0.8))
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -52,7 +52,7 @@ def test_help_imports_no_command_and_that_of_a_command_not_torch():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
-    assert done.stdout.splitlines()[-3:] == ["[]", "{0}", "False"]
+    assert done.stdout.splitlines()[-3:] == ["['stylegan.cli.common']", "{0}", "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -92,18 +92,39 @@ def test_mistakes_of_the_user_are_one_line_and_ours_keep_their_traceback(error, 
     assert CliRunner().invoke(failing(ours), []).exception is ours
 
 
-def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(tmp_path):
-    program = (
-        "import signal, click; from pathlib import Path; from stylegan.cli.common import Command\n"
-        "from stylegan.disk import atomic_file\n"
-        "@click.command(cls=Command)\n"
-        "def stopped():\n"
-        "    with atomic_file(Path('film.mp4')):\n"
-        "        signal.raise_signal(signal.SIGTERM)\n"
-        "stopped([])"
+@pytest.mark.parametrize(
+    ("before", "name", "code", "line"),
+    [
+        ("", "SIGTERM", 143, "stopped by SIGTERM\n"),
+        ("", "SIGINT", 130, "stopped by SIGINT\n"),
+        ("", "SIGHUP", 129, "stopped by SIGHUP\n"),
+        ("signal.signal(signal.SIGHUP, signal.SIG_IGN)", "SIGHUP", 0, ""),  # as under nohup
+    ],
+)
+def test_a_signal_ends_a_command_with_one_line_and_without_leaving_a_part_of_a_file(
+    before, name, code, line, tmp_path
+):
+    program = f"""
+import signal, click
+from pathlib import Path
+from stylegan.cli.common import Command
+from stylegan.disk import atomic_file
+@click.command(cls=Command)
+def stopped():
+    try:
+        with atomic_file(Path("film.mp4")):
+            signal.raise_signal(signal.{name})
+    except BaseException:
+        raise AttributeError("of a library that was half imported")
+{before}
+stopped([])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True)
-    assert (done.returncode, list(tmp_path.iterdir())) == (143, []), done.stderr
+    left = ["film.mp4"] if code == 0 else []
+    there = [path.name for path in tmp_path.iterdir()]
+    assert (done.returncode, done.stderr, there) == (code, line, left)
 
 
 # prepare and check

@@ -191,6 +191,12 @@ def test_a_tiff_of_16_bits_in_planes_is_refused_and_one_of_8_bits_is_read(channe
         np.testing.assert_array_equal(read_image(content), narrow)
 
 
+def test_a_tiff_of_signed_numbers_is_refused():
+    content = tiff(np.zeros(2, np.int8), SIZE_OF_PAIR | {258: [8], 262: [1], 277: [1], 339: [2]})
+    with pytest.raises(ValueError, match="TIFF of signed numbers; save it with unsigned ones"):
+        read_image(content)
+
+
 def test_a_tiff_of_12_bits_is_refused():
     content = tiff(np.zeros(3, np.uint8), SIZE_OF_PAIR | {258: [12], 262: [1], 277: [1]})
     with pytest.raises(ValueError, match=r"a\.tif: TIFF of 12 bits a channel; save it"):

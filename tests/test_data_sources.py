@@ -1,13 +1,15 @@
 """Folders and zips: what is found, what is refused."""
 
 import os
+import shutil
 import warnings
 import zipfile
 
 import pytest
 from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
+from helpers.tiny_training import write_pictures
 
-from stylegan.data import Skipped, Store, check, is_store, open_source, prepare
+from stylegan.data import Preparation, Skipped, Store, check, is_store, open_source, prepare
 from stylegan.data.check import grouped
 
 
@@ -138,3 +140,30 @@ def test_content_decides_what_a_heic_picture_is(tmp_path):
     store = store_of(tmp_path, files)
     assert store.names == ["a.HEIC", "c.png"]
     assert [name for name, _ in store.skipped] == ["b.jpg"]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_drive_that_is_taken_away_while_it_is_read_does_not_leave_a_smaller_data_set(
+    what, tmp_path
+):
+    pictures = write_pictures(tmp_path / "photos", n=60)
+    (pictures / "nowhere.png").symlink_to("gone.png")
+
+    def take_away(done, total):
+        if pictures.exists() and done == 1:
+            last = pictures / "b" / "59.png"
+            last.unlink() if what == "file" else shutil.rmtree(pictures)
+
+    message = r"was in .*photos and is not there any more \(No such file"
+    for read in (
+        lambda: prepare(pictures, tmp_path / "store", Preparation(16), progress=take_away),
+        lambda: check(pictures, Preparation(16), progress=take_away),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read()
+        assert not (tmp_path / "store").exists()
+        shutil.rmtree(pictures, ignore_errors=True)
+        write_pictures(tmp_path / "photos", n=60)
+        (pictures / "nowhere.png").symlink_to("gone.png")
+    store = prepare(pictures, tmp_path / "store", Preparation(16))
+    assert (store.num_images, [name for name, _ in store.skipped]) == (60, ["nowhere.png"])

@@ -255,3 +255,20 @@ def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(so
     (edit,) = read_edits(["svm:first=2@0-1"], loaded, source)
     assert_close(edit.direction, svm.deviations[0] * svm.vectors[0])
     assert "did you mean first" in refused("generate", source, "--edit", "svm:firs")
+
+
+def test_a_vector_of_w_in_a_plain_array_is_a_direction(source, tmp_path):
+    loaded = load_generator(source).loaded
+    boundary = np.random.RandomState(0).randn(1, TINY.w_dim)  # as InterFaceGAN's
+    file = tmp_path / "smile_w_boundary.npy"
+    np.save(file, boundary)
+    for text, strength, layers in ((f"{file}", 1.0, None), (f"{file}=-2@0-1", -2.0, range(2))):
+        (edit,) = read_edits([text], loaded, source)
+        assert (edit.strength, edit.layers) == (strength, layers)
+        assert_close(edit.direction, torch.from_numpy(boundary[0]).float())
+    np.save(file, boundary[:, 1:])
+    with pytest.raises(ValueError, match=r"holds \(1, 7\), but a direction of this network is"):
+        read_edits([f"{file}=1"], loaded, source)
+    file.write_bytes(b"no array")
+    with pytest.raises(ValueError, match=r"boundary\.npy holds no direction: .* is damaged"):
+        read_edits([f"{file}=1"], loaded, source)

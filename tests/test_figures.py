@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_generators import TINY, random_generator
+from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator, sampling
@@ -239,3 +240,13 @@ def test_labels_are_drawn_in_a_font_that_has_them_and_else_as_escapes(one_font):
     )
     assert np.array_equal(cat, escaped)
     assert not np.array_equal(cat, psi)
+
+
+def test_a_picture_that_its_format_cannot_hold_is_refused_by_its_size(tmp_path):
+    for name, size, words in (
+        ("a.webp", (16_384, 1), "16384x1 pixels, and .webp takes at most 16383 a side"),
+        ("a.jpg", (1, 65_501), "1x65501 pixels, and .jpg takes at most 65500 a side"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} would have {words}"):
+            figures.save_picture(tmp_path / name, Image.new("L", size))
+    assert list(tmp_path.iterdir()) == []

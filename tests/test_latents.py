@@ -106,6 +106,28 @@ def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
         read_latents(file.with_name("gone.npz"), random_generator())
 
 
+def test_compressed_files_and_plain_arrays_are_read_or_it_is_said_what_fits(file):
+    generator, ws = random_generator(), numbers(*WS)
+    np.savez_compressed(file, ws=ws, **{name: 0 * noise for name, noise in maps().items()})
+    assert_close(read_latents(file, generator).ws, torch.from_numpy(ws), **EXACT)
+    plain = file.with_suffix(".npy")
+    np.save(plain, ws)
+    assert_close(read_latents(plain, generator).ws, torch.from_numpy(ws), **EXACT)
+    np.save(plain, numbers(*W))
+    with pytest.raises(ValueError, match=r"not \(3, 8\); what has a row .* can be w or z: numpy"):
+        read_latents(plain, generator)
+    plain.write_bytes(plain.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"latents\.npy is damaged or no plain array"):
+        read_latents(plain, generator)
+
+
+def test_a_compressed_file_that_would_fill_the_memory_is_refused_before(file, monkeypatch):
+    np.savez_compressed(file, ws=np.zeros((2**12, *WS[1:]), np.float32))
+    monkeypatch.setattr("stylegan.files.checkpoint.LARGEST_UNPACKED", 2**19)
+    with pytest.raises(ValueError, match="its entries are larger than the file"):
+        read_latents(file, random_generator())
+
+
 def generated(source, out, *options):
     told("generate", source, *options, "--device", "cpu", "--out", out)
     return {path.name: pixels(path) for path in sorted(out.iterdir())}

@@ -11,7 +11,7 @@ from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.files import facts_of
-from stylegan.config import load_config, read_stored_config
+from stylegan.config import load_config
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
@@ -52,7 +52,7 @@ def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
     assert entry["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
     sizes = {name: len(state[name]) for name in ("generator", "discriminator", "generator_ema")}
     assert entry["copied"] == ", ".join(f"{name} {n} of {n}" for name, n in sizes.items())
-    assert entry["licence"] == "unknown"
+    assert entry["license"] == "unknown"
     assert checkpoint.load(out / "generator-000000012.pt")["lineage"] == [entry]
     assert read_toml(out / "config.toml")["lineage"] == [entry]
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
@@ -63,8 +63,7 @@ def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
 
 def test_the_run_folder_remains_a_configuration_and_a_run_that_resumes(tuned, store):
     out = tuned / "second"
-    stored = read_stored_config(out / "config.toml")
-    assert load_config(str(out / "config.toml")) == stored
+    stored = load_config(out / "config.toml")
     before = RunFolder(out).lineage()
     assert start(stored, store, out, **QUIET).lineage == before == RunFolder(out).lineage()
 

@@ -13,16 +13,17 @@ from helpers import foreign_layouts
 from helpers.commands import pixels, refused, stylegan, told
 from helpers.official import dumps, network_class, snapshot_objects
 from helpers.tiny_generators import TINY, assert_same_weights, random_generator
-from helpers.tiny_training import tiny_config, write_pictures
+from helpers.tiny_training import merge, tiny_config, write_pictures
 
 import hubconf
 from stylegan import Generator, load_generator
-from stylegan.config import build_config, merge, to_dict
+from stylegan.config import build_config, to_dict
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator, save_loaded, save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.interop import load_official
+from stylegan.networks import Discriminator
 from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
 from stylegan.training.transfer import initialize_from
@@ -318,3 +319,51 @@ def test_export_writes_a_folder_for_the_hub(source, tmp_path):
     assert "pass --overwrite" in refused("export", source, folder, "--license", "mit")
     assert stylegan("export", source, folder, "--noise", "none").exit_code == 2
     assert stylegan("export", source, tmp_path / "a.pt2", "--license", "mit").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "is a pointer of Git LFS: ",
+        ),
+        (b"\n<!DOCTYPE html>\n<title>Sign in</title>", "is a web page: the address"),
+    ],
+)
+def test_what_came_in_place_of_a_file_is_named(source, tmp_path, content, words):
+    """As weights, latents, a direction, an archive of pictures, and a picture."""
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("mine.pt", "mine.pkl", "mine.safetensors", "mine.npz", "mine.zip", "mine.png"):
+        (there / name).write_bytes(content)
+    for name in ("mine.pt", "mine.pkl", "mine.safetensors", "mine.npz"):
+        assert f"{name} {words}" in refused("info", there / name)
+    latents = ("generate", source, "--latents", there / "mine.npz", "--out", tmp_path / "out")
+    assert f"mine.npz {words}" in refused(*latents)
+    assert f"mine.zip {words}" in refused("check", there / "mine.zip")
+    lines = stylegan("check", there).output
+    assert f"the file {words}" in lines and "mine.png" in lines
+
+
+def test_an_empty_name_is_no_name(source, tmp_path):
+    """For Python an empty path is the current folder."""
+    for words in [
+        ("generate", source, "--out", ""),
+        ("train", "--data", ""),
+        ("train", "--out", ""),
+        ("metrics", ""),
+        ("generate", source, "--latents", ""),
+    ]:
+        assert "the name is empty" in refused(*words, exit_code=2)
+    assert "there is no metric ''" in refused("metrics", source, "--metrics", "")
+    assert "there is no metric ''" in refused("train", "--metrics", "", "--out", tmp_path / "a")
+
+
+def test_nothing_is_made_of_nothing():
+    generator = random_generator()
+    with pytest.raises(ValueError, match="z has no rows, so there is nothing to make"):
+        generator(torch.zeros(0, TINY.z_dim))
+    with pytest.raises(ValueError, match="there are no images"):
+        Discriminator(TINY)(torch.zeros(0, 3, 16, 16))

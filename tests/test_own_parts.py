@@ -1,5 +1,8 @@
 """Losses and networks of a user's own, which a script adds under a name to a dictionary."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,12 +10,15 @@ from helpers.tiny_training import SHORT, differing, run, stage, step, tiny_confi
 from torch import nn
 
 from stylegan import load_generator, losses
-from stylegan.config import build_config, from_dict
+from stylegan.config import build_config
+from stylegan.files.formats.own import save_generator
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
+from stylegan.metrics import KINDS, GeneratorSamples, Tools, evaluate, parse
 from stylegan.networks import DISCRIMINATORS, GENERATORS, Discriminator, Generator, MappingNetwork
 from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
 
+ROOT = Path(__file__).parent.parent
 OWN = {
     "generator_loss": "own",
     "discriminator_loss": "own_pair",
@@ -77,7 +83,7 @@ def test_a_configuration_takes_known_names_only():
     for option in ("generator_loss", "discriminator_loss"):
         with pytest.raises(ValueError, match=f"{option} is 'own', not one of .*script that uses"):
             build_config({option: "own"})
-        assert getattr(from_dict({option: "own"}), option) == "own"
+        assert getattr(build_config({option: "own"}, unknown_parts=True), option) == "own"
     for option in ("generator", "discriminator"):
         with pytest.raises(ValueError, match=f"network.{option} is 'other', not one of stylegan"):
             build_config({"network": {option: "other"}})
@@ -100,3 +106,40 @@ def test_a_loss_that_cannot_be_trained_with_is_refused_with_its_name(loss, messa
     state = TrainState.create(tiny_config(generator_loss="own"))
     with pytest.raises(ValueError, match=f"the loss g/own .*{message}"):
         step(state, stage())
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """What examples/own_parts.py adds, gone after the test."""
+    for table, name in (
+        (GENERATORS, "attention"),
+        (GENERATOR_LOSSES, "least_squares"),
+        (DISCRIMINATOR_LOSSES, "least_squares"),
+        (KINDS, "contrast"),
+    ):
+        monkeypatch.setitem(table, name, None)
+    return runpy.run_path(str(ROOT / "examples" / "own_parts.py"))
+
+
+def test_a_block_of_ones_own_begins_as_the_block_inside_and_is_trained_and_measured(
+    example, tmp_path
+):
+    own = {"network": {"generator": "attention"}, "generator_loss": "least_squares"}
+    state = TrainState.create(tiny_config(**own, discriminator_loss="least_squares"))
+    generator, plain = state.generator, Generator(tiny_config().network)
+    block = generator.synthesis.blocks["16"]
+    assert isinstance(block, example["WithAttention"])
+    found = {name.replace(".16.block.", ".16."): x for name, x in generator.state_dict().items()}
+    plain.load_state_dict({name: found[name] for name in plain.state_dict()})
+    z = torch.randn(3, 5)
+    for noise in ("none", "const"):
+        assert torch.equal(generator(z, noise=noise), plain(z, noise=noise))
+    step(state, stage(16, 1.0))
+    assert block.gain != 0
+    file = tmp_path / "own.pt"
+    save_generator(file, state.generator_ema)
+    loaded = load_generator(file).loaded
+    source = GeneratorSamples.of(loaded, None)
+    (result,) = evaluate(source, parse("contrast20"), Tools(tmp_path))
+    images = load_generator(file).sample(range(20), psi=1.0, noise="random").float()
+    assert result.values["contrast"] == pytest.approx(images.diff().abs().mean().item(), rel=1e-3)

@@ -6,9 +6,11 @@ import pytest
 import torch
 from helpers.tiny_training import SCHEDULE, tiny_config
 
+from stylegan.config import load_config
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.training.preflight import disk_warning, seconds_left, try_out
+from stylegan.training.published import published_costs
 
 CPU = torch.device("cpu")
 
@@ -57,3 +59,15 @@ def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
     (warning,) = disk_warning(tiny_config(keep_states=10**12), RunFolder(tmp_path / "run"))
     assert re.search(rf"keep_states.*are free at {tmp_path}", warning)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("resolution", "processes", "days"),
+    [(1024, 1, 41.2), (1024, 8, 6.6), (256, 1, 14.9), (256, 8, 3.3)],
+)
+def test_the_official_plan_takes_the_time_that_was_published(resolution, processes, days):
+    config = load_config("ffhq-1024", [f"network.resolution={resolution}"], processes)
+    costs = published_costs(config, processes)
+    seconds = seconds_left(config.schedule, 0, lambda r: costs[r].seconds_per_image)
+    assert seconds / 86_400 == pytest.approx(days, rel=0.03)
+    assert costs[resolution].memory_bytes < 16 * 2**30  # on which it was trained

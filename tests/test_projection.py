@@ -319,3 +319,6 @@ def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
     assert message.startswith("Error: 2 images left out: ")
     assert "bad.png" in message and "gone.png" in message
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]
+    message = refused(*request(folder, "gone.png", "--overwrite"))
+    assert message.startswith("Error: there is no image file ") and "gone.png" in message
+    assert "is a folder; name its pictures: " in refused(*request(folder, "out", "--overwrite"))

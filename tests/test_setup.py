@@ -1,5 +1,6 @@
 """What a `train` command means: asked, remembered or chosen; and what it says to lead."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,26 @@ def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
     assert longer.schedule.total_kimg == 200
     assert longer.schedule.fade_kimg == first.config.schedule.fade_kimg
     assert decided(pictures, config="auto", out=run, seed=3, kimg=20).config == first.config
+
+
+def test_a_mistyped_run_is_not_begun_anew_on_the_bundled_faces(pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    begin(tmp_path / "runs" / "heads", decided(pictures))
+    for out, meant in [
+        ("runs/haeds", "runs/heads"),
+        ("rums/heads", "runs/heads"),
+        ("heads", "runs/heads"),
+        (tmp_path / "runs" / "Heads", "runs/heads"),
+    ]:
+        message = f"no run in {re.escape(str(out))}; did you mean .*{meant}[?] --config quickstart"
+        with pytest.raises(ValueError, match=message):
+            decided(None, out=out, kimg=60)
+        assert decided(None, out=out, config="quickstart").source == bundled_data()
+    for out in ("runs/other", "runs/quickstart"):
+        assert decided(None, out=out).source == bundled_data()
+    (tmp_path / "runs" / "haeds").mkdir()  # was made on purpose
+    assert decided(None, out="runs/haeds").source == bundled_data()
 
 
 def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):

@@ -66,11 +66,12 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     states = [torch.load(tmp_path / name / "state-000000012.pt") for name in ("folder", "store")]
     assert differing(*states) == []
     assert told[0].startswith("preparing 14 images at 16x16")
-    assert [line.partition(";")[0] for line in told[1:3]] == [
+    assert [line.partition(";")[0] for line in told[1:4]] == [
+        "trying steps at every resolution to come, for their time and memory",
         "14 images of pictures",
         "2 labels found, ignored",
     ]
-    assert told[3].startswith("about ")
+    assert told[4].startswith("about ")
     assert told[-1] == f"{tmp_path / 'store'} is finished, with 12 images seen"
     run(config, Store(store.path), tmp_path / "store", tell=told.append)
     assert told[-2].startswith("continuing from") and told[-1].endswith("with 12 images seen")

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -22,6 +23,7 @@ from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import Stage
 from stylegan.training import Diverged, Evaluation, Stopped, TrainingProgress, TrainState, start
 from stylegan.training.health import SATURATED_LOGIT, Health
+from stylegan.training.resuming import newest_state
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,15 @@ def going(config, store, out, actions, **options):
     return state, [line for line in told if not line.startswith(usual)], stopped_by
 
 
+def names(folder):
+    return sorted(path.name for path in folder.rglob("*"))
+
+
+def at(images_seen, action):
+    """Reports by which `action` is called after the step that ends at that image."""
+    return lambda progress: action() if progress.images_seen == images_seen else None
+
+
 def states(out):
     return [images_of(path) for path in RunFolder(out).states()]
 
@@ -85,7 +96,7 @@ def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (partial(damage, how="flipped"), r"no state of .* can be read \(.*state-000000080"),
+        (partial(damage, how="flipped"), r"no state of .* can be used \(.*state-000000080"),
         (Path.unlink, r"holds results of a run, but no state-\*.pt to continue"),
     ],
 )
@@ -98,14 +109,55 @@ def test_a_run_that_has_lost_its_states_is_left_alone(spoil, message, store, beg
     assert before == contents(begun)
 
 
-@pytest.mark.parametrize("name", ["g_optimizer", "growth"])
-def test_a_state_that_lacks_something_is_refused_by_name(name, store, begun):
-    path = RunFolder(begun).states()[-1]
-    payload = checkpoint.load(path)
-    del payload[name]
-    checkpoint.save(path, "state", payload)
-    with pytest.raises(ValueError, match=rf"state-000000140.pt cannot be continued: '{name}'"):
-        run(tiny_config(), store, begun)
+MOMENTS = ("g_optimizer", "state", 0, "exp_avg_sq")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (["g_optimizer"], None, "'g_optimizer' is missing"),
+        (["growth"], None, "'growth' is missing"),
+        (["growth"], (8, 2, 1), "too many values"),
+        (["growth"], ("8", True), "unsupported operand"),
+        (["generator", "w_avg"], torch.zeros(3), r"w_avg has shape \(3,\) instead of \(7,\)"),
+        (["generator", "w_avg"], torch.full((7,), math.nan), "w_avg holds 7 numbers of 7 that are"),
+        (MOMENTS, torch.zeros(1), "exp_avg_sq of the optimizer does not fit"),
+        (MOMENTS, torch.tensor(math.inf), "exp_avg_sq of the optimizer does not fit"),
+        (["g_optimizer", "param_groups", 0, "betas"], 0.5, "betas of the optimizer is 0.5"),
+        (["images_seen"], 1e300, "images_seen is 1e[+]300, not a whole number"),
+        (["images_seen"], 10**30, "images_seen is 1000"),
+        (["repeats_left"], "1", "repeats_left is '1'"),
+        (["strength"], {"probability": math.nan}, "probability is nan, not a finite number"),
+        (["scores"], 7, "not iterable"),
+        (["scores"], [{"x": "y"}], "x is 'y', not a number"),
+        (["skipped_g"], [1], r"skipped_g is \[1\]"),
+        (["config"], [], "has no attribute"),
+    ],
+)
+def test_a_state_that_cannot_be_continued_is_named_and_the_one_before_is_used(
+    place, value, words, stopped, tmp_path
+):
+    begun = tmp_path / "run"
+    begun.mkdir()
+    for path in RunFolder(stopped).states():
+        (begun / path.name).symlink_to(path)
+    newest = RunFolder(begun).states()[-1]
+    payload = checkpoint.load(newest)
+    *inside, last = place
+    part = payload
+    for name in inside:
+        part = part[name]
+    if value is None:
+        del part[last]
+    else:
+        part[last] = value
+    newest.unlink()
+    checkpoint.save(newest, "state", payload)
+    told = []
+    path, before = newest_state(RunFolder(begun), told.append)
+    assert (images_of(path), before["images_seen"]) == (120, 120)
+    assert re.search(rf"state-000000140.pt cannot be continued: .*{words}", told[0])
+    assert told[0].endswith("; continuing from state-000000120.pt instead")
 
 
 def test_two_processes_do_not_train_in_one_folder(store, begun):
@@ -131,10 +183,54 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
     assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
 
 
+@pytest.mark.parametrize("successor", [True, False])
+def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_alone(
+    successor, store, stopped, tmp_path
+):
+    out, old = tmp_path / "run", tmp_path / "old"
+
+    def rename():
+        out.rename(old)
+        if successor:
+            shutil.copytree(stopped, out)
+            (out / ".lock").touch()  # another process trains there
+
+    told = []
+    with pytest.raises(OSError, match=r"run was renamed or removed while .* left alone whatever"):
+        run(tiny_config(), store, out, tensorboard=True, tell=told.append, report=at(60, rename))
+    lines = (old / "log.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["images_seen"] == 60
+    assert states(old) == [40] and not any("could not write" in line for line in told)
+    if successor:
+        (out / ".lock").unlink()  # which is there still
+        assert names(out) == names(stopped) and contents(out) == {
+            out / path.relative_to(stopped): content for path, content in contents(stopped).items()
+        }
+    else:
+        assert not out.exists()
+    state = run(tiny_config(), store, old)
+    assert state.finished
+
+
+def test_a_run_whose_files_were_removed_while_it_trained_can_be_continued(store, whole, tmp_path):
+    out = tmp_path / "run"
+
+    def clear():
+        for path in out.iterdir():
+            if path.is_file():
+                path.unlink()
+
+    actions = {60: clear, 100: lambda: signal.raise_signal(signal.SIGINT)}
+    going(tiny_config(), store, out, actions)
+    assert states(out) == [80, 100] and (out / "data.txt").is_file()
+    state = run(tiny_config(), store, out)
+    assert differing(state.to_payload(), whole[1].to_payload()) == []
+
+
 def test_the_last_states_and_milestones_stay(store, tmp_path):
     config = tiny_config(keep_states=2, milestone_kimg=0.06)
     run(config, store, tmp_path / "run")
-    assert states(tmp_path / "run") == [80, 120, 160, 168]  # the first from 60 on, and from 120 on
+    assert states(tmp_path / "run") == [80, 120, 168]  # the first from 60 on, and from 120 on
 
 
 # Signals and the clock
@@ -149,10 +245,11 @@ def test_usr1_saves_the_state_and_training_goes_on(store, whole, tmp_path):
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
-def test_term_stops_with_the_state_saved(store, whole, tmp_path):
-    actions = {52: lambda: signal.raise_signal(signal.SIGTERM)}
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_term_and_a_closed_terminal_stop_with_the_state_saved(number, store, whole, tmp_path):
+    actions = {52: lambda: signal.raise_signal(number)}
     _, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
-    assert (stopped_by, states(tmp_path / "run")) == (signal.SIGTERM, [40, 52])
+    assert (stopped_by, states(tmp_path / "run")) == (number, [40, 52])
     state = run(tiny_config(), store, tmp_path / "run")
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
@@ -208,7 +305,7 @@ def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
         going(config, store, tmp_path / f"{name}2", stops, evaluation=evaluation)
         twice, _, _ = going(config, store, tmp_path / f"{name}2", {}, evaluation=evaluation)
         assert differing(once.to_payload(), twice.to_payload()) == []
-        assert [score["images_seen"] for score in once.scores] == [40, 80, 120, 160, 168]
+        assert [score["images_seen"] for score in once.scores] == [40, 80, 120, 168]
         choose = min if lower_is_better else max
         best = choose(once.scores, key=lambda score: score["brightness"])
         for out in (tmp_path / name, tmp_path / f"{name}2"):
@@ -254,7 +351,7 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     config = tiny_config(max_skipped=6, keep_states=9, schedule={"tick_kimg": {4: 0.008}})
     run(config, store, out, stop_at=36)
     payload, told = checkpoint.load(out / "state-000000036.pt"), []
-    payload["discriminator"]["head.out.weight"].fill_(math.nan)
+    payload["discriminator"]["head.out.weight"].fill_(torch.finfo(torch.float32).max)
     checkpoint.save(out / "state-000000036.pt", "state", payload)
     with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
         run(config, store, out, tell=told.append)
@@ -267,7 +364,16 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
 def progress(real, fake, images):
     stage = Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0)
     metrics = {"d/real_logits": real, "d/fake_logits": fake}
-    return TrainingProgress(0, 0, stage, metrics, images, 1.0, 0.0, 0)
+    return TrainingProgress(
+        images_seen=0,
+        total_images=0,
+        stage=stage,
+        metrics=metrics,
+        images=images,
+        images_per_second=1.0,
+        data_wait=0.0,
+        skipped_updates=0,
+    )
 
 
 def test_logits_that_saturate_for_long_end_the_run():

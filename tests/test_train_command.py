@@ -247,6 +247,27 @@ def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
     assert all(row[-2].endswith("GiB") for row in rows[start + 1 : start + 4])
 
 
+def test_a_plan_for_gpus_that_are_not_here_has_their_batches_memory_and_published_times(here):
+    before = contents(here)
+    words = ["--data", "pictures", "--out", "run", "--dry-run", "--device", "cuda"]
+    small = ["--config", "ffhq-1024", "-o", "network.resolution=16", "--processes", "8"]
+    result = CliRunner().invoke(train, [*words, *small])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines]
+    start = next(i for i, row in enumerate(rows) if row[0] == "kimg")
+    assert [row[2] for row in rows[start + 1 : start + 4]] == ["256", "128", "128"]
+    assert "batches: the official ones for 8 processes, all together; they follow the" in lines[-3]
+    assert re.match(r"about \d+ hours on 8 V100s, by the published times", lines[-2])
+    assert lines[-1].startswith("memory of each GPU: about ")
+    assert contents(here) == before
+    for wrong, words in [
+        (["--processes", "8"], "--processes needs --dry-run; torchrun starts processes"),
+        (["--processes", "8", "--dry-run"], "--processes plans for GPUs: add --device cuda"),
+    ]:
+        assert words in CliRunner().invoke(train, ["--data", "pictures", *wrong]).stderr
+
+
 # Starting from other weights
 
 

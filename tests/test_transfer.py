@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 from helpers.tiny_generators import random_generator
-from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
+from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.setup import resolve_setup
-from stylegan.config import build_config, merge, to_dict, to_toml
+from stylegan.config import build_config, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import click
 
 from stylegan import __version__
+from stylegan.cli.common import ending_at_signals
 from stylegan.messages import nearest_names
 from stylegan.threads import wait_briefly_if_busy
 
@@ -62,6 +63,10 @@ class LazyGroup(click.Group):
             hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "See stylegan --help."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with ending_at_signals():  # also while the module of a command is imported
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -41,10 +43,9 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
-        if threading.current_thread() is threading.main_thread():  # exit removes unfinished files
-            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         try:
-            return super().invoke(ctx)
+            with ending_at_signals():
+                return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results any more, as after `| head`
             raise
         except (ValueError, OSError) as error:
@@ -55,8 +56,49 @@ class Command(click.Command):
             raise failure from error
 
 
-def refuse_left_out(noun: str, errors: Sequence[Exception]) -> None:
-    """ValueError that names what could not be read, if anything."""
+class Signalled(SystemExit):
+    """SIGTERM or SIGHUP: by leaving, calls remove their unfinished files."""
+
+
+@contextmanager
+def ending_at_signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end what is inside with one line and the exit code of a signal,
+    whatever fails on the way out: a library that was being imported, a terminal that is gone."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, leave)
+        hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+        if hangup and signal.getsignal(hangup) is not signal.SIG_IGN:  # as nohup does
+            signal.signal(hangup, leave)
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, Signalled) as error:
+        number = signal_behind(error)
+        if number is None:
+            raise
+        with suppress(OSError):
+            note(f"stopped by {signal.Signals(number).name}")
+        raise SystemExit(128 + number) from error
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    raise Signalled(128 + number)
+
+
+def signal_behind(error: BaseException | None) -> int | None:
+    """The signal while whose answer an error was raised, or that it is; None if there was none."""
+    while error is not None:
+        if isinstance(error, Signalled):
+            return int(str(error.code)) - 128
+        if isinstance(error, KeyboardInterrupt):
+            return signal.SIGINT
+        error = error.__context__
+    return None
+
+
+def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> None:
+    """ValueError that names what could not be read of what was `asked` for, if anything."""
+    if errors and asked == 1:
+        raise ValueError(reason_of(errors[0], with_file=True)) from errors[0]
     if errors:
         reasons = [reason_of(error, with_file=True) for error in errors]
         raise ValueError(f"{count(len(errors), noun)} left out: {listed(reasons, 20)}")
@@ -139,14 +181,25 @@ def progress_bar(unit: str, description: str | None = None) -> Iterator[Callable
     """A function that shows (done, total) as a bar on stderr, if it takes a while."""
     from tqdm import tqdm
 
-    disabled = not first_process()
-    with tqdm(unit=unit, desc=description, leave=False, delay=BAR_SECONDS, disable=disabled) as bar:
+    bar: tqdm[NoReturn] | None = None
+    began = time.monotonic()
 
-        def show(done: int, total: int) -> None:
-            bar.total = total
+    def show(done: int, total: int) -> None:
+        nonlocal bar
+        is_slow = time.monotonic() - began >= BAR_SECONDS
+        if bar is None and done < total and is_slow and first_process():
+            bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=description)
+        if bar is not None:
             bar.update(done - bar.n)
+            if done >= total:
+                bar.close()
+                bar = None
 
+    try:
         yield show
+    finally:
+        if bar is not None:
+            bar.close()
 
 
 class ImageBars:

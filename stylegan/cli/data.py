@@ -233,4 +233,4 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")
     if sides:
         say(f"{count(len(sides), 'face')} in {out}, {size}x{size}")
-    refuse_left_out("picture", errors)
+    refuse_left_out("picture", errors, asked=len(sides) + len(errors))

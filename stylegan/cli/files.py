@@ -10,7 +10,7 @@ import click
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, say, working
 from stylegan.disk import check_outputs
-from stylegan.messages import count, install, readable
+from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
     from stylegan.files.formats import NoiseInput
@@ -245,7 +245,7 @@ def export(
     if most is not None:
         say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
     elif destination.suffix == ".onnx":
-        say(f"not run: onnxruntime is missing ({install('export')})")
+        say("not run: onnxruntime is not installed (pip install onnxruntime)")
 
 
 @click.command(cls=Command)

@@ -109,7 +109,7 @@ def metrics(
     if out is not None:
         check_outputs([out], overwrite=True, mark=library.LINE_BEGINS)
         out.parent.mkdir(parents=True, exist_ok=True)
-    wanted = names or library.default_names()
+    wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
     on_device = common.use_device(device)
     library.check_sources(sources, psis=psis, centers=centers, noise=noise, resolution=resolution)

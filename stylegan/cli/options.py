@@ -126,7 +126,7 @@ EDIT = click.option(
     metavar="DIRECTION[=STRENGTH][@LAYERS]",
     multiple=True,
     help="Move along a direction of w, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by so many "
-    "standard deviations; may be repeated.",
+    "standard deviations, or by so many vectors of a FILE.npy; may be repeated.",
 )
 SHAPE = together(
     click.option(

@@ -10,7 +10,7 @@ import click
 from stylegan.cli import common, options, values
 from stylegan.cli.common import fitting_memory, progress_bar, say
 from stylegan.disk import check_outputs
-from stylegan.messages import count
+from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
@@ -107,6 +107,8 @@ def project(
     from stylegan import projection
     from stylegan.files.loading import open_weights
 
+    for folder in filter(Path.is_dir, images):
+        raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
     if not tune and (tune_steps is not None or locality is not None):
         raise click.UsageError("--tune-steps and --locality require --tune")
     tuning: projection.TuningOptions | None = None
@@ -150,4 +152,4 @@ def project(
             f"{count(projected, 'projection')} in {out}. The pictures again:",
             f"{again} --out again",
         )
-    common.refuse_left_out("image", errors)
+    common.refuse_left_out("image", errors, asked=len(images))

@@ -112,6 +112,13 @@ def source(text: str) -> str:
     return text
 
 
+def output(text: str) -> Path:
+    """The path of what is to be written."""
+    if not text:  # the current folder, for Python
+        raise ValueError("the name is empty")
+    return Path(text)
+
+
 def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str], int | str]:
     """A parser of one of the words, or of a whole number."""
     kind: click.ParamType = click.IntRange(least, most)
@@ -130,4 +137,4 @@ GRID = Parsed("columns x rows", grid)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
-OUTPUT = click.Path(path_type=Path)  # one to write
+OUTPUT = Parsed("path", output)  # one to write

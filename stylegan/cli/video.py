@@ -23,7 +23,7 @@ from stylegan.cli.options import (
     Selection,
 )
 from stylegan.disk import check_outputs
-from stylegan.messages import count, install
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.video import Film
@@ -74,7 +74,7 @@ def film_command(
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
             "--out",
-            f"File: .mp4 (H.264; {install('video')}), .webp or .gif.",
+            "File: .webp, .gif or .mp4 (H.264; pip install av).",
             default=f"{make.__name__}.webp",
         )
         @options.OVERWRITE

@@ -13,6 +13,7 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, features
 
+from stylegan.disk import what_begins_with
 from stylegan.messages import readable, reason_of
 
 from .color import to_srgb
@@ -22,7 +23,12 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
 HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
 # After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
 HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
-TIFF_BITS, TIFF_MEANING, TIFF_PLANES, TIFF_PALETTE = 258, 262, 284, 320  # tags of TIFF 6.0
+TIFF_BITS = 258  # tags of TIFF 6.0
+TIFF_MEANING = 262
+TIFF_PLANES = 284
+TIFF_PALETTE = 320
+TIFF_SIGNS = 339  # which sort of numbers
+SIGNED = 2  # the sort that has no known range
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -101,9 +107,9 @@ def reading(name: str) -> Iterator[None]:
 def open_image(file: IO[bytes], name: str) -> Image.Image:
     """The image in a file; its pixels are not decoded yet."""
     with reading(name):
-        start = file.read(16)
-        if not start:
-            raise ValueError("the file is empty")
+        start = file.read(512)
+        if what := what_begins_with(start):
+            raise ValueError(f"the file is {what}")
         image = opened(file, start)
         width, height = image.size
         if width * height > MAX_PIXELS:
@@ -137,6 +143,9 @@ def check_pixels(image: Image.Image) -> None:
     largest = max(bits) if isinstance(bits, tuple) else bits
     if largest not in (1, 2, 4, 8, 16):
         raise ValueError(f"TIFF of {largest} bits a channel; save it with 8 or 16 bits")
+    signs = image.tag_v2.get(TIFF_SIGNS, 1)
+    if SIGNED in (signs if isinstance(signs, tuple) else (signs,)):
+        raise ValueError("TIFF of signed numbers; save it with unsigned ones")
     if largest == 16 and in_planes == 2 and len(image.getbands()) > 1:
         raise ValueError("TIFF of 16 bits in separate planes; save it with interleaved channels")
 
@@ -244,8 +253,9 @@ class Fit:
         """ValueError for a text that is not a `Crop`."""
         if crop in CROPS:
             return cls(crop, (4, 3) if crop == "pad" else (1, 1))  # type: ignore[arg-type]
-        if found := re.fullmatch(r"pad (\d{1,5}):(\d{1,5})", crop, re.ASCII):
-            width, height = int(found[1]), int(found[2])
+        if ratio := re.fullmatch(r"pad (\d{1,5}):(\d{1,5})", crop, re.ASCII):
+            width = int(ratio[1])
+            height = int(ratio[2])
             if 0 < max(width, height) <= SLIMMEST * min(width, height):
                 return cls("pad", Fraction(width, height).as_integer_ratio())
         known = f"{', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1)"
@@ -281,8 +291,10 @@ class Fit:
         width, height = map(float, image.size)
         if self.kind != "stretch":
             size = self.native_size(*image.size)
-            width, height = size * (right - left) / resolution, size * (bottom - top) / resolution
-        x, y = (image.width - width) // 2, (image.height - height) // 2
+            width = size * (right - left) / resolution
+            height = size * (bottom - top) / resolution
+        x = (image.width - width) // 2
+        y = (image.height - height) // 2
         box = (x, y, x + width, y + height)
         picture = image.resize((right - left, bottom - top), Image.Resampling.LANCZOS, box=box)
         if self.kind != "pad":

@@ -16,6 +16,7 @@ from typing import IO, Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from stylegan.disk import refuse_mistaken
 from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
@@ -184,6 +185,11 @@ class FileSource(Source):
         return of_classes([first_folder(name) for name in relative])
 
 
+class Gone(Exception):
+    """A file of a folder was removed, or its drive was taken away, while the folder was read: not a
+    picture that cannot be used, or what is left would pass for the whole."""
+
+
 class FolderSource(FileSource):
     """Images in a folder and its sub-folders."""
 
@@ -196,7 +202,16 @@ class FolderSource(FileSource):
 
     def open(self, name: str) -> IO[bytes]:
         path = self.path / name
-        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe or a device might never end
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            if path.is_symlink():  # to nowhere, and was so when it was listed
+                raise
+            raise Gone(
+                f"{readable(name)} was in {readable(self.path)} and is not there any more "
+                f"({reason_of(error)}): give the same command again when no file changes"
+            ) from error
+        if not stat.S_ISREG(mode):  # reading a pipe or a device might never end
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
 
@@ -217,8 +232,10 @@ class ZipSource(FileSource):
         try:
             self.archive = zipfile.ZipFile(path)
         except Exception as error:  # a damaged directory can raise almost anything
-            what = f"{readable(path)} is neither a folder nor a sound zip"
-            raise ValueError(f"{what}: {readable(reason_of(error))}; {SEE}") from error
+            raise ValueError(
+                f"{readable(path)} is neither a folder nor a sound zip: "
+                f"{readable(reason_of(error))}; {SEE}"
+            ) from error
         self.members: dict[str, zipfile.ZipInfo] = {}
         unreadable = []
         for info in self.archive.infolist():
@@ -334,6 +351,7 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
             return TFRecordSource(path, records, include)
         return FolderSource(path, include)
     if path.is_file():
+        refuse_mistaken(path)
         is_record = path.suffix == ".tfrecords"
         return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
     raise FileNotFoundError(f"there is no folder, zip or store at {readable(path)}; {SEE}")

@@ -18,7 +18,7 @@ from stylegan.directions.finding import (
 )
 from stylegan.disk import atomic_file
 from stylegan.edits import Edit, check_layers, parsed
-from stylegan.files.checkpoint import npz_arrays
+from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import checked_numbers
@@ -184,11 +184,16 @@ def read_edits(
 ) -> list[Edit]:
     """The move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3` or
     `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
-    counts standard deviations of w and is 1 unless given."""
+    counts standard deviations of w and is 1 unless given. In place of all that stands before it,
+    an .npy file has one vector of w, as InterFaceGAN's boundaries, which STRENGTH multiplies."""
     known: dict[tuple[Path | None, str], Directions] = {}
     edits: list[Edit] = []
     for text in texts:
         parts = parsed(text)
+        if parts.vector is not None:
+            vector = vector_of(parts.vector, loaded.generator)
+            edits.append(Edit(vector, parts.strength, parts.layers))
+            continue
         key = (parts.file, parts.method)
         if key not in known:
             directions = known_directions(
@@ -202,3 +207,18 @@ def read_edits(
             )
         edits.append(known[key].edit(parts.name, parts.strength, parts.layers))
     return edits
+
+
+def vector_of(path: Path, generator: Generator) -> torch.Tensor:
+    """The vector (w_dim,) in a file that `numpy.save` has written, alone or as a row."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path} with a direction")
+    try:
+        vector = checked_numbers("it", npy_array(path))
+    except ValueError as error:
+        raise ValueError(f"{path} holds no direction: {reason_of(error)}") from error
+    size = generator.config.w_dim
+    if vector.shape not in ((size,), (1, size)):
+        shape = tuple(vector.shape)
+        raise ValueError(f"{path} holds {shape}, but a direction of this network is ({size},)")
+    return vector.reshape(size)

@@ -38,7 +38,7 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
     """The plane between examples w (N, w_dim) that have the attribute, `present` (N,), and others:
     its unit normal (w_dim,), toward the first, and the share of examples on their own side of
     planes fitted without them."""
-    require("sklearn", extra="metrics", purpose="a direction from examples")
+    require("sklearn", packages="scikit-learn", purpose="a direction from examples")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     counts = int(present.sum()), int((~present).sum())

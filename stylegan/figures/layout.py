@@ -29,12 +29,14 @@ FORMATS: dict[str, dict[str, Any]] = {  # by ending
     ".webp": {"format": "WEBP", "lossless": True},
     ".jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
 }
+LARGEST_SIDES = {".webp": 16_383, ".jpg": 65_500}  # pixels that a format can have
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> None:
     """Write the picture. ValueError if the file exists with other content, without `overwrite`."""
     check_outputs([path], overwrite=True, endings=FORMATS)
+    check_size(path, image.size)
     buffer = io.BytesIO()
     image.save(buffer, **FORMATS[path.suffix.lower()])
     if path.is_file() and path.read_bytes() == buffer.getvalue():
@@ -43,6 +45,16 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(buffer.getvalue())
+
+
+def check_size(path: Path, size: tuple[int, int]) -> None:
+    """ValueError if a picture of that width and height does not fit into the format."""
+    ending = path.suffix.lower()
+    if ending in LARGEST_SIDES and max(size) > LARGEST_SIDES[ending]:
+        raise ValueError(
+            f"{path} would have {size[0]}x{size[1]} pixels, and {ending} takes at most "
+            f"{LARGEST_SIDES[ending]} a side; write .png, or fewer pictures at once"
+        )
 
 
 def grid(

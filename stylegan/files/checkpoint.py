@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.disk import atomic_file
+from stylegan.disk import atomic_file, refuse_mistaken
 from stylegan.messages import count, listed, readable, reason_of
 
 FORMAT = "stylegan"
@@ -26,6 +26,7 @@ NETWORKS = {  # fields of a file that hold the weights of a network
 }
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # types of weights
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
+LARGEST_UNPACKED = 2**30  # bytes of arrays that were compressed
 # Tensors may take this many bytes for each byte of their file, as two may share their numbers.
 # A view that repeats one number a billion times is refused.
 MOST_BYTES_PER_BYTE = 16
@@ -65,6 +66,7 @@ def read_torch(path: Path) -> object:
     """What a file of torch.save holds, ours or not, loaded without running code from it."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
+    refuse_mistaken(path)
     old = is_old(path)
     if not old and not is_zip(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
@@ -100,10 +102,17 @@ def is_npz(path: Path) -> bool:
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 
+def is_npy(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6) == b"\x93NUMPY"
+
+
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every array of a file of NumPy's, by name, as `numpy.savez` writes them: not compressed."""
+    """Every array of a file of NumPy's, by name, as `numpy.savez` and `savez_compressed` write
+    them."""
+    refuse_mistaken(path)
     try:
-        check_entries(path)
+        check_entries(path, unpacked=LARGEST_UNPACKED)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
@@ -115,10 +124,22 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} is damaged or no file of plain arrays: {reason}") from error
 
 
-def check_entries(path: Path) -> None:
-    """ValueError unless the entries of a zip archive are not packed, and undamaged."""
+def npy_array(path: Path) -> np.ndarray:
+    """The one array of a file that `numpy.save` has written."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # what the file is too short for
+        return np.array(array)
+    except Exception as error:  # a damaged file can raise almost anything
+        reason = readable(reason_of(error, line=0))
+        raise ValueError(f"{path} is damaged or no plain array: {reason}") from error
+
+
+def check_entries(path: Path, *, unpacked: int = 0) -> None:
+    """ValueError unless the entries of a zip archive are undamaged and together not larger than the
+    file, or `unpacked` bytes if that is more."""
     with zipfile.ZipFile(path) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+        size = sum(entry.file_size for entry in archive.infolist())
+        if size > max(path.stat().st_size, unpacked):
             raise ValueError("its entries are larger than the file")
         damaged = archive.testzip()
     if damaged is not None:

@@ -7,7 +7,8 @@ A file has the styles in one of three forms, N pictures each, and perhaps maps o
 - `z` (N, z_dim): latents that the mapping network turns into w
 - `noise_0`, `noise_1`, ... (1 or N, 1, r, r): the map that enters each layer, from the coarsest on
 
-All of them are floating-point numbers; styles are as the mapping network gives them, not truncated.
+An `.npy` has `ws` alone. All of them are floating-point numbers; styles are as the mapping network
+gives them, not truncated.
 """
 
 import re
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from stylegan.disk import atomic_file
-from stylegan.files.checkpoint import npz_arrays
+from stylegan.files.checkpoint import is_npy, npy_array, npz_arrays
 from stylegan.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import mapped
@@ -51,10 +52,16 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with latents")
     try:
-        arrays = npz_arrays(path)
+        arrays = {"ws": npy_array(path)} if is_npy(path) else npz_arrays(path)
     except ValueError as error:
         raise ValueError(f"{error}; latents are arrays that numpy.savez has written") from error
     try:
+        if is_npy(path) and arrays["ws"].ndim != 3:
+            shape = arrays["ws"].shape
+            raise ValueError(
+                f"an .npy file holds ws (N, layers, w_dim), not {shape}; what has a row for each "
+                'picture can be w or z: numpy.savez("latents.npz", w=array) says which'
+            )
         numbers = {name: checked_numbers(name, array) for name, array in arrays.items()}
         kind = kind_of(numbers, generator.config)
         noise = noise_of(numbers, generator.config, len(numbers[kind]))

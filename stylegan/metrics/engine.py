@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import torch
+
 from stylegan import distributed
-from stylegan.messages import install, reason_of
-from stylegan.metrics.efficientnet import weights_path
+from stylegan.messages import reason_of
+from stylegan.metrics.efficientnet import load_efficientnet, weights_path
 from stylegan.metrics.families import EFF, INCEPTION
-from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.path_length import measure_path_length
+from stylegan.metrics.features import Measured, Tools, inception
+from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.wasserstein import measure_swd
@@ -31,6 +33,8 @@ class Kind:
     images: int  # number of samples, if the name has none
     best_by: str  # the name of its main result
     help: str
+    # loads what it computes with, so that what is missing is told before it is needed
+    needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
     reals: bool = True  # whether it compares with real images
     lower_is_better: bool = True
 
@@ -38,21 +42,24 @@ class Kind:
 INCEPTION_IMAGES = 50_000
 EFF_IMAGES = 5_000
 PATHS = 100_000
-KINDS: Mapping[str, Kind] = {
+KINDS: dict[str, Kind] = {  # a script may add its own
     "fid": Kind(
         measure=INCEPTION.measure,
+        needs=inception,
         images=INCEPTION_IMAGES,
         best_by="fid",
         help="Frechet Inception distance",
     ),
     "kid": Kind(
         measure=INCEPTION.measure,
+        needs=inception,
         images=INCEPTION_IMAGES,
         best_by="kid",
         help="kernel Inception distance",
     ),
     "pr": Kind(
         measure=INCEPTION.measure,
+        needs=inception,
         images=INCEPTION_IMAGES,
         best_by="precision",
         help="precision and recall",
@@ -60,6 +67,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "is": Kind(
         measure=INCEPTION.measure,
+        needs=inception,
         images=INCEPTION_IMAGES,
         best_by="is",
         help="Inception score",
@@ -68,6 +76,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "ppl-z-full": Kind(
         measure=measure_path_length,
+        needs=lpips_of,
         images=PATHS,
         best_by="ppl-z-full",
         help="perceptual path length",
@@ -75,6 +84,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "ppl-w-full": Kind(
         measure=measure_path_length,
+        needs=lpips_of,
         images=PATHS,
         best_by="ppl-w-full",
         help="perceptual path length in W",
@@ -82,6 +92,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "ppl-z-end": Kind(
         measure=measure_path_length,
+        needs=lpips_of,
         images=PATHS,
         best_by="ppl-z-end",
         help="the same at t = 0",
@@ -89,6 +100,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "ppl-w-end": Kind(
         measure=measure_path_length,
+        needs=lpips_of,
         images=PATHS,
         best_by="ppl-w-end",
         help="the same in W at t = 0",
@@ -109,18 +121,21 @@ KINDS: Mapping[str, Kind] = {
     ),
     "eff-fd": Kind(
         measure=EFF.measure,
+        needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-fd",
         help="Frechet distance, EfficientNet features",
     ),
     "eff-kid": Kind(
         measure=EFF.measure,
+        needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-kid",
         help="kernel distance, EfficientNet features",
     ),
     "eff-pr": Kind(
         measure=EFF.measure,
+        needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-precision",
         help="precision, recall, EfficientNet features",
@@ -249,6 +264,22 @@ def score_name(metric: str, value: str) -> str:
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
+def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
+    """ValueError if something is missing that a metric computes with: a library, weights."""
+    for request in requests:
+        try:
+            KINDS[request.kind].needs(tools, device)
+        except (ModuleNotFoundError, ValueError, OSError) as error:
+            reason = why_not_measured(error)
+            raise ValueError(f"{request.name} cannot be measured: {reason}") from error
+
+
+def why_not_measured(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"the library {error.name} is missing; pip install torch-fidelity torchmetrics"
+    return reason_of(error)
+
+
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
     """Measure what was requested, in all processes alike. `tools.tell` hears the reason why
     some cannot be measured; the others are."""
@@ -267,10 +298,7 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
         try:
             measured = measure(comparison, [request.kind for request in group], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
-            reason = reason_of(error)
-            if isinstance(error, ModuleNotFoundError):
-                reason = f"the library {error.name} is missing; {install('metrics')}"
-            tools.tell(f"{names} could not be measured: {reason}")
+            tools.tell(f"{names} could not be measured: {why_not_measured(error)}")
             continue
         seconds = round(time.perf_counter() - started, 3)
         for request in group:

@@ -47,6 +47,7 @@ def evaluation_of(
         )
         scores: dict[str, float] = {"resolution": stage.resolution}
         for result in evaluate(comparison, requests, tools):
+            run.check_held()
             try:
                 result.append_to(run.metrics_file)
             except OSError as error:  # the state and log.jsonl hold the numbers too

@@ -7,6 +7,7 @@ seed, which both ends share. The expectation is the same, and no batch is to be 
 
 import math
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithme
 from stylegan.paths import slerp
 from stylegan.sampling import mapped
 
+if TYPE_CHECKING:
+    from stylegan.metrics.lpips import Lpips
+
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
 TRIM_PERCENT = 1  # of the pairs, at either end
 Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (n,)
@@ -29,9 +33,7 @@ def measure_path_length(
 ) -> dict[str, Measured]:
     """ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs; 8 bytes a pair are kept."""
     comparison.require_generator()
-    from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
-
-    lpips = load_lpips(tools.weights, comparison.device)
+    lpips = lpips_of(tools, comparison.device)
     protocol = {
         "pairs": images,
         **lpips.about(),
@@ -43,6 +45,12 @@ def measure_path_length(
     }
     lengths = {kind: measured_lengths(comparison, kind, images, lpips.distance) for kind in kinds}
     return {kind: Measured({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
+
+
+def lpips_of(tools: Tools, device: torch.device) -> "Lpips":
+    from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
+
+    return load_lpips(tools.weights, device)
 
 
 def measured_lengths(

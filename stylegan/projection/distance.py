@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import install
 from stylegan.metrics import efficientnet
 from stylegan.metrics.features import as_rgb, hub_file
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
@@ -109,7 +108,7 @@ def choose_distance(
     elif loaded.resolution < SMALLEST:
         problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     elif importlib.util.find_spec("torchmetrics") is None:
-        problem = f"the library torchmetrics is missing ({install('metrics')})"
+        problem = "the library torchmetrics is missing (pip install torchmetrics)"
     elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():
         problem = f"weights of VGG16 are not here, see --feature-weights ({WEIGHTS})"
     if problem and name == "auto":

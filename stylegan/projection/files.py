@@ -30,6 +30,7 @@ PICTURE = "projection.png"
 RESULT = "result.json"
 TUNED = "tuned.pt"
 TUNED_PICTURE = "tuned.png"
+FAR_DB = 20.0  # PSNR; people projected to w have 27 (docs/projection.md)
 
 
 def read_target(
@@ -165,10 +166,12 @@ def project_files(
         progress(search_steps + done, total)
 
     projections: list[Projection] = []
+    nearness: list[float] = []  # PSNR
     results = nearest_of_starts(request, torch.cat(list(targets.values())), searched)
     for (path, target), projection in zip(targets.items(), results, strict=True):
         projections.append(projection)
         near = write_projection(request, path, target, projection, out / name_of(path))
+        nearness.append(near)
         tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
     ws = torch.cat([projection.ws for projection in projections])
     maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
@@ -177,6 +180,8 @@ def project_files(
     if tuning is not None:
         generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
         write_tuned(request, generator, targets, projections, out, tell)
+    elif min(nearness) < FAR_DB and request.search.space == "w":
+        tell(f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer")
     return len(projections), errors
 
 

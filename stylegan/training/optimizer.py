@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
+
+from stylegan.messages import readable
 
 
 class Adam(torch.optim.Adam):
@@ -25,6 +28,21 @@ class Adam(torch.optim.Adam):
         """Forget both moments and start counting anew."""
         self.state.clear()
         self.param_groups[0]["updates"] = 0
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """ValueError for moments of other shapes, which PyTorch would take, and for settings that
+        are not of the types of these."""
+        before = self.param_groups[0]
+        super().load_state_dict(state_dict)
+        group = self.param_groups[0]
+        for name in ("uncorrected_eps", "updates", "betas", "eps", "lr"):
+            if type(group.get(name)) is not type(before[name]):
+                raise ValueError(f"{name} of the optimizer is {readable(repr(group.get(name)))}")
+        for parameter, moments in self.state.items():
+            for name, value in moments.items():
+                expected = torch.Size() if name == "step" else parameter.shape
+                if not isinstance(value, Tensor) or value.shape != expected:
+                    raise ValueError(f"{readable(name)} of the optimizer does not fit a weight")
 
     @torch.no_grad()
     def update(self, lr: float, skip: Tensor | None = None) -> None:

@@ -2,7 +2,10 @@
 
 import copy
 import dataclasses
+import math
+import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -12,9 +15,11 @@ from stylegan import config as configuration
 from stylegan.augment import Strength
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
+from stylegan.files.loaded import is_count
 from stylegan.lineage import Lineage, from_plain, to_plain
+from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
-from stylegan.schedule import Position, Stage
+from stylegan.schedule import Position, Stage, check_resolution
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks
 
@@ -43,7 +48,6 @@ class TrainState:
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
-    data: str = ""  # identity of the images, as the first state says; the recorder saves it
     lineage: Lineage = ()  # where the weights that it began with came from
     stage_networks: StageNetworks | None = None  # not saved; None: to be made for the stage
 
@@ -65,14 +69,22 @@ class TrainState:
             network.recompute_blocks = config.checkpoint_activations
 
         average = copy.deepcopy(generator).requires_grad_(False).eval()
-        networks = (generator, discriminator)
-        betas, eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
-        g_adam, d_adam = (Adam(each.parameters(), betas=betas, eps=eps) for each in networks)
-        kind, scaled = torch.device(device).type, config.precision == "fp16"
-        g_scaler, d_scaler = (torch.amp.GradScaler(kind, enabled=scaled) for _ in networks)
-        moved = (*networks, average, g_adam, d_adam, g_scaler, d_scaler)
-        strength = Strength(config.augment, config.augment.first)
-        return cls(config, *moved, strength, torch.zeros(2, 2, dtype=torch.int64, device=device))
+        adam = partial(Adam, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps)
+        scaler = partial(
+            torch.amp.GradScaler, torch.device(device).type, enabled=config.precision == "fp16"
+        )
+        return cls(
+            config=config,
+            generator=generator,
+            discriminator=discriminator,
+            generator_ema=average,
+            g_optimizer=adam(generator.parameters()),
+            d_optimizer=adam(discriminator.parameters()),
+            g_scaler=scaler(),
+            d_scaler=scaler(),
+            strength=Strength(config.augment, config.augment.first),
+            skips=torch.zeros(2, 2, dtype=torch.int64, device=device),
+        )
 
     @property
     def device(self) -> torch.device:
@@ -113,19 +125,59 @@ class TrainState:
             **self.skipped(),
         }
 
+    @classmethod
+    def check(cls, payload: dict[str, Any]) -> None:
+        """Raise what `restore` would raise, and a ValueError for numbers that are not finite. Of
+        the networks only the shapes are made."""
+        config = configuration.build_config(payload["config"], unknown_parts=True)
+        with torch.device("meta"):
+            networks = make_generator(config.network), make_discriminator(config.network)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that nothing is copied to meta
+            cls.create(config, *networks, device="meta").restore(payload)
+        for name in NETWORKS:
+            checkpoint.check_finite(payload[name])
+        for name in ("g_optimizer", "d_optimizer"):
+            for number, moments in payload[name]["state"].items():
+                checkpoint.check_finite({f"{name}, {number}: {n}": x for n, x in moments.items()})
+
     def restore(self, payload: dict[str, Any]) -> None:
-        """Continue where `payload` was saved."""
+        """Continue where `payload` was saved. An error of any type if it is not what `to_payload`
+        gives for this configuration; then this state is of no use any more."""
         for name in NETWORKS:
             network = getattr(self, name)
             network.load_state_dict(checkpoint.fitting(network.state_dict(), payload[name]))
         for name in OPTIMIZATION:
             getattr(self, name).load_state_dict(payload[name])
-        growth = payload["growth"]
-        self.growth = None if growth is None else (growth[0], growth[1])
+        if (growth := payload["growth"]) is not None:
+            resolution, is_fading = growth
+            if type(is_fading) is not bool:
+                raise ValueError(f"growth is {readable(repr(growth))}")
+            growth = check_resolution(resolution), is_fading
+        self.growth = growth
         self.stage_networks = None
-        if "strength" in payload:  # files of before have none, and no augmentation
-            self.strength = Strength(self.config.augment, **payload["strength"])
+        strength = {name: finite(name, value) for name, value in payload["strength"].items()}
+        self.strength = Strength(self.config.augment, **strength)  # type: ignore[arg-type]
         self.scores = [dict(scores) for scores in payload["scores"]]
-        self.lineage = from_plain(payload.get("lineage", ()))
-        self.position = Position(**{f.name: payload[f.name] for f in dataclasses.fields(Position)})
-        self.skips.copy_(torch.tensor([payload[name] for name in SKIPS]).view(2, 2))
+        for score in self.scores:
+            for name, value in score.items():
+                if not isinstance(value, int | float):
+                    raise ValueError(f"{readable(name)} is {readable(repr(value))}, not a number")
+        self.lineage = from_plain(payload["lineage"])
+        fields = [field.name for field in dataclasses.fields(Position)]
+        self.position = Position(**{name: whole(name, payload[name]) for name in fields})
+        skips = [whole(name, payload[name]) for name in SKIPS]
+        self.skips.copy_(torch.tensor(skips).view(2, 2))
+
+
+def whole(name: str, value: object) -> int:
+    """What a state counts."""
+    if type(value) is not int or not is_count(value):
+        raise ValueError(f"{name} is {readable(repr(value))}, not a whole number")
+    return value
+
+
+def finite(name: str, value: object) -> int | float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {readable(repr(value))}, not a finite number")
+    return value

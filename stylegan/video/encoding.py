@@ -28,7 +28,8 @@ def check_rate(path: Path, fps: float) -> None:
     if not 0 < fps <= most:
         raise ValueError(f"a {ending} film has at most {most} frames per second, not {fps:g}")
     if ending == ".mp4":
-        require("av", extra="video", purpose="writing .mp4 (.gif and .webp need nothing more)")
+        purpose = "writing .mp4 (.gif and .webp need nothing more)"
+        require("av", packages="av", purpose=purpose)
 
 
 def write_video(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from stylegan.disk import check_outputs
+from stylegan.disk import check_outputs, refuse_mistaken
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import own
@@ -19,7 +19,10 @@ README = "README.md"  # the model card beside them
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
-NEEDED = {".safetensors": "safetensors", ".onnx": "onnxscript"}  # packages to write them
+NEEDED = {  # to write them: a module, and the packages that bring it and what it needs
+    ".safetensors": ("safetensors", "safetensors"),
+    ".onnx": ("onnxscript", "onnx onnxscript onnxruntime"),
+}
 NoiseInput = Literal["input", "const", "none"]
 
 
@@ -33,6 +36,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         )
     if not path.is_file():  # a pipe or a device would be read for ever
         raise ValueError(f"{path} is neither a file nor a folder")
+    refuse_mistaken(path)
     if own.is_safetensors(path):
         return own.load_safetensors(path, name=name)
     if checkpoint.is_npz(path):
@@ -93,11 +97,16 @@ def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> N
         check_outputs([path / name for name in (SHARED, README)], overwrite=overwrite)
         if RunFolder.of(path):
             raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
-        require("huggingface_hub", extra="export", purpose="a folder for the Hub")
+        require(
+            "huggingface_hub",
+            packages="huggingface-hub safetensors",
+            purpose="writing a folder for the Hub",
+        )
         return
     check_outputs([path], overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
     if ending in NEEDED:
-        require(NEEDED[ending], extra="export", purpose=f"writing {ending} files")
+        module, packages = NEEDED[ending]
+        require(module, packages=packages, purpose=f"writing {ending} files")

@@ -173,7 +173,7 @@ def is_safetensors(path: Path) -> bool:
 
 def load_safetensors(path: Path, *, name: str = "") -> Weights:
     """The generator that `save_safetensors` wrote; numbers of half precision come as float32."""
-    require("safetensors", extra="export", purpose="a .safetensors file")
+    require("safetensors", packages="safetensors", purpose="a .safetensors file")
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,0 +1,75 @@
+"""A block, a loss and a metric of one's own, and every command of the package on them.
+
+    python examples/own_parts.py train -o network.generator='"attention"' --out runs/attention
+    python examples/own_parts.py generate runs/attention --out pictures
+
+Files name the parts and hold their weights, but no code: this script adds the code.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stylegan import Generator, NetworkConfig
+from stylegan.cli import main
+from stylegan.distributed import gather
+from stylegan.layers import EqualizedConv2d
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
+from stylegan.metrics import KINDS, Comparison
+from stylegan.metrics.engine import Kind
+from stylegan.metrics.features import Measured
+from stylegan.networks import GENERATORS
+
+RESOLUTION = 16  # where every pixel looks at every other
+
+
+class WithAttention(nn.Module):
+    """A block of the synthesis network, and self-attention between its pixels after it."""
+
+    def __init__(self, block: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.block = block
+        sizes = max(channels // 8, 1), max(channels // 8, 1), channels
+        self.query, self.key, self.value = (EqualizedConv2d(channels, n, 1) for n in sizes)
+        self.gain = nn.Parameter(torch.zeros(()))  # at the start the block alone
+
+    def forward(self, x: Tensor, ws: Tensor, *noise: Tensor | None) -> Tensor:
+        x = self.block(x, ws, *noise)  # (N, channels, H, W)
+        rows = (part(x).flatten(2).mT for part in (self.query, self.key, self.value))
+        seen = F.scaled_dot_product_attention(*rows).mT.unflatten(2, x.shape[2:])
+        return x + self.gain * seen
+
+
+class AttentionGenerator(Generator):
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__(config)
+        blocks, name = self.synthesis.blocks, str(RESOLUTION)
+        blocks[name] = WithAttention(blocks[name], config.channels(RESOLUTION))
+
+
+def measure_contrast(comparison: Comparison, kinds: object, images: int, tools: object) -> dict:
+    """The mean difference between neighboring pixels, in gray levels, of all processes' images."""
+    sums = [
+        float(batch.float().diff().abs().mean()) * len(batch)
+        for batch in comparison.fake_batches(images)
+    ]
+    mean = sum(gather(sum(sums))) / images
+    return {"contrast": Measured({"contrast": mean}, {"images": images})}
+
+
+GENERATORS["attention"] = AttentionGenerator
+GENERATOR_LOSSES["least_squares"] = lambda fake: (fake - 1).square().mean()
+DISCRIMINATOR_LOSSES["least_squares"] = DiscriminatorLoss(
+    real=lambda real: (real - 1).square().mean(), fake=lambda fake: fake.square().mean()
+)
+KINDS["contrast"] = Kind(
+    measure=measure_contrast,
+    images=1000,
+    best_by="contrast",
+    help="difference between neighboring pixels",
+    reals=False,
+    lower_is_better=False,
+)
+
+if __name__ == "__main__":
+    main()
