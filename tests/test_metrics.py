@@ -257,14 +257,18 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
 def test_the_first_metric_tells_which_generator_is_best(tmp_path):
     store = tiny_store(tmp_path)
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
-        found = evaluation_of(names, 2.5, RunFolder(tmp_path), False, store, Tools(tmp_path))
+        tools = Tools(tmp_path)
+        found = evaluation_of(
+            names, 2.5, RunFolder(tmp_path), mirror=False, store=store, tools=tools
+        )
         assert (found.best_by, found.lower_is_better, found.every_kimg) == (best_by, lower, 2.5)
 
 
 def test_results_that_cannot_be_written_are_told_and_training_goes_on(tmp_path):
     store, told = tiny_store(tmp_path), []
     tools = Tools(tmp_path, tell=told.append)
-    found = evaluation_of("swd14", None, RunFolder(tmp_path / "gone"), False, store, tools)
+    folder = RunFolder(tmp_path / "gone")
+    found = evaluation_of("swd14", None, folder, mirror=False, store=store, tools=tools)
     state = TrainState.create(tiny_config())
     assert found.measure(state, Stage(16, 1.0, 4, 1e-3, 1e-3, 1.0))["swd14"] > 0
     assert told == ["could not write metrics.jsonl: No such file or directory; going on"]

@@ -202,9 +202,15 @@ def evaluation_for(
     """The metrics `names`, measured on the images of the run."""
     from stylegan.metrics.evaluation import evaluation_of
 
-    bars = common.ImageBars()
-    mirror = run.config.data.mirror
-    return evaluation_of(names, every_kimg, run.folder, mirror, run.store, tools, bars)
+    return evaluation_of(
+        names,
+        every_kimg,
+        run.folder,
+        mirror=run.config.data.mirror,
+        store=run.store,
+        tools=tools,
+        progress=common.ImageBars(),
+    )
 
 
 def show_plan(

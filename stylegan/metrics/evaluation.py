@@ -18,6 +18,7 @@ def evaluation_of(
     names: str,
     every_kimg: float | None,
     run: RunFolder,
+    *,
     mirror: bool,
     store: Store,
     tools: Tools,
