@@ -35,7 +35,7 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    loaded = load_generator("people64").loaded.adjusted(resolution=size)
+    loaded = load_generator("faces64").loaded.adjusted(resolution=size)
     return Comparison.of(loaded, faces, **options)
 
 

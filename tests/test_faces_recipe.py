@@ -31,7 +31,7 @@ def load(name: str) -> ModuleType:
 faces = load("faces")
 geometry = load("faces_head")
 skin = load("faces_skin")
-PEOPLE = [faces.draw_person(seed) for seed in range(3000)]
+FACES = [faces.draw_person(seed) for seed in range(3000)]
 # Right eye, left eye, right and left corner of the mouth of an average head.
 LANDMARKS = np.array([[-0.27, 0, 0.15], [0.27, 0, 0.15], [-0.21, -0.6, 0.15], [0.21, -0.6, 0.15]])
 HEAD = geometry.Head(
@@ -52,12 +52,12 @@ HEAD = geometry.Head(
 
 
 def test_a_seed_is_always_the_same_person():
-    assert faces.draw_person(8) == faces.draw_person(8) == PEOPLE[8]
-    assert len({person.years for person in PEOPLE}) == len(PEOPLE)
+    assert faces.draw_person(8) == faces.draw_person(8) == FACES[8]
+    assert len({person.years for person in FACES}) == len(FACES)
 
 
 def test_attributes_lie_in_their_ranges():
-    for person in PEOPLE:
+    for person in FACES:
         assert person.african + person.asian + person.caucasian == pytest.approx(1)
         assert 4 <= person.years <= 85
         for name in ("male", "smile", "mouth_open", "receding", "light_hardness", "place"):
@@ -67,17 +67,17 @@ def test_attributes_lie_in_their_ranges():
 
 
 def test_only_men_have_beards_and_only_women_lipstick():
-    assert {p.beard for p in PEOPLE if p.male <= 0.6 or p.years <= 18} == {"none"}
-    assert not any(p.lipstick for p in PEOPLE if p.male >= 0.4 or p.years <= 16)
-    men = [p for p in PEOPLE if p.male > 0.6 and p.years > 18]
+    assert {p.beard for p in FACES if p.male <= 0.6 or p.years <= 18} == {"none"}
+    assert not any(p.lipstick for p in FACES if p.male >= 0.4 or p.years <= 16)
+    men = [p for p in FACES if p.male > 0.6 and p.years > 18]
     without = Counter(p.beard for p in men)["none"]
     assert without == pytest.approx(0.46 * len(men), abs=5 * (0.25 * len(men)) ** 0.5)
 
 
 def test_poses_vary_as_those_of_photographs():
-    yaw = np.array([p.yaw for p in PEOPLE])
-    pitch = np.array([p.pitch for p in PEOPLE])
-    assert np.abs(yaw.mean()) < 5 * 13 / len(PEOPLE) ** 0.5
+    yaw = np.array([p.yaw for p in FACES])
+    pitch = np.array([p.pitch for p in FACES])
+    assert np.abs(yaw.mean()) < 5 * 13 / len(FACES) ** 0.5
     assert yaw.std() == pytest.approx(13, rel=0.06)
     assert pitch.std() == pytest.approx(5.5, rel=0.06)
 
@@ -86,8 +86,8 @@ def test_hair_turns_gray_with_age():
     def gray(people: list) -> float:
         return float(np.mean([p.hair_color in ("gray", "white") for p in people]))
 
-    assert gray([p for p in PEOPLE if p.years < 45]) == 0
-    assert gray([p for p in PEOPLE if p.years > 70]) > 0.6
+    assert gray([p for p in FACES if p.years < 45]) == 0
+    assert gray([p for p in FACES if p.years > 70]) > 0.6
 
 
 def test_every_seventh_picture_is_held_out_until_one_set_is_complete():
@@ -107,7 +107,7 @@ def test_labels_have_a_column_for_every_number_and_every_value(tmp_path):
     rows = list(csv.DictReader((tmp_path / "training" / "labels.csv").read_text().splitlines()))
     assert [row["file"] for row in rows] == ["000001.png", "000003.png"]
     assert list(rows[0]) == ["file", *faces.columns()]
-    for row, person in zip(rows, (PEOPLE[1], PEOPLE[3]), strict=True):
+    for row, person in zip(rows, (FACES[1], FACES[3]), strict=True):
         assert float(row["yaw"]) == pytest.approx(person.yaw, abs=1e-4)
         for name, values in faces.VALUES.items():
             ones = [value for value in values if row[f"{name}={value}"] == "1"]

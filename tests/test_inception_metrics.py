@@ -64,7 +64,7 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    loaded = load_generator("people64").loaded.adjusted(resolution=32)
+    loaded = load_generator("faces64").loaded.adjusted(resolution=32)
     return Comparison.of(loaded, store, batch=8, **options)
 
 

@@ -149,7 +149,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    source, notes = Comparison.of(load_generator("people64").loaded), []
+    source, notes = Comparison.of(load_generator("faces64").loaded), []
     assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
@@ -165,7 +165,7 @@ def test_a_line_is_json_without_nan():
 
 
 def test_the_hash_of_a_generator_is_of_its_weights_alone():
-    generator, same = load_generator("people64"), load_generator("people64")
+    generator, same = load_generator("faces64"), load_generator("faces64")
     assert weights_sha256(generator) == weights_sha256(same)
     with torch.no_grad():
         same.w_avg[0] += 1
@@ -184,7 +184,7 @@ class FullDisk(GeneratorSamples):
 
 def measured_with_a_full_disk(folder):
     told = []
-    loaded = load_generator("people64").loaded.adjusted(resolution=8)
+    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
     source = Comparison.of(loaded, Store(folder / "store"), batch=1)
     source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
     results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
@@ -199,7 +199,7 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
-    loaded = load_generator("people64").loaded.adjusted(resolution=8)
+    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
     whole = Comparison.of(loaded, faces, mirror=mirror)
     _, half, requests = halves(whole, parse("swd100,ppl-w-end4"))
     assert requests == [Request("swd", 90 if mirror else 45)]
@@ -292,17 +292,17 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     out = tmp_path / "m.jsonl"
     people = faces.path.parents[1] / "people"  # at their own size, which is the generator's
     settings = ("--data", people, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
-    table = cells(told("metrics", "people64", *settings, "--out", out))
+    table = cells(told("metrics", "faces64", *settings, "--out", out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
     full, none, against_half, half = (line["values"]["swd"] for line in lines)
     assert half < full < none and half < against_half
     assert [line["protocol"]["reals"]["images"] for line in lines[2:]] == [46, 46]
     assert table[0][:3] == ["", "psi", "swd60"]
-    halves = ["people64 against half of the reals", "another half of the reals"]
-    assert [row[0] for row in table[2:]] == ["people64"] * 2 + halves
+    halves = ["faces64 against half of the reals", "another half of the reals"]
+    assert [row[0] for row in table[2:]] == ["faces64"] * 2 + halves
     assert [row[2].split()[0] for row in table[2:4]] == [f"{full:.4g}", f"{none:.4g}"]
-    printed = told("metrics", "people64", *settings[:4], "--json")
+    printed = told("metrics", "faces64", *settings[:4], "--json")
     assert json.loads(printed)["values"] == lines[0]["values"]
 
 
@@ -331,7 +331,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
 def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("my notes")
-    assert message in refused("metrics", "people64", *options.split())
+    assert message in refused("metrics", "faces64", *options.split())
     assert (tmp_path / "notes.txt").read_text() == "my notes"
 
 

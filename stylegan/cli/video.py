@@ -43,7 +43,7 @@ def video() -> None:
     """Film a walk through latent space, a morph, or the training of a run.
 
     \b
-    stylegan video walk people64 --seeds 0-7 --out walk.webp
+    stylegan video walk faces64 --seeds 0-7 --out walk.webp
     stylegan video timelapse runs/mine --out timelapse.webp
     """
 
@@ -133,8 +133,8 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
     """Walk from seed to seed.
 
     \b
-    stylegan video walk people64 --seeds 0-7 --seconds 10 --out walk.webp
-    stylegan video walk people64 --space z --grid 3x2 --out walks.webp
+    stylegan video walk faces64 --seeds 0-7 --seconds 10 --out walk.webp
+    stylegan video walk faces64 --space z --grid 3x2 --out walks.webp
     """
     from stylegan import video as library
     from stylegan.paths import places, spherical, spline
@@ -177,7 +177,7 @@ def mixing(
     A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
 
     \b
-    stylegan video mixing people64 --seeds 0,1 --seeds-b 10-13 --out mixing.webp
+    stylegan video mixing faces64 --seeds 0,1 --seeds-b 10-13 --out mixing.webp
     """
     from stylegan.figures import StyleRange, style_ranges
     from stylegan.paths import places
@@ -211,7 +211,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     """Change psi from full variety to opposites, and back.
 
     \b
-    stylegan video truncation people64 --seeds 0-5 --psis 1,-1 --out truncation.webp
+    stylegan video truncation faces64 --seeds 0-5 --psis 1,-1 --out truncation.webp
     """
     from stylegan.video import between, truncation_film
 
@@ -235,7 +235,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "
     """Change the strength of edits from first to last, and back.
 
     \b
-    stylegan video edit people64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.webp
+    stylegan video edit faces64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.webp
     """
     from stylegan.video import between, edit_film
 
@@ -257,7 +257,7 @@ def loop(selection: Selection, frames: Frames, waves: int) -> "Film":
     """Let each latent drift at random through z, and return.
 
     \b
-    stylegan video loop people64 --seeds 0-5 --psi 0.5 --out loop.webp
+    stylegan video loop faces64 --seeds 0-5 --psi 0.5 --out loop.webp
     """
     from stylegan.figures import default_columns
     from stylegan.paths import places
