@@ -23,7 +23,9 @@ from stylegan.records import read_lines
 from stylegan.run_folder import RunFolder
 
 SMALL = (  # the quickstart's network at 16x16 with half of its channels; three minutes of one core
+    "r1_gamma=1",
     "r1_interval=1",
+    "data.mirror=false",
     "network.resolution=16",
     "network.channel_base=128",
     "schedule.stable_kimg=2",

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes the pictures of the pages again:  sh docs/figures/make.sh HELD_OUT [RUN]
-# HELD_OUT is a folder of `datasets/people.py --first 20000`. Without RUN, a run folder that has kept
-# files of every resolution, the pictures of a training stay.
+# Makes the pictures of the pages again:  sh docs/figures/make.sh FACES [RUN]
+# FACES is the folder of `datasets/faces.py`. Without RUN, a run folder that has kept files of every
+# resolution, the pictures of a training stay.
 set -eu
-held_out=$(cd "$1" && pwd)
+faces=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 source=faces64
 run=${2:-}
@@ -14,33 +14,42 @@ stylegan() {
 
 to=docs/figures
 stylegan figure grid $source --seeds 0-23 --columns 8 --out $to/grid.webp
-stylegan figure mixing $source --seeds 0-2 --seeds-b 10-14 --out $to/mixing.webp
-stylegan figure truncation $source --seeds 0-3 --out $to/truncation.webp
-stylegan figure noise-detail $source --seeds 0-2 --out $to/noise-detail.webp
-stylegan figure noise-components $source --seeds 0-2 --out $to/noise-components.webp
+stylegan figure mixing $source --seeds 14,22,46 --seeds-b 2,28,31,57,37 --out $to/mixing.webp
+stylegan figure truncation $source --seeds 2,28,57,37 --out $to/truncation.webp
+stylegan figure noise-detail $source --seeds 2,28,57 --out $to/noise-detail.webp
+stylegan figure noise-components $source --seeds 2,28,57 --out $to/noise-components.webp
 
-stylegan video walk $source --seeds 0-8 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
-stylegan video walk $source --space z --seeds 1,8,16,24 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
-stylegan video mixing $source --seeds 0 --seeds-b 10-12 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
-stylegan video truncation $source --seeds 1,2,5 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
+stylegan video walk $source --seeds 2,14,22,24,27,31,37,46,57 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
+stylegan video walk $source --space z --seeds 2,14,46,57 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
+stylegan video mixing $source --seeds 14 --seeds-b 2,28,57 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
+stylegan video truncation $source --seeds 2,28,57 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
 
 stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/samples-psi-0.7.webp
 stylegan figure neighbors $source --nearest 3 --data datasets/faces-64.zip \
-    --out docs/faces64/neighbours.webp
+    --out docs/faces64/neighbors.webp
 
 to=docs/editing
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
-stylegan directions find $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 14
+stylegan directions find $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 57
 for centers in none 16; do
     stylegan figure grid $source --seeds 0-11 --columns 6 --psi 0.5 --centers $centers --out $to/centers-$centers.webp
 done
 
+"${PYTHON:-python}" tools/attributes.py "$faces/training" $source --out "$work/attributes" \
+    --sort smile --sort glasses --sort beard --sort old --sort "turned right" > "$work/attributes.md"
+cat "$work/attributes.md"
+for name in smile glasses beard old turned-right; do
+    sorted=$work/attributes/$name
+    stylegan directions learn $source "$sorted/yes" "$sorted/no" --name $name --samples 2000 \
+        --out "$work/learned.npz" --figure $to/$name.webp --seed 57 --psi 0.7
+done
+
 to=docs/projection
-set -- "$held_out"/02000[0-7].png
-stylegan project $source "$@" --steps 500 --starts 2 --out "$work/w"
-stylegan project $source "$@" --steps 500 --starts 2 --space w+ --tune --out "$work/w+"
-"${PYTHON:-python}" - "$work" "$to/people.webp" <<'END'
+set -- "$faces"/held-out/01200[0-7].png
+stylegan project $source "$@" --steps 200 --out "$work/w"
+stylegan project $source "$@" --steps 200 --space w+ --tune --tune-steps 100 --out "$work/w+"
+"${PYTHON:-python}" - "$work" "$to/faces.webp" <<'END'
 import sys
 from pathlib import Path
 
