@@ -293,7 +293,7 @@ def late_losses(precision, cache_dir):
     """Averages of every metric over the last 100 of 300 steps on the bundled pictures."""
     config = load_config("quickstart", [*SMALL, f'precision="{precision}"'])
     store = cached_store(
-        bundled("datasets/people-64.zip"), Preparation(resolution=32), cache_dir=cache_dir
+        bundled("datasets/faces-64.zip"), Preparation(resolution=32), cache_dir=cache_dir
     )
     state, sums = TrainState.create(config), {}
     feed = real_batches(state, store, Share(), workers=0)

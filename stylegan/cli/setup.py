@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stylegan.files.weights import Weights
     from stylegan.run_folder import RunFolder
 
-BUNDLED_DATA = "datasets/people-64.zip"
+BUNDLED_DATA = "datasets/faces-64.zip"
 DEFAULT_CONFIG = "quickstart"
 BEFORE = {  # options of the command line that are options of the configuration, before `-o`
     "resolution": "network.resolution",
