@@ -10,7 +10,7 @@ from helpers.tiny_training import QUIET, SHORT, differing, run, tiny_config
 from stylegan import training
 from stylegan.data import Store
 from stylegan.run_folder import RunFolder
-from stylegan.training import Stopped
+from stylegan.training import Run, Stopped
 
 
 def switches():
@@ -77,6 +77,16 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     assert told[-2].startswith("continuing from") and told[-1].endswith("with 12 images seen")
     assert [progress.images_seen for progress in reported] == [4, 8, 12] * 2
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_that_is_open_knows_its_images_and_trains_as_start_does(store, tmp_path):
+    config = tiny_config(schedule=SHORT, precision="auto", data={"labels": True})
+    with Run.open(config, store, tmp_path / "run", device="cpu") as opened:
+        assert opened.store is store
+        assert (opened.config.precision, opened.config.network.label_dim) == ("fp32", 2)
+        state = opened.train(preflight=False, tensorboard=False)
+    started = run(config, store, tmp_path / "started")
+    assert state.finished and differing(state.to_payload(), started.to_payload()) == []
 
 
 def test_a_stop_by_a_signal_is_an_exception_with_the_state_and_an_exit_code(store, tmp_path):
