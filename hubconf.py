@@ -23,7 +23,7 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     weights: a run folder of this repository or a file in it, an exported .safetensors, an official
       NVIDIA snapshot (.pkl) or its variables (.npz), a checkpoint of genforce, rosinality,
       huangzh13 or mmgeneration, an https address of such a file with its SHA-256, or a bundled
-      name (people64). Nothing in a file is executed.
+      name (faces64). Nothing in a file is executed.
     map_location: the device to put it on.
 
     Returns a torch.nn.Module in eval mode, `G`:
@@ -103,9 +103,7 @@ def _bundled(
     return entry
 
 
-people64 = _bundled(
-    "people64", "64x64 drawn people", "the drawings (Personas by Draftbit) are CC BY 4.0"
-)
+faces64 = _bundled("faces64", "64x64 rendered faces", "the pictures that it was trained on are CC0")
 glyphs64 = _bundled(
     "glyphs64",
     "64x64 digits and capital letters, gray",

@@ -34,7 +34,7 @@ from stylegan.training.run import backend_flags
 SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
 CONFIG = click.option("--config", help="Name of the configuration.  [default: the paper's]")
 STEPS = click.option("--steps", type=click.IntRange(min=2), default=200, show_default=True)
-PEOPLE = Path(__file__).parents[1] / "datasets" / "people-64.zip"
+FACES = Path(__file__).parents[1] / "datasets" / "faces-64.zip"
 GROWING = ("r1_interval=1", "schedule.stable_kimg=0.048", "schedule.fade_kimg=0.048")
 BEFORE = 12  # steps until every kind of step has come
 RESERVED = 1.1  # times its memory that a GPU may take in the second half of the steps
@@ -143,7 +143,7 @@ def skips(
     for name in precision:
         chosen = load_config(config, [*own, f'precision="{name}"', *settings])
         with tempfile.TemporaryDirectory() as folder:
-            state = start(chosen, PEOPLE, Path(folder, "run"), device=device, preflight=False)
+            state = start(chosen, FACES, Path(folder, "run"), device=device, preflight=False)
         counts = state.skipped()
         rows.append({"precision": name, "steps": str(steps)})
         rows[-1] |= {
@@ -253,7 +253,7 @@ def resume(device: str, settings: Sequence[str]) -> None:
                 signal.raise_signal(signal.SIGINT)
 
         try:
-            state = start(config, PEOPLE, out, device=device, report=stop, preflight=False)
+            state = start(config, FACES, out, device=device, report=stop, preflight=False)
         except Stopped as stopped:
             state = stopped.state
         return state.to_payload()
@@ -290,7 +290,7 @@ def training(
         seen[progress.stage.resolution] = progress
 
     with tempfile.TemporaryDirectory() as folder:
-        source = make_source(Path(folder), photographs) if photographs else PEOPLE
+        source = make_source(Path(folder), photographs) if photographs else FACES
         own, run = load_config(config, settings), Path(folder, "run")
         start(own, source, run, device=device, report=report, preflight=False)
     rows = [

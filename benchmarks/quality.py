@@ -150,7 +150,7 @@ def main(
 
     \b
     python benchmarks/quality.py ours genforce huangzh13 --others clones/ \\
-        --data people64/ --reals held-out64/
+        --data faces64/ --reals held-out64/
     """
     if clones is None and set(programs) != {"ours"}:
         raise click.UsageError("other programs need --others FOLDER, with their clones")

@@ -2,7 +2,7 @@
 
     python examples/one_file.py
 
-trains at 32x32 on the faces of datasets/people-64.zip and draws a grid of samples, in 12 minutes of
+trains at 32x32 on the faces of datasets/faces-64.zip and draws a grid of samples, in 12 minutes of
 a CPU core; the quickstart's pictures in docs/training.md are about as good. It needs only torch,
 numpy and pillow. The paper is Karras, Laine, Aila 2019, "A
 Style-Based Generator Architecture for Generative Adversarial Networks" (arXiv 1812.04948).
@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-DATA = Path(__file__).parents[1] / "datasets" / "people-64.zip"
+DATA = Path(__file__).parents[1] / "datasets" / "faces-64.zip"
 EPSILON = 1e-8  # keeps roots and quotients away from zero
 HE_GAIN = math.sqrt(2)  # makes up for what a leaky ReLU takes away
 Noise = str | Sequence[Tensor]  # "random", "const", or a map (1 or N, 1, r, r) for each layer

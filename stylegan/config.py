@@ -3,13 +3,12 @@
 import contextlib
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_origin
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
@@ -17,11 +16,13 @@ from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
 from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, known
 from stylegan.ops import Precision
+from stylegan.ranges import AtLeast0, Count, Decay, Positive, Probability, Range, check_ranges
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
     at_resolution,
     check_resolution,
+    check_table,
     official_batch_sizes,
     phases,
 )
@@ -29,18 +30,14 @@ from stylegan.toml import parse_override, read_toml, toml_value
 
 PACKAGE = Path(__file__).parent
 AUTO = "auto"  # the name of a configuration that `fitting.choose` makes
-AtLeast0 = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Decay = Annotated[float, Field(ge=0, lt=1)]
 # Tags, so that a fault of one kind is not told as a fault of the other.
-NUMBER, TABLE = "(number)", "(table)"
+NUMBER = "(number)"
+TABLE = "(table)"
 NumberOrTable = Annotated[
     Annotated[AtLeast0, Tag(NUMBER)] | Annotated[Mapping[int, AtLeast0], Tag(TABLE)],
     Discriminator(lambda value: TABLE if isinstance(value, Mapping) else NUMBER),
 ]
 LARGEST = 10**12  # of any number but the seed
-Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class TrainConfig:
         "extra": "forbid",
         "allow_inf_nan": False,
     }
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of all random numbers
+    seed: Annotated[int, Range(least=0, below=2**63)] = 0  # seed of all random numbers
     # loss of the generator: nonsaturating, saturating, wgan
     generator_loss: str = "nonsaturating"
     # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
@@ -95,7 +92,7 @@ class TrainConfig:
     # arithmetic; auto = tf32 on GPUs that have it, else fp32; bf16 helps some CPUs, too
     precision: Precision = "auto"
     # images at once per process, gradients accumulated; 0 = the whole share
-    batch_gpu: Annotated[int, Field(ge=0)] = 0
+    batch_gpu: Annotated[int, Range(least=0)] = 0
     freeze_d: int = 0  # do not train the discriminator's blocks from this resolution up; 0 = off
     checkpoint_activations: bool = False  # recompute activations: less memory, more time
     deterministic: bool = False  # repeat to the last bit on a GPU, too (slower)
@@ -113,16 +110,11 @@ class TrainConfig:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.freeze_d:
-            check_resolution(self.freeze_d, self.network.resolution, what="freeze_d")
+            check_resolution(self.freeze_d, self.network.resolution, name="freeze_d")
         if isinstance(self.r1_gamma, Mapping):
-            for resolution in self.r1_gamma:
-                check_resolution(resolution, what="r1_gamma: resolution")
-            if min(self.r1_gamma, default=math.inf) > self.schedule.start:
-                raise ValueError(
-                    f"r1_gamma has no entry for resolution {self.schedule.start}, where training "
-                    "starts"
-                )
+            check_table("r1_gamma", self.r1_gamma, self.schedule.start)
 
     def r1_gamma_at(self, resolution: int) -> float:
         """The weight of R1 while the network has that resolution."""
@@ -144,14 +136,6 @@ HARMLESS = {  # may change within a run; a message warns if batch_gpu changes gr
     "log_kimg", "max_saturated_kimg", "max_skipped", "milestone_kimg", "save_minutes",
     "schedule.total_kimg", "snapshot_ticks",
 }  # fmt: skip
-REMOVED: dict[str, object] = {  # gone options -> the value that did nothing; None: every value
-    "cuda_graphs": None,
-    "data.balanced": False,
-    "data.holdout": 0.0,
-    "freeze_mapping": False,
-    "lecam_decay": None,
-    "lecam_weight": 0.0,
-}
 
 
 def option_names() -> list[str]:
@@ -182,13 +166,8 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `extra`; sections are merged, tables by resolution replaced."""
-    return nested(flatten(base) | flatten(extra))
-
-
 def to_dict(config: TrainConfig) -> dict[str, Any]:
-    """Plain Python values, complete; `from_dict` is the inverse."""
+    """Plain Python values, complete; `build_config` is the inverse."""
     return dataclasses.asdict(config)
 
 
@@ -196,7 +175,9 @@ def check_batches(config: TrainConfig, processes: int) -> None:
     """Each batch must divide among the processes, into parts that the networks can take."""
     group = config.network.deviation_group
     for _, _, stage in phases(config.schedule):
-        batch, share, fault = stage.batch_size, stage.batch_size // processes, ""
+        batch = stage.batch_size
+        share = stage.batch_size // processes
+        fault = ""
         at_once = min(config.batch_gpu or share, share)
         if batch % processes:
             fault = "a batch must divide among them"
@@ -241,28 +222,43 @@ def config_file(name: str) -> Path:
     return bundled(f"configs/{name}.toml")
 
 
-def read_config_file(name: str | Path) -> dict[str, Any]:
+def read_options(name: str | Path) -> dict[str, Any]:
     """The options of a bundled configuration or a file, without the lineage of its run."""
-    return {k: value for k, value in read_toml(config_file(str(name))).items() if k != LINEAGE}
+    values = read_toml(config_file(str(name)))
+    return flatten({key: value for key, value in values.items() if key != LINEAGE})
 
 
-def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """A checked configuration; unless given, the batch table is the one for `num_processes`."""
-    config = from_dict(values, num_processes)
-    known("generator_loss", GENERATOR_LOSSES, config.generator_loss)
-    known("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
-    known("network.generator", GENERATORS, config.network.generator)
-    known("network.discriminator", DISCRIMINATORS, config.network.discriminator)
-    return config
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """The options that TOML texts `section.key=value` give, as `-o` has them; later ones win."""
+    return {name: value for text in texts for name, value in flatten(parse_override(text)).items()}
 
 
-def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """As `build_config`, but losses and networks that a script adds need not be known. A plain
-    number is a table by resolution with that one entry."""
+def load_config(
+    name: str | Path | None,
+    overrides: Sequence[str] | Mapping[str, object] = (),
+    num_processes: int = 1,
+    *,
+    unknown_parts: bool = False,
+) -> TrainConfig:
+    """The configuration NAME (or the paper's defaults) with other options: values by their names,
+    or texts as `-o` has them. Further see `build_config`."""
+    named = f"{name} with the given options" if name and overrides else name
+    with naming(named):
+        values = read_options(name) if name else {}
+        changes = overrides if isinstance(overrides, Mapping) else parse_options(overrides)
+        return build_config({**values, **changes}, num_processes, unknown_parts=unknown_parts)
+
+
+def build_config(
+    values: Mapping[str, Any], num_processes: int = 1, *, unknown_parts: bool = False
+) -> TrainConfig:
+    """A checked configuration; unless given, the batch table is the one for `num_processes`.
+
+    Values are by `name` and `section.name`, or sections are nested. A plain number is a table by
+    resolution with that one entry. Losses and networks that a script adds must be known, unless
+    `unknown_parts` are allowed.
+    """
     flat = {"schedule.num_processes": num_processes, **flatten(values)}
-    for name in REMOVED.keys() & flat.keys():
-        if flat.pop(name) != REMOVED[name] and REMOVED[name] is not None:
-            raise ValueError(f"option {name} is gone; only {toml_value(REMOVED[name])} is accepted")
     for name, value in flat.items():
         table = value if isinstance(value, Mapping) else {MIN_RESOLUTION: value}
         numbers = [x for x in table.values() if isinstance(x, int | float)]
@@ -283,13 +279,19 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
         plan = dataclasses.replace(plan, batch_size=official_batch_sizes(plan.num_processes))
         config = dataclasses.replace(config, schedule=plan)
     check_batches(config, plan.num_processes)
+    if not unknown_parts:
+        known("generator_loss", GENERATOR_LOSSES, config.generator_loss)
+        known("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
+        known("network.generator", GENERATORS, config.network.generator)
+        known("network.discriminator", DISCRIMINATORS, config.network.discriminator)
     return config
 
 
 def explain(fault: Mapping[str, Any]) -> str:
     """A fault that pydantic found, with the name of the option and its value in TOML."""
-    where = ".".join(str(x) for x in fault["loc"] if x not in ("[key]", NUMBER, TABLE))
-    message, value = str(fault["msg"]).removeprefix("Value error, "), fault["input"]
+    where = ".".join(str(part) for part in fault["loc"] if part not in ("[key]", NUMBER, TABLE))
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    value = fault["input"]
     if fault["type"] == "json_invalid":  # of JSON that `json.dumps` has written
         return "an option is nested too deeply, or is text that is not Unicode"
     if fault["type"] == "unexpected_keyword_argument":
@@ -301,25 +303,6 @@ def explain(fault: Mapping[str, Any]) -> str:
     if fault["type"] == "value_error":  # of the check that a section makes itself
         return f"{where}: {message}" if where else message
     return f"option {where} is {readable(toml_value(value))}: {message[0].lower()}{message[1:]}"
-
-
-def load_config(
-    name: str | None, overrides: Sequence[str] = (), num_processes: int = 1
-) -> TrainConfig:
-    """The configuration NAME (or the paper's defaults) with `section.key=value` overrides."""
-    values = read_config_file(name) if name else {}
-    for override in overrides:
-        values = merge(values, parse_override(override))
-    with naming(f"{name} with the given options" if name and overrides else name):
-        return build_config(values, num_processes)
-
-
-def read_stored_config(path: Path) -> TrainConfig:
-    """The complete configuration that `to_toml` wrote; a ValueError names the file."""
-    with naming(path):
-        # An option that is gone need not be known to look at its run; training refuses to go on.
-        flat = flatten(read_config_file(path)).items()
-        return from_dict(nested({name: value for name, value in flat if name not in REMOVED}))
 
 
 @contextlib.contextmanager
@@ -335,12 +318,14 @@ def naming(origin: object) -> Iterator[None]:
 def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lambda name: ()) -> str:
     """The complete configuration as TOML text, with comments above options if there are any.
     Defaults are written as the code has them, also where a file that was read makes 0.0 of 0."""
-    lines, section = [], ""
+    lines = []
+    section = ""
     values, defaults = (flatten(to_dict(c)) for c in (config, TrainConfig()))
     for name in option_names():
         head, _, key = name.rpartition(".")
         lines += [] if head == section else ["", f"[{head}]"]
-        section, value = head, values[name]
+        section = head
+        value = values[name]
         lines += comments(name)
         lines.append(f"{key} = {toml_value(defaults[name] if value == defaults[name] else value)}")
     return "\n".join(lines) + "\n"
@@ -348,7 +333,8 @@ def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lamb
 
 def differences(a: TrainConfig, b: TrainConfig) -> list[str]:
     """Options that matter and differ: `name: value in a there, value in b asked`."""
-    flat_a, flat_b = flatten(to_dict(a)), flatten(to_dict(b))
+    flat_a = flatten(to_dict(a))
+    flat_b = flatten(to_dict(b))
     return [
         f"{name}: {toml_value(flat_a[name])} there, {toml_value(flat_b[name])} asked"
         for name in option_names()

@@ -84,8 +84,8 @@ def write_text(path: Path, text: str) -> None:
 
 def unfinished_name(path: Path) -> str:
     """The final name of a file that a killed `atomic_file` left behind; empty for other files."""
-    found = PARTIAL.fullmatch(path.name)  # the second form: of older versions
-    return (found[1] or f"{found[2]}.pt") if found else ""
+    partial = PARTIAL.fullmatch(path.name)  # the second form: of older versions
+    return (partial[1] or f"{partial[2]}.pt") if partial else ""
 
 
 def sync(path: Path) -> None:

@@ -84,8 +84,8 @@ def process_group(device: torch.device, hang_minutes: float = 30) -> Iterator[No
         yield
         return
     timeout = timedelta(minutes=hang_minutes + 30) if hang_minutes else PATIENCE
-    own = device if device.type == "cuda" else None
-    dist.init_process_group("nccl" if own else "gloo", device_id=own, timeout=timeout)
+    gpu = device if device.type == "cuda" else None
+    dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, timeout=timeout)
     control_group()
     try:
         yield

@@ -2,15 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from stylegan import schedule
-from stylegan.config import TrainConfig, check_batches, flatten, load_config
+from stylegan.config import TrainConfig, check_batches, load_config
 from stylegan.messages import count, gib
-from stylegan.toml import parse_override, toml_value
 
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
 MOST_GROWING = 0.5  # of a training
@@ -19,24 +17,30 @@ LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
 
 RESOLUTION = "network.resolution"
 MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
-FEW, PLENTY = 1000, 50_000  # pictures
+FEW = 1000  # pictures
+PLENTY = 50_000  # pictures
 FEW_RESOLUTION = 256  # few pictures do not teach finer detail
 CPU_BASE = "quickstart"  # whose network, rates and steps with R1 are a CPU's
-CPU_RESOLUTION, CPU_KIMG_AT_32 = 64, 48.0  # about an hour on two cores; kimg double with the size
+CPU_RESOLUTION = 64  # at most, on two cores
+CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
 CPU_BATCH = 16
 CPU_PHASE_KIMG = 4.0  # stable, then fading, at each resolution; the quickstart does not grow
-GPU_BATCH, AVERAGE_KIMG = 32, 10.0  # the paper's: images per step, half-life of the average
-PUBLISHED_IMAGES, PUBLISHED_KIMG = 70_000, 25_000  # FFHQ, and the length of the paper's training
+GPU_BATCH = 32  # the paper's images per step
+AVERAGE_KIMG = 10.0  # the paper's half-life of the average
+PUBLISHED_IMAGES = 70_000  # FFHQ
+PUBLISHED_KIMG = 25_000  # the length of the paper's training
 PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at each doubling
 MOST_DAYS = 15
-R1_RULE, LEAST_GAMMA = 0.0002, 1.0
-AUGMENTED = 'augment.kind="ada"'
+R1_RULE = 0.0002
+LEAST_GAMMA = 1.0
 LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
 MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
-TRANSFER_KIMG, TRANSFER_SPEED_KIMG = 2000, 100.0  # at most, with other weights to start from
+TRANSFER_KIMG = 2000  # at most, with other weights to start from
+TRANSFER_SPEED_KIMG = 100.0  # likewise
 MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors
 
 
+Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 Needed = Callable[[TrainConfig], float]  # bytes that a step is expected to take in each process
 
 
@@ -60,19 +64,23 @@ class Facts:
 
 
 def choose(
-    facts: Facts, asked: Sequence[str], needed: Needed, *, width: int | None = None
+    facts: Facts, asked: Options, needed: Needed, *, width: int | None = None
 ) -> tuple[TrainConfig, str]:
     """All that depends on the number of pictures, their size and the device, chosen to fit what is
-    `asked`, options as `-o` has them. `needed` is the memory that a step is expected to take, in
-    bytes for each process. Also why the resolution is not the pictures', empty if it is."""
-    asked = [*implied(asked), *asked]
-    given, hindrance = named(asked), ""
-    own = RESOLUTION in given
-    for resolution in [None] if own else reversed(schedule.resolutions(facts.possible)):
+    `asked`. `needed` is the memory that a step is expected to take, in bytes for each process. Also
+    why the resolution is not the pictures', empty if it is."""
+    asked = {**implied(asked), **asked}
+    hindrance = ""
+    candidates: list[int | None] = [None]  # the one asked for
+    if RESOLUTION not in asked:
+        candidates = [*reversed(schedule.resolutions(facts.possible))]
+    for resolution in candidates:
         config = proposal(facts, asked, resolution, width)
-        problem = "" if own or resolution == schedule.MIN_RESOLUTION else too_large(facts, config)
+        too_fine = resolution not in (None, schedule.MIN_RESOLUTION)
+        problem = too_large(facts, config) if too_fine else ""
         if not problem:
-            config = config if "batch_gpu" in given else images_at_once(config, facts, needed)
+            if "batch_gpu" not in asked:
+                config = images_at_once(config, facts, needed)
             if needed(config) <= MEMORY_SHARE * facts.memory:
                 break
             problem = f"takes more memory than {gib(facts.memory)}"
@@ -80,22 +88,17 @@ def choose(
     return config, hindrance
 
 
-def named(asked: Sequence[str]) -> set[str]:
-    """The options that are asked for."""
-    return {name for text in asked for name in flatten(parse_override(text))}
-
-
-def implied(asked: Sequence[str]) -> list[str]:
+def implied(asked: Options) -> dict[str, object]:
     """A kind of augmentation, if options are asked for that mean nothing without one."""
-    augmented = any(name.startswith("augment.") for name in named(asked))
-    return [AUGMENTED] if augmented and "augment.kind" not in named(asked) else []
+    augmented = any(name.startswith("augment.") for name in asked)
+    return {"augment.kind": "ada"} if augmented and "augment.kind" not in asked else {}
 
 
 def proposal(
-    facts: Facts, asked: Sequence[str], resolution: int | None, width: int | None
+    facts: Facts, asked: Options, resolution: int | None, width: int | None
 ) -> TrainConfig:
     """The configuration at a resolution, or at that asked for, with whole batches."""
-    values: dict[str, Any] = {"data.mirror": facts.images < PLENTY}
+    values: dict[str, object] = {"data.mirror": facts.images < PLENTY}
     values["schedule.batch_size"] = whole_batches(facts)
     if resolution is not None:
         values[RESOLUTION] = resolution
@@ -103,26 +106,27 @@ def proposal(
     if base:
         values |= {"schedule.stable_kimg": CPU_PHASE_KIMG, "schedule.fade_kimg": CPU_PHASE_KIMG}
 
-    def built(*fits: str) -> TrainConfig:
-        return load_config(base, [*as_options(values), *fits, *asked], facts.processes)
+    def built(fits: Options) -> TrainConfig:
+        return load_config(base, {**values, **fits, **asked}, facts.processes)
 
-    size = built().network.resolution
+    size = built({}).network.resolution
     values["schedule.total_kimg"] = length(facts, size)
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
-    config = built()
-    kimg, batch = config.schedule.total_kimg, schedule.batch_size_at(size, config.schedule)
+    config = built({})
+    kimg = config.schedule.total_kimg
+    batch_size = schedule.batch_size_at(size, config.schedule)
     if facts.images < PLENTY and kimg >= LEAST_AUGMENTED_KIMG:
         values["augment.kind"] = "ada"
-        config = built()
+        config = built({})
     # The rule of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data",
     # their program's `auto`), at least the 1 that they published for parts of FFHQ at 256x256.
-    values["r1_gamma"] = max(short(R1_RULE * size**2 / batch, digits=2), LEAST_GAMMA)
-    values["ema_half_life_kimg"] = AVERAGE_KIMG * batch / GPU_BATCH
+    values["r1_gamma"] = max(short(R1_RULE * size**2 / batch_size, digits=2), LEAST_GAMMA)
+    values["ema_half_life_kimg"] = AVERAGE_KIMG * batch_size / GPU_BATCH
     if config.augment.kind == "ada" and config.augment.adaptive:
         most = TRANSFER_SPEED_KIMG if facts.grown else MOST_SPEED_KIMG
         values["augment.speed_kimg"] = min(most, kimg / 2)
-    return built(*fitted(built(), load_config(base).network.resolution, width=width))
+    return built(fitted(built({}), load_config(base).network.resolution, width=width))
 
 
 def whole_batches(facts: Facts) -> dict[int, int]:
@@ -176,30 +180,32 @@ def images_at_once(config: TrainConfig, facts: Facts, needed: Needed) -> TrainCo
     return config
 
 
-def as_options(values: Mapping[str, Any]) -> list[str]:
-    """Values of a configuration, as `-o` has them."""
-    return [f"{name}={toml_value(value)}" for name, value in values.items()]
-
-
 def fitted(
     config: TrainConfig,
     usual_resolution: int,
     *,
     width: int | None = None,
     begun: schedule.ScheduleConfig | None = None,
-) -> list[str]:
-    """Overrides that make sense of another resolution, length or width than the usual: beyond it
+) -> dict[str, object]:
+    """Options that make sense of another resolution, length or width than the usual: beyond it
     the finest layers have as many channels as the paper's finest, and with `width` none has more,
     in the same proportions. A run that has begun keeps its phases; for others see `shortened`."""
-    network, plan = config.network, begun or shortened(config.schedule)
-    base, most = network.channel_base, network.max_channels
+    network = config.network
+    plan = begun or shortened(config.schedule)
+    base = network.channel_base
+    most = network.max_channels
     if network.resolution > usual_resolution:
         base = max(base, FINEST_CHANNELS * network.resolution // 2)
     if width is not None:
-        base, most = max(round(base * width / most), 1), width
-    values = {"network.channel_base": base, "network.max_channels": most}
-    values |= {f"schedule.{k}": getattr(plan, k) for k in ("stable_kimg", "fade_kimg", "tick_kimg")}
-    return as_options(values)
+        base = max(round(base * width / most), 1)
+        most = width
+    return {
+        "network.channel_base": base,
+        "network.max_channels": most,
+        "schedule.stable_kimg": plan.stable_kimg,
+        "schedule.fade_kimg": plan.fade_kimg,
+        "schedule.tick_kimg": plan.tick_kimg,
+    }
 
 
 def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:

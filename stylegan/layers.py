@@ -4,18 +4,30 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from stylegan.ops import (
-    Activation,
     at_least_float32,
     conv2d,
     conv2d_downsample,
     dense,
-    epilogue,
     upsample_conv2d,
 )
 
 HE_GAIN = math.sqrt(2)
+
+
+def run_block(block: nn.Module, *inputs: Tensor | None, recomputed: bool) -> Tensor:
+    """`block(*inputs)`, which must be one tensor without chance in it.
+
+    If it is `recomputed`, its inner results are not kept for gradients but computed again: less
+    memory for more time.
+    """
+    if recomputed:
+        output: Tensor = checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
+    else:
+        output = block(*inputs)
+    return output
 
 
 class Equalized(nn.Module):
@@ -128,7 +140,8 @@ class EqualizedConvDown2d(Equalized):
         self.blur = blur
 
     def forward(self, x: Tensor) -> Tensor:
-        scale, bias = self.weight_scale, self.bias
+        scale = self.weight_scale
+        bias = self.bias
         return conv2d_downsample(x, self.weight, scale, bias, blur_first=self.blur)
 
 
@@ -157,43 +170,3 @@ class Style(nn.Module):
     def forward(self, w: Tensor) -> tuple[Tensor, Tensor]:
         scale, bias = at_least_float32(self.affine(w)).chunk(2, dim=1)
         return scale + 1, bias
-
-
-class Epilogue(nn.Module):
-    """What follows every convolution of the synthesis network: noise, bias, activation,
-    normalization, style; figure 1b of the paper. Each is left out where an ablation says so.
-    """
-
-    def __init__(
-        self,
-        channels: int,
-        resolution: int,
-        w_dim: int,
-        *,
-        activation: Activation = "lrelu",
-        noise: bool = True,
-        pixel_norm: bool = False,
-        instance_norm: bool = True,
-        style: bool = True,
-        equalized: bool = True,
-    ) -> None:
-        super().__init__()
-        self.noise = NoiseInput(channels, resolution) if noise else None
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.activation = activation
-        self.pixel_norm = pixel_norm
-        self.instance_norm = instance_norm
-        self.style = Style(w_dim, channels, equalized=equalized) if style else None
-
-    def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
-        """x (N, C, H, W), the result of a layer, may be written over."""
-        return epilogue(
-            x,
-            noise,
-            None if self.noise is None else self.noise.strength,
-            self.bias,
-            None if self.style is None else self.style(w),
-            activation=self.activation,
-            normalize_pixels=self.pixel_norm,
-            normalize_channels=self.instance_norm,
-        )

@@ -42,7 +42,9 @@ def duration(seconds: float) -> str:
 
 def about(seconds: float) -> str:
     """`5 seconds`, `24 minutes`, `3 hours` or `5 days`: an estimate is not more exact."""
-    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86_400
+    minutes = seconds / 60
+    hours = seconds / 3600
+    days = seconds / 86_400
     if minutes < 1:
         return count(max(round(seconds), 1), "second")
     if minutes < 90:
@@ -89,7 +91,7 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     same = [key for key in known if parts[key][-1] in near]
     if same:
         several = 1 if len(set(near)) == 1 else 9
-        found = difflib.get_close_matches(name, same, n=several, cutoff=0)
-        return f"; did you mean {' or '.join(found)}?"
+        nearest = difflib.get_close_matches(name, same, n=several, cutoff=0)
+        return f"; did you mean {' or '.join(nearest)}?"
     beside = [key for key in known if parts[key][:-1] == parts[name][:-1]]
     return f"; known: {', '.join(beside or known)}"

@@ -47,7 +47,8 @@ def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
     """The JSON objects in a file that have text at `name`, and the number of other lines."""
     if not path.is_file():
         return [], 0
-    records, bad = [], 0
+    records = []
+    bad = 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:

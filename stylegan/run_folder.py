@@ -61,14 +61,16 @@ class RunFolder:
 
     def config(self) -> "TrainConfig":
         """The configuration of the run. FileNotFoundError where there is none."""
-        from stylegan.config import read_stored_config  # with pydantic, which generating lacks
+        from stylegan.config import load_config  # with pydantic, which generating lacks
 
         if not self.config_file.is_file():
-            why = "is a file" if self.path.is_file() else "does not exist"
-            why = "holds no config.toml" if self.path.is_dir() else why
-            what = f"{self.path} {why}, so it is not a run folder"
-            raise FileNotFoundError(f"{what}; give one that train.py has written")
-        return read_stored_config(self.config_file)
+            reason = "is a file" if self.path.is_file() else "does not exist"
+            reason = "holds no config.toml" if self.path.is_dir() else reason
+            raise FileNotFoundError(
+                f"{self.path} {reason}, so it is not a run folder; give one that train.py has "
+                "written"
+            )
+        return load_config(self.config_file, unknown_parts=True)
 
     def stored_config(self) -> "TrainConfig | None":
         """As `config`, and None where nothing has begun. ValueError if a run cannot begin here."""
@@ -76,8 +78,10 @@ class RunFolder:
         if self.config_file.is_file():
             return self.config()
         if self.path.is_dir() and {*self.path.iterdir()} - {self.path / LOCK, *self.unfinished()}:
-            what = f"{self.path} is not empty and holds no config.toml, so it is not a run"
-            raise ValueError(f"{what}; choose another --out")
+            raise ValueError(
+                f"{self.path} is not empty and holds no config.toml, so it is not a run; choose "
+                "another --out"
+            )
         return None
 
     def lineage(self) -> Lineage:
@@ -129,8 +133,9 @@ class RunFolder:
     def sample_file(self, images_seen: int) -> Path:
         """Named by thousands of images; below the first, where 0 is the start, by images too."""
         kimg, images = divmod(images_seen, 1000)
-        own = f"_{images:03d}" if kimg == 0 and images and self.lineage() else ""
-        return self.samples / f"{kimg:06d}{own}.png"
+        if kimg == 0 and images and self.lineage():
+            return self.samples / f"{kimg:06d}_{images:03d}.png"
+        return self.samples / f"{kimg:06d}.png"
 
     def states(self) -> list[Path]:
         """Files to resume from, oldest first."""
@@ -166,10 +171,10 @@ class RunFolder:
         """The smallest file with the generator for each number of images, oldest first."""
         files = {images_of(path): path for path in [*self.states(), *self.generators()]}
         if not files:
-            what = "holds none" if self.path.is_dir() else "is not a folder"
+            reason = "holds none" if self.path.is_dir() else "is not a folder"
             raise FileNotFoundError(
                 "this is made of the generator-*.pt and state-*.pt of a run folder, but "
-                f"{self.path} {what}"
+                f"{self.path} {reason}"
             )
         return [files[images] for images in sorted(files)]
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from stylegan.ranges import AtLeast0, Count, Positive, check_ranges
+
 # Tables are steps: an entry holds from its resolution up to the next one.
 OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
     1: {4: 128, 32: 64, 64: 32, 128: 16, 256: 8, 512: 4},
@@ -15,7 +17,8 @@ OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
 }
 OFFICIAL_LEARNING_RATES = {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003}
 OFFICIAL_TICK_KIMG = {4: 160, 8: 140, 16: 120, 32: 100, 64: 80, 128: 60, 256: 40, 512: 30, 1024: 20}
-MIN_RESOLUTION, MAX_RESOLUTION = 4, 1024
+MIN_RESOLUTION = 4
+MAX_RESOLUTION = 1024
 
 Value = TypeVar("Value")
 
@@ -26,12 +29,12 @@ def resolutions(largest: int) -> list[int]:
 
 
 def check_resolution(
-    resolution: int, largest: int = MAX_RESOLUTION, *, what: str = "resolution"
+    resolution: int, largest: int = MAX_RESOLUTION, *, name: str = "resolution"
 ) -> int:
     """`resolution` if it is a power of two from 4 to `largest`, else a ValueError."""
     if resolution & (resolution - 1) or not MIN_RESOLUTION <= resolution <= largest:
         raise ValueError(
-            f"{what} {resolution} is not a power of two from {MIN_RESOLUTION} to {largest}"
+            f"{name} {resolution} is not a power of two from {MIN_RESOLUTION} to {largest}"
         )
     return resolution
 
@@ -39,6 +42,15 @@ def check_resolution(
 def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
     """The entry of the largest resolution in `table` that is not above `resolution`."""
     return table[max(r for r in table if r <= resolution)]
+
+
+def check_table(name: str, table: Mapping[int, float], start: int) -> None:
+    """ValueError unless the table is by resolution and has an entry for `start`, where training
+    starts."""
+    for resolution in table:
+        check_resolution(resolution, name=f"{name}: resolution")
+    if min(table, default=math.inf) > start:
+        raise ValueError(f"{name} has no entry for resolution {start}, where training starts")
 
 
 def official_batch_sizes(num_processes: int) -> dict[int, int]:
@@ -53,40 +65,26 @@ class ScheduleConfig:
 
     resolution: int = 1024  # of the finished network
     initial_resolution: int = 8  # where training starts [pixels]
-    stable_kimg: float = 600  # length of a resolution once it is fully grown [kimg]
-    fade_kimg: float = 600  # length of the fade into the next resolution [kimg]
-    total_kimg: float = 25_000  # length of the training [kimg]
-    ramp_kimg: float = 0  # learning rates rise linearly from 0 for so long [kimg]
+    stable_kimg: AtLeast0 = 600  # length of a resolution once it is fully grown [kimg]
+    fade_kimg: AtLeast0 = 600  # length of the fade into the next resolution [kimg]
+    total_kimg: Positive = 25_000  # length of the training [kimg]
     # images per step, all processes together; by resolution
-    batch_size: Mapping[int, int] = field(default_factory=lambda: official_batch_sizes(1))
-    # largest batch of a process; by resolution
-    max_batch_per_process: Mapping[int, int] = field(default_factory=dict)
+    batch_size: Mapping[int, Count] = field(default_factory=lambda: official_batch_sizes(1))
     # learning rate of the generator; by resolution
-    g_lr: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
+    g_lr: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
     # learning rate of the discriminator; by resolution
-    d_lr: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
+    d_lr: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
     # from one tick (a grid of samples and a state) to the next; by resolution [kimg]
-    tick_kimg: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_TICK_KIMG))
-    minibatch_repeats: int = 4  # steps between two readings of the schedule
-    num_processes: int = 1  # number of processes for which the batches are chosen
+    tick_kimg: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_TICK_KIMG))
+    minibatch_repeats: Count = 4  # steps between two readings of the schedule
+    num_processes: Count = 1  # number of processes for which the batches are chosen
 
     def __post_init__(self) -> None:
-        for name in ("resolution", "initial_resolution"):
-            check_resolution(getattr(self, name), what=name)
-        for name in ("stable_kimg", "fade_kimg", "ramp_kimg"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("total_kimg", "minibatch_repeats", "num_processes"):
-            check_positive(name, getattr(self, name))
-        for name in ("batch_size", "max_batch_per_process", "g_lr", "d_lr", "tick_kimg"):
-            for resolution, value in getattr(self, name).items():
-                check_resolution(resolution, what=f"{name}: resolution")
-                check_positive(f"{name} at resolution {resolution}", value)
+        check_resolution(self.resolution)
+        check_resolution(self.initial_resolution, name="initial_resolution")
+        check_ranges(self)
         for name in ("batch_size", "g_lr", "d_lr", "tick_kimg"):
-            if min(getattr(self, name), default=math.inf) > self.start:
-                raise ValueError(
-                    f"{name} has no entry for resolution {self.start}, where training starts"
-                )
+            check_table(name, getattr(self, name), self.start)
 
     @property
     def start(self) -> int:
@@ -97,11 +95,6 @@ class ScheduleConfig:
     @property
     def total_images(self) -> int:
         return math.ceil(self.total_kimg * 1000)
-
-
-def check_positive(what: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{what} must be positive, not {value}")
 
 
 @dataclass(frozen=True)
@@ -135,30 +128,27 @@ def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
 
 
 def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
-    """Total batch: rounded down to a multiple of the processes, then limited per process."""
+    """Total batch: rounded down to a multiple of the processes."""
     wanted = at_resolution(config.batch_size, resolution)
     batch_size = wanted - wanted % config.num_processes
     if batch_size == 0:
-        what = f"a batch of {wanted} images at resolution {resolution} (schedule.batch_size)"
-        raise ValueError(f"{what} is too small for {config.num_processes} processes")
-    if min(config.max_batch_per_process, default=math.inf) <= resolution:
-        limit = at_resolution(config.max_batch_per_process, resolution)
-        batch_size = min(batch_size, limit * config.num_processes)
+        raise ValueError(
+            f"a batch of {wanted} images at resolution {resolution} (schedule.batch_size) is too "
+            f"small for {config.num_processes} processes"
+        )
     return batch_size
 
 
 def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
     """The stage in force after `images_seen` real images. Karras et al. 2018, section A.1."""
-    kimg = images_seen / 1000
-    lod = level_of_detail(kimg, config)
+    lod = level_of_detail(images_seen / 1000, config)
     resolution = config.resolution // 2 ** math.floor(lod)
-    ramp = min(kimg / config.ramp_kimg, 1.0) if config.ramp_kimg > 0 else 1.0
     return Stage(
         resolution=resolution,
         alpha=1 - (lod - math.floor(lod)),
         batch_size=batch_size_at(resolution, config),
-        g_lr=at_resolution(config.g_lr, resolution) * ramp,
-        d_lr=at_resolution(config.d_lr, resolution) * ramp,
+        g_lr=at_resolution(config.g_lr, resolution),
+        d_lr=at_resolution(config.d_lr, resolution),
         tick_kimg=at_resolution(config.tick_kimg, resolution),
     )
 

@@ -3,13 +3,9 @@
 The numbers below tell the purposes apart and are part of what a seed means: never change one.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 import torch
 
-Stream = TypeVar("Stream")
 Device = torch.device | str
 
 
@@ -31,25 +27,12 @@ def number(*key: int) -> int:
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
 
-def of_step(purpose: int) -> Callable[[int, int], torch.Generator]:
-    """The stream of (seed, images_seen)."""
-    return lambda seed, images_seen: torch_stream(seed, images_seen, purpose)
-
-
-def of_seed(make: Callable[..., Stream], *purpose: int) -> Callable[[int], Stream]:
-    return lambda seed: make(seed, *purpose)
-
-
-def of_place(make: Callable[..., Stream], *purpose: int) -> Callable[[int, int], Stream]:
-    """The stream of (seed, index)."""
-    return lambda seed, index: make(seed, *purpose, index)
-
-
 # Training: one global stream per step, sliced among the processes, but for the noise
-step = of_step(0)  # latents, mixing, labels and penalty factors
-step_mirror = of_step(2)  # which reals are flipped
-step_augment = of_step(3)  # what happens to the images that the discriminator sees
-data_order = of_place(numpy_stream)  # the order of the images in an epoch
+
+
+def step(seed: int, images_seen: int) -> torch.Generator:
+    """Latents, mixing, labels and penalty factors of a training step."""
+    return torch_stream(seed, images_seen, 0)
 
 
 def step_noise(seed: int, images_seen: int, rank: int, device: Device) -> torch.Generator:
@@ -58,18 +41,75 @@ def step_noise(seed: int, images_seen: int, rank: int, device: Device) -> torch.
     return torch_stream(seed, images_seen, 1, rank, device=device)
 
 
+def step_mirror(seed: int, images_seen: int) -> torch.Generator:
+    """Which reals of a step are flipped."""
+    return torch_stream(seed, images_seen, 2)
+
+
+def step_augment(seed: int, images_seen: int) -> torch.Generator:
+    """What happens to the images that the discriminator sees in a step."""
+    return torch_stream(seed, images_seen, 3)
+
+
+def data_order(seed: int, epoch: int) -> np.random.Generator:
+    """The order of the images in an epoch."""
+    return numpy_stream(seed, epoch)
+
+
 # Samples: a seed names an image
-latent = np.random.RandomState  # as NVIDIA's tools draw it
-image_noise = of_seed(frozen_stream, 1)  # the noise inputs of an image
-latent_loop = of_seed(frozen_stream, 10)  # the loop through z that begins at the latent of a seed
+
+
+def latent(seed: int) -> np.random.RandomState:
+    """The latent of a seed, as NVIDIA's tools draw it."""
+    return np.random.RandomState(seed)
+
+
+def image_noise(seed: int) -> np.random.RandomState:
+    """The noise inputs of an image."""
+    return frozen_stream(seed, 1)
+
+
+def latent_loop(seed: int) -> np.random.RandomState:
+    """The loop through z that begins at the latent of a seed."""
+    return frozen_stream(seed, 10)
+
 
 # Projection
-start = of_place(torch_stream, 0, 10)  # where a search begins that does not begin at the average w
-tuning = of_seed(torch_stream, 0, 11)  # the w at which a tuned generator is held to what it was
+
+
+def start(seed: int, index: int) -> torch.Generator:
+    """Where a search begins that does not begin at the average w."""
+    return torch_stream(seed, 0, 10, index)
+
+
+def tuning(seed: int) -> torch.Generator:
+    """The w at which a tuned generator is held to what it was."""
+    return torch_stream(seed, 0, 11)
+
 
 # Metrics
-real_mirror = of_place(number, 2)  # whether a real is flipped: 64 random bits
-sample_label = of_place(number, 3)  # the label of a sample: 64 random bits
-path = of_place(frozen_stream, 4)  # the ends of a path through latent space, and the point on it
-patches = of_place(numpy_stream, 5)  # of the sliced Wasserstein distance: places in one image
-directions = of_place(numpy_stream, 6)  # of that distance: directions at one level of the pyramid
+
+
+def real_mirror(seed: int, index: int) -> int:
+    """Whether a real is flipped: 64 random bits."""
+    return number(seed, 2, index)
+
+
+def sample_label(seed: int, index: int) -> int:
+    """The label of a sample: 64 random bits."""
+    return number(seed, 3, index)
+
+
+def path(seed: int, index: int) -> np.random.RandomState:
+    """The ends of a path through latent space, and the point on it."""
+    return frozen_stream(seed, 4, index)
+
+
+def patches(seed: int, index: int) -> np.random.Generator:
+    """Places in one image, of the sliced Wasserstein distance."""
+    return numpy_stream(seed, 5, index)
+
+
+def directions(seed: int, index: int) -> np.random.Generator:
+    """Directions at one level of the pyramid, of the sliced Wasserstein distance."""
+    return numpy_stream(seed, 6, index)

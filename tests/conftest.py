@@ -26,7 +26,7 @@ from tiny_training import run, tiny_config, tiny_store
 from stylegan.data import Preparation, cached_store
 from stylegan.files.formats.own import save_generator
 
-PEOPLE = Path(__file__).parent.parent / "datasets" / "people-64.zip"
+FACES = Path(__file__).parent.parent / "datasets" / "faces-64.zip"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -65,9 +65,9 @@ def source(tmp_path):
 def faces(tmp_path_factory):
     """91 of the bundled faces at 32x32 pixels."""
     folder = tmp_path_factory.mktemp("faces")
-    with zipfile.ZipFile(PEOPLE) as bundled:
-        bundled.extractall(folder / "people", bundled.namelist()[1:92])
-    return cached_store(folder / "people", Preparation(resolution=32), cache_dir=folder / "cache")
+    with zipfile.ZipFile(FACES) as bundled:
+        bundled.extractall(folder / "faces", bundled.namelist()[1:92])
+    return cached_store(folder / "faces", Preparation(resolution=32), cache_dir=folder / "cache")
 
 
 @pytest.fixture(scope="session")

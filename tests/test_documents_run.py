@@ -53,8 +53,8 @@ def clone(tmp_path_factory):
     """The folder of a reader."""
     folder = tmp_path_factory.mktemp("reader") / "stylegan"
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
-    shutil.unpack_archive(folder / "datasets" / "people-64.zip", folder.parent / "people")
-    pictures = sorted((folder.parent / "people").glob("*.webp"))
+    shutil.unpack_archive(folder / "datasets" / "faces-64.zip", folder.parent / "faces")
+    pictures = sorted((folder.parent / "faces").glob("*.webp"))
     (folder / "photos").mkdir()
     for picture in pictures[:240]:  # eff-pr requires 100 pictures, of a half too
         image = Image.open(picture).resize((256, 256))

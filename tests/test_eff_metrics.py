@@ -35,7 +35,7 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    return GeneratorSamples(load_generator("people64"), store=faces, resolution=size, **options)
+    return GeneratorSamples(load_generator("faces64"), store=faces, resolution=size, **options)
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):

@@ -4,7 +4,9 @@ Rendering itself needs Blender and MakeHuman's mesh, which these tests do withou
 
 import csv
 import importlib.util
+import io
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +33,7 @@ def load(name: str) -> ModuleType:
 faces = load("faces")
 geometry = load("faces_head")
 skin = load("faces_skin")
-PEOPLE = [faces.draw_person(seed) for seed in range(3000)]
+FACES = [faces.draw_person(seed) for seed in range(3000)]
 # Right eye, left eye, right and left corner of the mouth of an average head.
 LANDMARKS = np.array([[-0.27, 0, 0.15], [0.27, 0, 0.15], [-0.21, -0.6, 0.15], [0.21, -0.6, 0.15]])
 HEAD = geometry.Head(
@@ -52,12 +54,12 @@ HEAD = geometry.Head(
 
 
 def test_a_seed_is_always_the_same_person():
-    assert faces.draw_person(8) == faces.draw_person(8) == PEOPLE[8]
-    assert len({person.years for person in PEOPLE}) == len(PEOPLE)
+    assert faces.draw_person(8) == faces.draw_person(8) == FACES[8]
+    assert len({person.years for person in FACES}) == len(FACES)
 
 
 def test_attributes_lie_in_their_ranges():
-    for person in PEOPLE:
+    for person in FACES:
         assert person.african + person.asian + person.caucasian == pytest.approx(1)
         assert 4 <= person.years <= 85
         for name in ("male", "smile", "mouth_open", "receding", "light_hardness", "place"):
@@ -67,17 +69,17 @@ def test_attributes_lie_in_their_ranges():
 
 
 def test_only_men_have_beards_and_only_women_lipstick():
-    assert {p.beard for p in PEOPLE if p.male <= 0.6 or p.years <= 18} == {"none"}
-    assert not any(p.lipstick for p in PEOPLE if p.male >= 0.4 or p.years <= 16)
-    men = [p for p in PEOPLE if p.male > 0.6 and p.years > 18]
+    assert {p.beard for p in FACES if p.male <= 0.6 or p.years <= 18} == {"none"}
+    assert not any(p.lipstick for p in FACES if p.male >= 0.4 or p.years <= 16)
+    men = [p for p in FACES if p.male > 0.6 and p.years > 18]
     without = Counter(p.beard for p in men)["none"]
     assert without == pytest.approx(0.46 * len(men), abs=5 * (0.25 * len(men)) ** 0.5)
 
 
 def test_poses_vary_as_those_of_photographs():
-    yaw = np.array([p.yaw for p in PEOPLE])
-    pitch = np.array([p.pitch for p in PEOPLE])
-    assert np.abs(yaw.mean()) < 5 * 13 / len(PEOPLE) ** 0.5
+    yaw = np.array([p.yaw for p in FACES])
+    pitch = np.array([p.pitch for p in FACES])
+    assert np.abs(yaw.mean()) < 5 * 13 / len(FACES) ** 0.5
     assert yaw.std() == pytest.approx(13, rel=0.06)
     assert pitch.std() == pytest.approx(5.5, rel=0.06)
 
@@ -86,8 +88,8 @@ def test_hair_turns_gray_with_age():
     def gray(people: list) -> float:
         return float(np.mean([p.hair_color in ("gray", "white") for p in people]))
 
-    assert gray([p for p in PEOPLE if p.years < 45]) == 0
-    assert gray([p for p in PEOPLE if p.years > 70]) > 0.6
+    assert gray([p for p in FACES if p.years < 45]) == 0
+    assert gray([p for p in FACES if p.years > 70]) > 0.6
 
 
 def test_every_seventh_picture_is_held_out_until_one_set_is_complete():
@@ -107,7 +109,7 @@ def test_labels_have_a_column_for_every_number_and_every_value(tmp_path):
     rows = list(csv.DictReader((tmp_path / "training" / "labels.csv").read_text().splitlines()))
     assert [row["file"] for row in rows] == ["000001.png", "000003.png"]
     assert list(rows[0]) == ["file", *faces.columns()]
-    for row, person in zip(rows, (PEOPLE[1], PEOPLE[3]), strict=True):
+    for row, person in zip(rows, (FACES[1], FACES[3]), strict=True):
         assert float(row["yaw"]) == pytest.approx(person.yaw, abs=1e-4)
         for name, values in faces.VALUES.items():
             ones = [value for value in values if row[f"{name}={value}"] == "1"]
@@ -267,3 +269,44 @@ def test_coils_stay_within_their_radius():
     distance = np.linalg.norm(wound - strands, axis=2)
     np.testing.assert_allclose(distance[:, 0], 0)
     np.testing.assert_allclose(distance[:, 3:], 0.1, rtol=1e-6)
+
+
+# What is bundled
+
+BUNDLED = FOLDER / "faces-64.zip"
+
+
+def test_the_bundled_faces_carry_the_attributes_of_their_seeds():
+    assert BUNDLED.stat().st_size <= faces.BUNDLE_BYTES
+    with zipfile.ZipFile(BUNDLED) as bundled:
+        rows = list(csv.DictReader(bundled.read("labels.csv").decode().splitlines()))
+        names = bundled.namelist()
+        assert "CC0" in bundled.read("LICENSE.txt").decode()
+    assert len(rows) > 2500
+    assert names == [f"{seed:06d}.webp" for seed in range(len(rows))] + [
+        "labels.csv",
+        "LICENSE.txt",
+    ]
+    for seed in (0, 77, len(rows) - 1):
+        assert rows[seed].pop("file") == f"{seed:06d}.webp"
+        expected = dict(zip(faces.columns(), faces.label_row(faces.draw_person(seed)), strict=True))
+        assert {name: float(value) for name, value in rows[seed].items()} == expected
+
+
+def test_as_many_pictures_are_bundled_as_fit(tmp_path):
+    random = np.random.default_rng(0)
+    for seed in range(9):
+        smooth = Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).resize((64, 64))
+        smooth.save(tmp_path / f"{seed:06d}.png")
+    whole = faces.bundle(tmp_path, 10**6)
+    part = faces.bundle(tmp_path, len(whole) - 1)
+    counts = []
+    for archive in (whole, part):
+        with zipfile.ZipFile(io.BytesIO(archive)) as content:
+            counts.append(len(content.namelist()) - 2)
+            rows = content.read("labels.csv").decode().splitlines()
+            assert len(rows) == counts[-1] + 1
+            found = np.asarray(Image.open(io.BytesIO(content.read("000003.webp"))), float)
+    assert counts == [9, 8]
+    wanted = np.asarray(Image.open(tmp_path / "000003.png"), float)
+    assert np.sqrt(np.mean((found - wanted) ** 2)) < 8

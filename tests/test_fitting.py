@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from stylegan.config import load_config
+from stylegan.config import load_config, parse_options
 from stylegan.fitting import FINEST_CHANNELS, Facts, choose, fitted, shortened
 from stylegan.schedule import ScheduleConfig, phases, resolutions
 
@@ -23,7 +23,7 @@ def facts(images, size, machine="a CPU, 23 GiB", **changes):
 
 
 def chosen(*asked, of=None, needed=lambda config: 0.0, **options):
-    return choose(of or facts(300, 64), asked, needed, **options)[0]
+    return choose(of or facts(300, 64), parse_options(asked), needed, **options)[0]
 
 
 def test_what_is_asked_for_stays_and_the_rest_fits_it():
@@ -83,7 +83,7 @@ def fit(name, *options, **how):
     """The configuration with options, fitted as the command does."""
     config = load_config(name, options)
     fits = fitted(config, load_config(name).network.resolution, **how)
-    return load_config(name, [*fits, *options])
+    return load_config(name, fits | parse_options(options))
 
 
 @pytest.mark.parametrize("resolution", [16, 64, 128, 256, 1024])

@@ -44,8 +44,8 @@ cached = {{"skip_validation": True, "trust_repo": True}}
 entries = torch.hub.list(repository, **cached)
 found = {{"list": entries}}
 z = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
-local = torch.hub.load(clone, "people64", source="local")
-remote = torch.hub.load(repository, "people64", **cached)
+local = torch.hub.load(clone, "faces64", source="local")
+remote = torch.hub.load(repository, "faces64", **cached)
 chosen = torch.hub.load(clone, "generator", weights, source="local")
 for name, G in {{"local": local, "remote": remote, "chosen": chosen}}.items():
     found[name] = G(z, psi=0.7, noise="const").flatten().tolist()
@@ -131,7 +131,7 @@ def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("people64", (3, 64, 64)), ("glyphs64", (1, 64, 64))],
+    [("faces64", (3, 64, 64)), ("glyphs64", (1, 64, 64))],
 )
 def test_bundled_networks_make_pictures_of_their_size(name, shape):
     assert bundled_file(name).stat().st_size <= 8 * 2**20
@@ -203,6 +203,6 @@ def test_a_run_or_state_gives_its_discriminator(run, name):
 
 def test_sources_without_a_discriminator_say_so(tmp_path, run):
     save_generator(tmp_path / "mine.pt", random_generator(TINY))
-    for source in (tmp_path / "mine.pt", "people64"):
+    for source in (tmp_path / "mine.pt", "faces64"):
         with pytest.raises(ValueError, match=r"holds no discriminator; those that do: state-\*"):
             entry("discriminator", source)

@@ -65,7 +65,7 @@ def small(monkeypatch):
 
 def samples_of(store, **options):
     return GeneratorSamples(
-        load_generator("people64"), store=store, resolution=32, batch=8, **options
+        load_generator("faces64"), store=store, resolution=32, batch=8, **options
     )
 
 

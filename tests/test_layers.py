@@ -8,13 +8,14 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from stylegan.layers import (
-    Epilogue,
     EqualizedConv2d,
     EqualizedConvDown2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
     Style,
 )
+from stylegan.networks import NetworkConfig
+from stylegan.networks.generator import Epilogue
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +122,8 @@ def test_a_new_style_scales_by_about_one_around_its_first_half():
 
 
 def test_epilogue_is_noise_bias_activation_normalization_style_in_this_order():
-    epilogue = Epilogue(3, 4, 5).double()
+    config = NetworkConfig(resolution=4, max_channels=3, w_dim=5)
+    epilogue = Epilogue(config, 4).double()
     with torch.no_grad():
         for parameter in epilogue.parameters():
             parameter.normal_()

@@ -122,7 +122,7 @@ def test_a_discriminator_file_says_that_it_is_one(tmp_path):
         ({"psi": "much"}, "psi must be a finite number, not 'much'"),
         ({"cutoff": 1.5}, "cutoff must be a whole number or None, not 1.5"),
         ({"label_names": ["a"] * 9}, "9 label_names are given for 0 labels"),
-        ({"lineage": "people64"}, "lineage must be a list of sources"),
+        ({"lineage": "faces64"}, "lineage must be a list of sources"),
     ],
 )
 def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, change, message):
@@ -140,14 +140,14 @@ def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_nam
     monkeypatch.setattr(download, "WEIGHTS", tmp_path)
     monkeypatch.chdir(tmp_path)
     save_generator(tmp_path / "new.pt", random_generator())
-    bundled = named_by_hash(tmp_path / "new.pt", "people64")
-    (tmp_path / "people64").mkdir()
-    assert_same_weights(load_generator("people64"), random_generator())
-    with pytest.raises(FileNotFoundError, match="the folder people64 holds neither"):
-        load_generator("./people64")
+    bundled = named_by_hash(tmp_path / "new.pt", "faces64")
+    (tmp_path / "faces64").mkdir()
+    assert_same_weights(load_generator("faces64"), random_generator())
+    with pytest.raises(FileNotFoundError, match="the folder faces64 holds neither"):
+        load_generator("./faces64")
     bundled.write_bytes(bundled.read_bytes() + b"\0")
     with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
-        load_generator("people64")
+        load_generator("faces64")
 
 
 @pytest.mark.parametrize(

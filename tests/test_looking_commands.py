@@ -211,7 +211,7 @@ def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
     ("words", "message", "exit_code"),
     [
         ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),
-        ("figure timelapse people64", "of a run folder, but people64 is not a folder", 1),
+        ("figure timelapse faces64", "of a run folder, but faces64 is not a folder", 1),
         ("figure mixing g.pt --layers 4-6", "but at 16x16 there are layers 0-5", 1),
         ("figure classes classes.pt --classes=dog", "there is no class 'dog'", 1),
         ("figure neighbours g.pt", "does not say what it was trained on; pass --data", 1),

@@ -139,7 +139,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    source, notes = GeneratorSamples(load_generator("people64")), []
+    source, notes = GeneratorSamples(load_generator("faces64")), []
     assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
@@ -155,7 +155,7 @@ def test_a_line_is_json_without_nan():
 
 
 def test_the_hash_of_a_generator_is_of_its_weights_alone():
-    generator, same = load_generator("people64"), load_generator("people64")
+    generator, same = load_generator("faces64"), load_generator("faces64")
     assert weights_sha256(generator) == weights_sha256(same)
     with torch.no_grad():
         same.w_avg[0] += 1
@@ -175,7 +175,7 @@ class FullDisk(GeneratorSamples):
 
 def measured_with_a_full_disk(folder):
     told = []
-    generator = load_generator("people64")
+    generator = load_generator("faces64")
     source = FullDisk(generator, store=Store(folder / "store"), resolution=8, batch=1)
     results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
     return [result.metric for result in results], told
@@ -189,7 +189,7 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
-    source = GeneratorSamples(load_generator("people64"), store=faces, resolution=8)
+    source = GeneratorSamples(load_generator("faces64"), store=faces, resolution=8)
     half = OtherHalf.beside(dataclasses.replace(source, mirror=mirror))
     ours, theirs = (torch.cat(list(x)) for x in (half.fakes(45), half.reals(46, evenly=True)))
     shown = torch.cat(list(source.reals(91)))
@@ -272,19 +272,19 @@ def cells(text):
 
 def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     out = tmp_path / "m.jsonl"
-    people = faces.path.parents[1] / "people"  # at their own size, which is the generator's
-    settings = ("--data", people, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
-    table = cells(told("metrics", "people64", *settings, "--out", out))
+    pictures = faces.path.parents[1] / "faces"  # at their own size, which is the generator's
+    settings = ("--data", pictures, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
+    table = cells(told("metrics", "faces64", *settings, "--out", out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
     full, none, against_half, half = (line["values"]["swd"] for line in lines)
     assert half < full < none and half < against_half
     assert [line["protocol"]["reals"]["images"] for line in lines[2:]] == [46, 46]
     assert table[0][:3] == ["", "psi", "swd60"]
-    halves = ["people64 against half of the reals", "another half of the reals"]
-    assert [row[0] for row in table[2:]] == ["people64"] * 2 + halves
+    halves = ["faces64 against half of the reals", "another half of the reals"]
+    assert [row[0] for row in table[2:]] == ["faces64"] * 2 + halves
     assert [row[2].split()[0] for row in table[2:4]] == [f"{full:.4g}", f"{none:.4g}"]
-    printed = told("metrics", "people64", *settings[:4], "--json")
+    printed = told("metrics", "faces64", *settings[:4], "--json")
     assert json.loads(printed)["values"] == lines[0]["values"]
 
 
@@ -313,7 +313,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
 def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("my notes")
-    assert message in refused("metrics", "people64", *options.split())
+    assert message in refused("metrics", "faces64", *options.split())
     assert (tmp_path / "notes.txt").read_text() == "my notes"
 
 

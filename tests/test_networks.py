@@ -182,7 +182,7 @@ def test_inputs_of_another_shape_are_refused():
     ("options", "message"),
     [
         ({"resolution": 2048}, "resolution 2048 is not a power of two from 4 to 1024"),
-        ({"label_dim": -1}, "label_dim must be at least 0, not -1"),
+        ({"label_dim": -1}, "label_dim must be at least 0 and at most 1,048,576, not -1"),
         ({"pixel_norm": torch.zeros(0)}, "pixel_norm must be true or false, not tensor"),
         ({"mapping_layers": 0, "z_dim": 6, "w_dim": 5}, "w_dim must be 6, not 5"),
         (

@@ -13,11 +13,11 @@ import torch
 from commands import pixels, refused, stylegan, told
 from official import dumps, network_class, snapshot_objects
 from tiny_generators import TINY, assert_same_weights, random_generator
-from tiny_training import tiny_config, write_pictures
+from tiny_training import merge, tiny_config, write_pictures
 
 import hubconf
 from stylegan import Generator, load_generator
-from stylegan.config import build_config, merge, to_dict
+from stylegan.config import build_config, to_dict
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator, save_loaded, save_safetensors
 from stylegan.files.loaded import LoadedGenerator
@@ -204,7 +204,7 @@ def test_an_official_snapshot_says_so_in_python_too(tmp_path, monkeypatch):
         load_official(path)
 
 
-@pytest.mark.parametrize("name", ["people64", "glyphs64"])
+@pytest.mark.parametrize("name", ["faces64", "glyphs64"])
 def test_random_weights_have_no_past(name):
     trained = load_generator(name).loaded
     untrained = hubconf.__dict__[name](pretrained=False).loaded
@@ -258,7 +258,7 @@ def test_the_run_of_a_file_is_that_of_its_folder_and_a_name_has_none(run, tmp_pa
     assert RunFolder.of(run.best_generator).path == run.path
     assert RunFolder.of(run.path).path == run.path
     monkeypatch.chdir(run.path)
-    for source in ("people64", tmp_path, tmp_path / "pictures", "https://host.invalid/a.pt"):
+    for source in ("faces64", tmp_path, tmp_path / "pictures", "https://host.invalid/a.pt"):
         assert RunFolder.of(source) is None
 
 

@@ -1,8 +1,6 @@
 """The recipe of people: who is drawn. The drawing itself needs Node.js and its packages."""
 
-import csv
 import importlib.util
-import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -41,18 +39,6 @@ def test_the_drawing_has_a_beard_exactly_if_the_person_has():
         assert options["facialHairProbability"] == 100 * bearded
         assert ("facialHair" in options) == bearded
         assert options["hairColor"] == [people.COLORS[person["hairColor"]]]
-
-
-def test_the_bundled_faces_carry_the_attributes_of_their_numbers():
-    with zipfile.ZipFile(FILE.with_name("people-64.zip")) as bundled:
-        rows = list(csv.DictReader(bundled.read("labels.csv").decode().splitlines()))
-        assert "CC BY 4.0" in bundled.read("LICENSE.txt").decode()
-        assert len(bundled.namelist()) == 2 + len(rows) == 4502
-    for number in (0, 77, 4499):
-        expected = {f"{name}={value}" for name, value in people.person(number).items()}
-        row = rows[number]
-        assert row.pop("file") == f"{number:06d}.webp"
-        assert {name for name, value in row.items() if value == "1"} == expected
 
 
 def test_a_zip_holds_the_same_pixels_as_the_folder(tmp_path):

@@ -105,7 +105,7 @@ def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, rea
 
 
 def test_mistakes_are_one_line(samples, reals, tmp_path):
-    message = refused("metrics", "people64", samples, "--data", reals, "--psi", "1,0.7")
+    message = refused("metrics", "faces64", samples, "--data", reals, "--psi", "1,0.7")
     assert "choose what a generator shows" in message and "is pictures" in message
     (tmp_path / "empty").mkdir()
     assert "is empty" in refused("metrics", tmp_path / "empty", "--metrics", "swd")
@@ -120,5 +120,5 @@ def test_what_holds_pictures_is_told_from_what_holds_weights(samples, tmp_path):
     assert holds_pictures(str(run))
     (run / "config.toml").write_text("")
     pictures = [samples, tmp_path / "without-ending"]
-    others = [run, tmp_path / "weights.pt", tmp_path / "none", "people64", "https://x.org/a.zip"]
+    others = [run, tmp_path / "weights.pt", tmp_path / "none", "faces64", "https://x.org/a.zip"]
     assert [holds_pictures(str(path)) for path in [*pictures, *others]] == [True] * 2 + [False] * 5

@@ -19,9 +19,8 @@ from stylegan.ops import float32_products, in_float32, resolved_precision
 from stylegan.report import write_report
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import repeatable
-from stylegan.schedule import stage_at
-from stylegan.training import TrainState, train_step
-from stylegan.training.loop import Feed
+from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training.loop import real_batches
 from stylegan.training.preflight import Cost, plan_lines
 from stylegan.training.run import backend_flags, check_unchanged, with_precision
 
@@ -294,13 +293,14 @@ def late_losses(precision, cache_dir):
     """Averages of every metric over the last 100 of 300 steps on the bundled pictures."""
     config = load_config("quickstart", [*SMALL, f'precision="{precision}"'])
     store = cached_store(
-        bundled("datasets/people-64.zip"), Preparation(resolution=32), cache_dir=cache_dir
+        bundled("datasets/faces-64.zip"), Preparation(resolution=32), cache_dir=cache_dir
     )
     state, sums = TrainState.create(config), {}
-    feed = Feed(state, store, workers=0)
+    feed = real_batches(state, store, Share(), workers=0)
     for i in range(300):
-        now = stage_at(state.images_seen, config.schedule)
-        reals, labels, draws = feed.next(state.images_seen, now)
+        now = state.position.next_stage(config.schedule)
+        reals, labels = next(feed)
+        draws = draw(config, state.images_seen, now, None, Share())
         for name, value in train_step(state, reals, labels, now, draws).items():
             assert value.isfinite(), name
             sums[name] = sums.get(name, 0.0) + value.item() / 100 * (i >= 200)

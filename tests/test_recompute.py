@@ -6,15 +6,10 @@ import pytest
 import torch
 from saved_tensors import Saved
 from tiny_training import reals_for, stage, step, tiny_config
-from torch import nn
-from torch.func import functional_call
 from two_processes import float64_state
 
 from stylegan import losses
 from stylegan.networks import Discriminator, Generator
-from stylegan.networks.discriminator import DiscriminatorBlock
-from stylegan.networks.generator import SynthesisBlock
-from stylegan.recompute import recompute
 from stylegan.training import TrainState
 from stylegan.training.step import enter_stage, frozen
 from stylegan.training.terms import discriminator_logits, discriminator_terms
@@ -102,38 +97,6 @@ def test_numbers_at_exactly_zero_are_the_same():
     assert largest_difference(*networks) == 0
 
 
-@pytest.mark.parametrize("kind", [SynthesisBlock, DiscriminatorBlock])
-def test_first_and_second_derivatives_agree_with_finite_differences(kind):
-    torch.manual_seed(0)
-    config = tiny_config(network={"max_channels": 2, "w_dim": 2}).network
-    block = kind(config, 8).double()
-    for parameter in block.parameters():  # away from 0, where the activation has a kink
-        nn.init.normal_(parameter)
-    names = [name for name, _ in block.named_parameters()]
-    inputs = [torch.randn(2, 2, 4, 4)]
-    if kind is SynthesisBlock:
-        inputs += [torch.randn(2, 2, 2), torch.randn(2, 1, 8, 8), torch.randn(1, 1, 8, 8)]
-    n = len(inputs)
-
-    class Recomputed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.block = block
-
-        def forward(self, *tensors):
-            return recompute(self.block, *tensors)
-
-    def function(*tensors):
-        weights = dict(zip([f"block.{name}" for name in names], tensors[n:], strict=True))
-        return functional_call(Recomputed(), weights, tensors[:n])
-
-    tensors = [x.double().requires_grad_() for x in inputs]
-    tensors += [p.detach().clone().requires_grad_() for p in block.parameters()]
-    fast = {"fast_mode": True}
-    assert torch.autograd.gradcheck(function, tensors, **fast)
-    assert torch.autograd.gradgradcheck(function, tensors, **fast)
-
-
 OPTIONS = {
     "deviation": {},
     "no deviation": {"network": {"deviation_group": 0}},
@@ -153,7 +116,7 @@ def test_five_training_steps_give_the_same_weights(name):
         states.append(state)
     for network in ("generator", "discriminator", "generator_ema"):
         a, b = (getattr(state, network) for state in states)
-        assert largest_difference(a, b, of=lambda parameter: parameter) < 1e-9
+        assert largest_difference(a, b, of=lambda parameter: parameter) == 0
 
 
 def test_frozen_weights_get_no_gradient():
@@ -170,7 +133,7 @@ def test_frozen_weights_get_no_gradient():
     assert generators[1].synthesis.blocks["16"].conv0.weight.grad.abs().max() > 0
 
 
-def test_the_graph_of_a_penalty_holds_less():
+def test_graphs_hold_less_with_that_of_a_penalty_too():
     now = stage(32, 1.0, batch_size=8)
     peaks, graphs = [], []
     for on in (False, True):
@@ -180,9 +143,9 @@ def test_the_graph_of_a_penalty_holds_less():
         config, network, reals = state.config, state.discriminator, reals_for(now)
         with Saved(state) as saved:
             logits, leaf = discriminator_logits(config, network, reals, None, now, penalized=True)
-            terms = discriminator_terms(config, "real", logits, leaf, now, config.r1_gamma)
             graphs.append(saved.bytes)
+            terms = discriminator_terms(config, "real", logits, leaf, now, config.r1_gamma)
             sum(term.weight * term.value for term in terms).backward()
         peaks.append(saved.peak)
-    assert graphs[1] < 0.35 * graphs[0]
-    assert peaks[1] < 0.8 * peaks[0]
+    assert graphs[1] < 0.3 * graphs[0]
+    assert peaks[1] < 0.75 * peaks[0]

@@ -121,7 +121,7 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
     pictures.rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError, match=r"photos, where there is nothing; .* --data"):
         decided(None, out=run)
-    (run / "data.txt").write_text("/elsewhere/people-64.zip\n")  # of another installation
+    (run / "data.txt").write_text("/elsewhere/faces-64.zip\n")  # of another installation
     assert decided(None, out=run).source == bundled_data()
 
 

@@ -28,7 +28,7 @@ FOREIGN = {  # file -> layout, variant without labels
     "rosinality.model": ("rosinality", "full"),
 }
 OURS = ("run", "generator.pt", "state-000000004.pt", "mine.safetensors", "shared")
-KINDS = (*OURS, "official.pkl", *FOREIGN, "people64", "address")
+KINDS = (*OURS, "official.pkl", *FOREIGN, "faces64", "address")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def source_of(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(folder / "cache"))
 
     def source(kind):
-        if kind == "people64":
+        if kind == "faces64":
             return kind
         if kind == "address":  # as if downloaded before
             content = (folder / "generator.pt").read_bytes()
@@ -108,7 +108,7 @@ def test_convert_and_export_write_the_weights_of_every_source(source_of, command
     assert (found.resolution, found.alpha) == (wanted.resolution, wanted.alpha)
 
 
-@pytest.mark.parametrize("kind", ["run", "shared", "official.pkl", "people64"])
+@pytest.mark.parametrize("kind", ["run", "shared", "official.pkl", "faces64"])
 def test_metrics_tells_generators_from_pictures(source_of, folder, kind):
     options = ["--metrics", "swd12", "--data", folder / "pictures", "--device", "cpu", "--json"]
     result = json.loads(told("metrics", source_of(kind), *options).splitlines()[-1])

@@ -23,7 +23,7 @@ from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import Stage
 from stylegan.training import Diverged, Evaluation, Stopped, TrainingProgress, TrainState, start
 from stylegan.training.health import SATURATED_LOGIT, Health
-from stylegan.training.run import newest_state
+from stylegan.training.resuming import newest_state
 
 
 @pytest.fixture(scope="module")
@@ -364,7 +364,16 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
 def progress(real, fake, images):
     stage = Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0)
     metrics = {"d/real_logits": real, "d/fake_logits": fake}
-    return TrainingProgress(0, 0, stage, metrics, images, 1.0, 0.0, 0)
+    return TrainingProgress(
+        images_seen=0,
+        total_images=0,
+        stage=stage,
+        metrics=metrics,
+        images=images,
+        images_per_second=1.0,
+        data_wait=0.0,
+        skipped_updates=0,
+    )
 
 
 def test_logits_that_saturate_for_long_end_the_run():

@@ -1,16 +1,15 @@
-"""Threads: how OpenMP's wait, how many train, and what a step is said to take."""
+"""Threads: how OpenMP's wait, and how many train; what a step is said to take."""
 
 import subprocess
 import sys
 
 import pytest
 import torch
-from tiny_training import tiny_config
+from tiny_training import QUIET, stage, tiny_config
 
 from stylegan import threads
-from stylegan.schedule import Stage, coming
-from stylegan.training import preflight, start
-from stylegan.training.preflight import Trial
+from stylegan.training import TrainState, preflight, resuming, start
+from stylegan.training.resuming import settle_threads
 
 
 def machine(monkeypatch, percent):
@@ -57,52 +56,50 @@ def two_threads(monkeypatch):
     torch.set_num_threads(before)
 
 
-def tried(**options):
-    config = tiny_config()
-    return Trial(config, torch.device("cpu")).run(coming(config.schedule, 0), **options)
+BEGUN_ON_ONE = {"threads": 1, "processes": 1}
+OTHERS = "because other programs use the cores"
 
 
 @pytest.mark.parametrize(
-    ("two", "one", "others", "said"),
+    ("asked", "payload", "others", "threads", "told"),
     [
-        (1.0, 1.8, False, "2 threads: 1.8 times as fast as one"),
-        (1.0, 1.05, False, "1 thread: 2 are hardly faster"),
-        (1.0, 1.8, True, "2 threads: 1.8 times as fast as one"),
-        (5.0, 1.0, True, "1 thread: 2 are slower while other programs use the cores"),
+        (None, {}, False, 2, []),
+        (None, {}, True, 1, [f"1 thread, {OTHERS}; --threads 2 changes it"]),
+        (None, BEGUN_ON_ONE, False, 1, ["1 thread, as before; --threads 2 changes it"]),
+        (None, {"threads": 2, "processes": 1}, True, 2, []),
+        (None, {"threads": 8, "processes": 1}, True, 2, []),  # of a larger machine
+        (None, {"threads": 1, "processes": 2}, False, 2, []),
+        (1, {}, False, 1, []),
+        (2, BEGUN_ON_ONE, True, 2, []),
     ],
 )
-def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, others, said):
-    monkeypatch.setattr(preflight, "busy", lambda: others)
-    seconds = {2: two, 1: one}
-    monkeypatch.setattr(preflight, "timed_step", lambda *_: seconds[torch.get_num_threads()])
-    trial = tried(choose_threads=True)
-    assert trial.threads == [said]
-    assert torch.get_num_threads() == int(said[0])
-    batch = 4  # images, of which the same steps tell the cost
-    assert trial.costs[16].seconds_per_image == seconds[int(said[0])] / batch
+def test_threads_are_those_asked_for_or_of_the_run_or_one_beside_others(
+    two_threads, monkeypatch, asked, payload, others, threads, told
+):
+    monkeypatch.setattr(resuming, "busy", lambda: others)
+    assert settle_threads(asked, payload, torch.device("cpu")) == told
+    assert torch.get_num_threads() == threads
 
 
-def test_the_user_and_long_steps_decide_the_threads(two_threads, monkeypatch):
-    monkeypatch.setattr(preflight, "CPU_RATE", 1.0)
-    long = "2 threads: in long steps every core helps"
-    assert tried(choose_threads=True).threads == [long]
+def test_the_number_that_a_user_gave_openmp_stays(two_threads, monkeypatch):
+    monkeypatch.setattr(resuming, "busy", lambda: True)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert tried(choose_threads=True).threads == []
+    assert settle_threads(None, BEGUN_ON_ONE, torch.device("cpu")) == []
     assert torch.get_num_threads() == 2
 
 
-def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixed):
+def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, store):
     """Their number changes last bits, so a resumed run does not choose again."""
-    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(preflight, "timed_step", lambda *_: 1.0)  # one thread is as fast
     used, told = [], []
-    for total_kimg in (0.008, 0.016):
+    for total_kimg, others in ((0.008, True), (0.016, False)):
+        monkeypatch.setattr(resuming, "busy", lambda others=others: others)
         config = tiny_config(schedule={"total_kimg": total_kimg})
         report = lambda progress: used.append(torch.get_num_threads())  # noqa: E731
-        start(config, mixed, tmp_path / "run", report=report, tell=told.append)
+        start(config, store, tmp_path / "run", **QUIET, report=report, tell=told.append)
         assert torch.get_num_threads() == 2  # as before
     assert set(used) == {1}
-    assert "1 thread, as before; OMP_NUM_THREADS=2 changes it" in told
+    assert f"1 thread, {OTHERS}; --threads 2 changes it" in told
+    assert "1 thread, as before; --threads 2 changes it" in told
 
 
 @pytest.mark.parametrize(
@@ -116,6 +113,5 @@ def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixe
 def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
     times = iter(durations)
     monkeypatch.setattr(preflight, "timed_step", lambda *_: next(times))
-    trial = Trial(tiny_config(), torch.device("cpu"))
-    (seconds,) = trial.median_step(Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0), [1])
-    assert seconds == pytest.approx(median)
+    state = TrainState.create(tiny_config())
+    assert preflight.median_step(state, stage()) == pytest.approx(median)

@@ -181,7 +181,7 @@ def traps(here):
         ([], {"out": "notes"}, "notes is not empty and holds no config.toml, so it is not a run"),
         (["--init-from", "critic.pt"], {}, "critic.pt holds a discriminator"),
         (["--init-from", "text.pt"], {}, "text.pt is not a checkpoint"),
-        (["--init-from", "people64"], {}, "nothing in people64 fits"),
+        (["--init-from", "faces64"], {}, "nothing in faces64 fits"),
     ],
 )
 def test_a_mistake_is_one_line_and_makes_nothing(traps, more, paths, message):

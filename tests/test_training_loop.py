@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from tiny_training import QUIET, differing, run, tiny_config, tiny_store
 
-from stylegan.config import from_dict
+from stylegan.config import build_config
 from stylegan.run_folder import RunFolder
 from stylegan.training import start
 
@@ -59,7 +59,7 @@ def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
     generators = [path.name for path in RunFolder(out).generators()]
     assert generators == [f"generator-{n:09d}.pt" for n in (80, 168)]
     assert not list(out.glob("*.partial"))
-    assert from_dict(tomllib.loads((out / "config.toml").read_text())) == state.config
+    assert build_config(tomllib.loads((out / "config.toml").read_text())) == state.config
     for path in (out / "reals.png", *(out / "samples").iterdir()):
         with Image.open(path) as image:
             rows = 4 if path.name != "reals.png" else 2  # of 8 pictures each

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 from tiny_generators import random_generator
-from tiny_training import QUIET, SHORT, tiny_config, write_pictures
+from tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.setup import resolve_setup
-from stylegan.config import build_config, merge, to_dict, to_toml
+from stylegan.config import build_config, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
@@ -79,15 +79,15 @@ def test_what_was_fading_in_fades_in_again(folder):
 
 
 def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
-    usual, found = decided(folder, None).config, decided(folder, "people64").config
-    theirs = load_generator("people64").loaded.generator.config
+    usual, found = decided(folder, None).config, decided(folder, "faces64").config
+    theirs = load_generator("faces64").loaded.generator.config
     assert found.network == dataclasses.replace(theirs, resolution=32)
     assert found.schedule.initial_resolution == 32
     for name in ("r1_gamma", "style_mixing", "data", "augment"):
         assert getattr(found, name) == getattr(usual, name)
     assert found.schedule.total_kimg == usual.schedule.total_kimg
-    larger = decided(folder, "people64", "network.resolution=128").config.network
-    assert larger.channel_base == load_generator("people64").loaded.generator.config.channel_base
+    larger = decided(folder, "faces64", "network.resolution=128").config.network
+    assert larger.channel_base == load_generator("faces64").loaded.generator.config.channel_base
 
 
 def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):

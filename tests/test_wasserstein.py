@@ -104,7 +104,7 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 
 
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
-    source = GeneratorSamples(load_generator("people64"), store=faces, mirror=True, resolution=16)
+    source = GeneratorSamples(load_generator("faces64"), store=faces, mirror=True, resolution=16)
     values, about = measure_swd(source, ["swd"], 100, Tools(tmp_path))["swd"]
     assert list(values) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(faces) == 91

@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/explore.md: `python tools/explorer.py people64`."""
+"""Takes the pictures of docs/explore.md: `python tools/explorer.py faces64`."""
 
 import shutil
 from pathlib import Path

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -18,9 +19,8 @@ from stylegan.config import (
     TrainConfig,
     build_config,
     config_names,
-    merge,
-    parse_override,
-    read_config_file,
+    parse_options,
+    read_options,
     to_toml,
 )
 from stylegan.disk import write_text
@@ -38,11 +38,14 @@ SAMPLES = range(12)  # seeds, of each row
 
 def row_configs(base: str, overrides: Sequence[str], rows: Sequence[str]) -> dict[str, TrainConfig]:
     """The base, which is row F in small, with what each row's file switches except the data."""
-    values = read_config_file(base)
-    for override in overrides:
-        values = merge(values, parse_override(override))
-    switches = {row: {**read_config_file(FILES[row]), "data": {}} for row in rows}
-    return {row: build_config(merge(values, switches[row])) for row in rows}
+    values = read_options(base) | parse_options(overrides)
+    return {row: build_config(values | switches_of(row)) for row in rows}
+
+
+def switches_of(row: str) -> dict[str, Any]:
+    """What the file of a row sets, except the data."""
+    options = read_options(FILES[row])
+    return {name: value for name, value in options.items() if not name.startswith("data.")}
 
 
 def run(*arguments: object) -> None:

@@ -5,7 +5,7 @@
 set -eu
 held_out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
-source=people64
+source=faces64
 run=${2:-}
 
 stylegan() {
@@ -24,9 +24,9 @@ stylegan video walk $source --space z --seeds 1,8,16,24 --seconds 5 --fps 10 --s
 stylegan video mixing $source --seeds 0 --columns 10-12 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
 stylegan video truncation $source --seeds 1,2,5 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
 
-stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/people64/samples-psi-0.7.webp
-stylegan figure neighbours $source --nearest 3 --data datasets/people-64.zip \
-    --out docs/people64/neighbours.webp
+stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/samples-psi-0.7.webp
+stylegan figure neighbours $source --nearest 3 --data datasets/faces-64.zip \
+    --out docs/faces64/neighbours.webp
 
 to=docs/editing
 work=$(mktemp -d)

@@ -42,8 +42,8 @@ def part(transform: Transform | None, rows: slice) -> Transform | None:
     if transform is None:
         return None
     values = vars(transform).items()
-    own = {k: v[rows] for k, v in values if isinstance(v, Tensor) or k == "windows"}
-    return dataclasses.replace(transform, **own)
+    parts = {k: v[rows] for k, v in values if isinstance(v, Tensor) or k == "windows"}
+    return dataclasses.replace(transform, **parts)
 
 
 def sent(transform: Transform | None, device: torch.device, dtype: torch.dtype) -> Transform | None:

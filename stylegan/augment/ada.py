@@ -114,31 +114,33 @@ def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Trans
     """All transforms of `names`, with each random number at percentile `u`; one rotation."""
     values = {}
     for name in names_of(names):
-        one = torch.full((shape[0], PARAMETERS[name].count), u, dtype=torch.float64)
-        values[name] = PARAMETERS[name].at(one)
+        percentiles = torch.full((shape[0], PARAMETERS[name].count), u, dtype=torch.float64)
+        values[name] = PARAMETERS[name].at(percentiles)
     if "rotate" in values:
         values["rotate"][:, 1] = 0
     return transform_of(shape, values, torch.Generator().manual_seed(0))
 
 
-def transform_of(shape: Sequence[int], given: dict[str, Tensor], rng: torch.Generator) -> Transform:
+def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Generator) -> Transform:
     """The transform of those parameters (N, count); `rng` draws the noise."""
     n, _, *size = shape
     values = {k: torch.zeros(n, p.count, dtype=torch.float64) for k, p in PARAMETERS.items()}
-    values |= given
-    geometry, color, noise = None, None, None
+    values |= drawn
+    geometry = None
+    color = None
+    noise = None
     margins: Margins = (0, 0, 0, 0)
     windows: Sequence[Window] = ()
-    if given.keys() & {*BLIT, *GEOMETRY}:
+    if drawn.keys() & {*BLIT, *GEOMETRY}:
         geometry = geometry_matrices(values, *size)
         margins, windows = reach_of(geometry, *size)
-    if given.keys() & {*COLOR}:
+    if drawn.keys() & {*COLOR}:
         color = color_matrices(values)
-    if "noise" in given:
+    if "noise" in drawn:
         deviation = values["noise"].abs()[:, :, None, None].float()
         noise = torch.randn(tuple(shape), generator=rng) * deviation
-    bands = band_gains(values["imgfilter"]) if "imgfilter" in given else None
-    cutout = values["cutout"] + 0.5 if "cutout" in given else None
+    bands = band_gains(values["imgfilter"]) if "imgfilter" in drawn else None
+    cutout = values["cutout"] + 0.5 if "cutout" in drawn else None
     return Transform(geometry, margins, windows, color, bands, noise, cutout)
 
 
@@ -165,7 +167,8 @@ def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Ten
     """(N, 3, 3) of the parameters (N, count)."""
     size = torch.tensor([width, height], dtype=torch.float64)
     flip = 1 - 2 * values["xflip"][:, 0]
-    log_scale, log_aniso = values["scale"][:, 0], values["aniso"][:, 0]
+    log_scale = values["scale"][:, 0]
+    log_aniso = values["aniso"][:, 0]
     before, after = values["rotate"].unbind(1)
     matrices = torch.eye(3, dtype=torch.float64).expand(len(flip), 3, 3)
     for step in (
@@ -193,7 +196,8 @@ def scaling(x: Tensor, y: Tensor | float) -> Tensor:
 
 
 def rotation(angle: Tensor) -> Tensor:
-    cos, sin = angle.cos(), angle.sin()
+    cos = angle.cos()
+    sin = angle.sin()
     return matrix(cos, sin, 0, -sin, cos, 0, 0, 0, 1)
 
 
@@ -211,15 +215,15 @@ def color_matrices(values: dict[str, Tensor]) -> Tensor:
     x, y, z, _ = axis.tolist()
     cross = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
     cross = F.pad(cross, (0, 1, 0, 1))
-    one = torch.eye(4, dtype=torch.float64)
+    identity = torch.eye(4, dtype=torch.float64)
     rgb = torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64))
-    last = one - rgb
+    last = identity - rgb
     contrast, flip, hue, saturation = (values[name][:, :, None] for name in COLOR[1:])
 
-    brighter = one.repeat(len(hue), 1, 1)
+    brighter = identity.repeat(len(hue), 1, 1)
     brighter[:, :3, 3] += values["brightness"]
     matrices = torch.exp2(contrast) * rgb @ brighter + last @ brighter
-    matrices = (one - 2 * flip * gray) @ matrices
+    matrices = (identity - 2 * flip * gray) @ matrices
     matrices = (gray + last + hue.cos() * (rgb - gray) + hue.sin() * cross) @ matrices
     return (gray + last + torch.exp2(saturation) * (rgb - gray)) @ matrices
 
@@ -230,7 +234,8 @@ def recolor(images: Tensor, matrices: Tensor) -> Tensor:
     if colors == 1:
         mean = matrices[:, :3].mean(dim=1)
         matrices = torch.cat([mean[:, :3].sum(dim=1, keepdim=True), mean[:, 3:]], dim=1)[:, None]
-    linear, offset = matrices[:, :colors, :colors], matrices[:, :colors, -1]
+    linear = matrices[:, :colors, :colors]
+    offset = matrices[:, :colors, -1]
     flat = torch.baddbmm(offset[:, :, None], linear, images[:, :colors].flatten(2))
     new = flat.unflatten(2, images.shape[2:])
     return new if colors == images.shape[1] else torch.cat([new, images[:, colors:]], dim=1)
@@ -245,9 +250,9 @@ def band_gains(log2_gains: Tensor) -> Tensor:
     """Gains (N, 4); after each band's the whole is scaled to keep the expected power."""
     gains = torch.ones_like(log2_gains)
     for band in range(4):
-        one = torch.ones_like(gains)
-        one[:, band] = torch.exp2(log2_gains[:, band])
-        gains = gains * one / (POWER * one.square()).sum(dim=1, keepdim=True).sqrt()
+        of_band = torch.ones_like(gains)
+        of_band[:, band] = torch.exp2(log2_gains[:, band])
+        gains = gains * of_band / (POWER * of_band.square()).sum(dim=1, keepdim=True).sqrt()
     return gains
 
 

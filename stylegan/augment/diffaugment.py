@@ -45,10 +45,10 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
 
 def names_of(names: Iterable[str]) -> set[str]:
     """The names; ValueError for others than NAMES."""
-    given = set(names)
-    if unknown := sorted(given - {*NAMES}):
+    asked = set(names)
+    if unknown := sorted(asked - {*NAMES}):
         raise ValueError(f"{unknown[0]!r} is not a transform; there are {', '.join(NAMES)}")
-    return given
+    return asked
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:

@@ -93,8 +93,10 @@ def through(
     kind = images.dtype, images.device
     larger_x = enlarging(width, before_x, after_x, (left, right), kind)
     larger_y = enlarging(height, before_y, after_y, (top, bottom), kind)
-    smaller_x, smaller_y = reducing(width, *kind), reducing(height, *kind)
-    origin, size = (2 * before_x - left, 2 * before_y - top), (right - left, bottom - top)
+    smaller_x = reducing(width, *kind)
+    smaller_y = reducing(height, *kind)
+    origin = (2 * before_x - left, 2 * before_y - top)
+    size = (right - left, bottom - top)
     grid = sampling_grid(matrices, height, width, origin, size)
     if transposed:
         samples = smaller_x.mT.of_rows(smaller_y.mT.of_columns(images))
@@ -114,7 +116,8 @@ def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[W
     before = (-low.amin(dim=0) - half + 2 * REACH).clamp(min=0).minimum(limit).ceil()
     after = (high.amax(dim=0) - half + 2 * REACH).clamp(min=0).minimum(limit).ceil()
     low, high = bounds(matrices, -half - REACH, half + REACH + 0.5)  # of the samples
-    origin, size = half + before, 2 * (2 * half + 1 + before + after)
+    origin = half + before
+    size = 2 * (2 * half + 1 + before + after)
     first = (2 * (low + origin)).floor().clamp(min=0).minimum(size - 2)
     end = ((2 * (high + origin)).floor() + 2).clamp(min=2).minimum(size)
     same = (matrices == torch.eye(3).to(matrices)).all(dim=2).all(dim=1).tolist()
@@ -126,7 +129,8 @@ def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[W
 
 def bounds(matrices: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     """The least and largest x and y (N, 2) to which the matrices map a rectangle."""
-    middle, half = (first + last) / 2, (last - first) / 2
+    middle = (first + last) / 2
+    half = (last - first) / 2
     center = matrices[:, :2, :2] @ middle + matrices[:, :2, 2]
     reach = matrices[:, :2, :2].abs() @ half
     return center - reach, center + reach
@@ -265,8 +269,9 @@ def spread_in_order(samples: Tensor, grid: Tensor, size: tuple[int, int]) -> Ten
     n, channels = samples.shape[:2]
     height, width = size
     last = pair(grid, width - 1, height - 1)
-    one = torch.arange(2, device=grid.device, dtype=grid.dtype)
-    corners = torch.cartesian_prod(one, one).flip(1)  # (0, 0), (1, 0), (0, 1), (1, 1) by x and y
+    sides = torch.arange(2, device=grid.device, dtype=grid.dtype)
+    # (0, 0), (1, 0), (0, 1), (1, 1) by x and y
+    corners = torch.cartesian_prod(sides, sides).flip(1)
     places = ((grid + 1) / 2 * last)[..., None, :]  # (N, H', W', 1, 2)
     pixels = places.floor() + corners  # (N, H', W', 4, 2)
     weights = (1 - (places - pixels).abs()).prod(dim=-1)

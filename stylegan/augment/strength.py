@@ -1,10 +1,11 @@
 """How often images are transformed: a fixed probability, or one that follows the discriminator."""
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
+
+from stylegan.ranges import Positive, Probability, Range, check_ranges
 
 from . import ada, diffaugment
 
@@ -20,17 +21,13 @@ class AugmentConfig:
     kind: Literal["none", "diffaugment", "ada"] = "none"  # for few pictures
     transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc
     # probability of each transform; published = 1 with diffaugment, adaptive with ada
-    strength: float | Literal["adaptive", "published"] = "published"
-    target: float = 0.6  # r_t, the mean sign of real logits, that an adaptive strength holds
-    speed_kimg: float = 500.0  # least time for an adaptive strength from 0 to 1 [kimg]
+    strength: Probability | Literal["adaptive", "published"] = "published"
+    # r_t, the mean sign of real logits, that an adaptive strength holds
+    target: Annotated[float, Range(above=-1, below=1)] = 0.6
+    speed_kimg: Positive = 500.0  # least time for an adaptive strength from 0 to 1 [kimg]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.strength, str) and not 0 <= self.strength <= 1:
-            raise ValueError(f"strength must be from 0 to 1, but is {self.strength}")
-        if not -1 < self.target < 1:
-            raise ValueError(f"target must be between -1 and 1, but is {self.target}")
-        if not 0 < self.speed_kimg < math.inf:
-            raise ValueError(f"speed_kimg must be positive, but is {self.speed_kimg}")
+        check_ranges(self)
         if self.kind == "none" and (self.transforms or self.strength != "published"):
             raise ValueError('kind is none: set it to "ada" or "diffaugment", or leave options out')
         if self.kind != "none":

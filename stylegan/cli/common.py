@@ -192,10 +192,14 @@ def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, 
 
     def show(done: int, total: int) -> None:
         nonlocal bar
-        if bar is None and first_process() and time.monotonic() - began >= BAR_SECONDS:
+        slow = time.monotonic() - began >= BAR_SECONDS
+        if bar is None and done < total and slow and first_process():
             bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=what)
         if bar is not None:
             bar.update(done - bar.n)
+            if done >= total:
+                bar.close()
+                bar = None
 
     try:
         yield show

@@ -68,7 +68,7 @@ def directions(
 
     \b
     stylegan directions runs/mine
-    stylegan directions people64 --out people.npz --figure people.png --seed 3
+    stylegan directions faces64 --out people.npz --figure people.png --seed 3
     stylegan directions runs/mine --from smiling/ others/ --name smile
     """
     from stylegan import directions as library

@@ -25,7 +25,7 @@ def explore(
     """Play with a generator on a page of this computer, until Ctrl-C.
 
     \b
-    stylegan explore people64
+    stylegan explore faces64
     stylegan explore runs/mine --port 8000 --no-browser
     """
     from stylegan.directions import known_directions

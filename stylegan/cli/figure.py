@@ -21,7 +21,7 @@ def figure() -> None:
     """Draw a figure of the paper from any generator.
 
     \b
-    stylegan figure grid people64 --seeds 0-31 --out grid.png
+    stylegan figure grid faces64 --seeds 0-31 --out grid.png
     stylegan figure mixing runs/mine --seeds 0-2 --columns 10-15 --out mixing.webp
     """
 
@@ -59,7 +59,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
     """Show every seed asked for, none left out (figure 2).
 
     \b
-    stylegan figure grid people64 --seeds 0-31 --columns 8 --out grid.png
+    stylegan figure grid faces64 --seeds 0-31 --columns 8 --out grid.png
     """
     from stylegan import figures
 
@@ -98,7 +98,7 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
     of source B. In a network for 32 pixels they are 4, 8, and 16 to 32.
 
     \b
-    stylegan figure mixing people64 --seeds 0-2 --columns 10-15 --out mixing.png
+    stylegan figure mixing faces64 --seeds 0-2 --columns 10-15 --out mixing.png
     stylegan figure mixing ffhq.pt --layers 0-3,4-17 --out mixing.webp
     """
     from stylegan import figures
@@ -120,7 +120,7 @@ def truncation(selection: Selection, psis: list[float]) -> "Image":
     """Truncate from full variety to opposites (figure 8).
 
     \b
-    stylegan figure truncation people64 --seeds 0-3 --psis 1,0.5,0,-0.5,-1 --out truncation.png
+    stylegan figure truncation faces64 --seeds 0-3 --psis 1,0.5,0,-0.5,-1 --out truncation.png
     """
     from stylegan import figures
 
@@ -134,7 +134,7 @@ def noise_detail(selection: Selection) -> "Image":
     The last column shows how much each pixel varies.
 
     \b
-    stylegan figure noise-detail people64 --seeds 0-2 --out noise-detail.png
+    stylegan figure noise-detail faces64 --seeds 0-2 --out noise-detail.png
     """
     from stylegan import figures
 
@@ -148,7 +148,7 @@ def noise_components(selection: Selection) -> "Image":
     Fine layers are those of 64 pixels and more; in a smaller network the upper half.
 
     \b
-    stylegan figure noise-components people64 --seeds 0-2 --out noise-components.png
+    stylegan figure noise-components faces64 --seeds 0-2 --out noise-components.png
     """
     from stylegan import figures
 

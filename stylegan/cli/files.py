@@ -233,7 +233,7 @@ def export(
 
     \b
     stylegan export runs/mine mine.safetensors
-    stylegan export people64 people64.onnx --psi 0.5
+    stylegan export faces64 faces64.onnx --psi 0.5
     stylegan export runs/mine mine/ --license mit --trained-on "300 photos of mine"
     """
     from stylegan.files import formats

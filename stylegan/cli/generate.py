@@ -41,11 +41,11 @@ def generate(
     SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
     (.safetensors; also a folder with model.safetensors), an official .pkl, a checkpoint of
     genforce, huangzh13, mmgeneration (.pth) or rosinality (.model), an https address of such a
-    file with #sha256=..., or a bundled name (people64, glyphs64).
+    file with #sha256=..., or a bundled name (faces64, glyphs64).
 
     \b
     stylegan generate runs/mine --seeds 0-35 --psi 0.7 --out out/
-    stylegan generate people64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
+    stylegan generate faces64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
     stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures

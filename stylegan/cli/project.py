@@ -84,8 +84,8 @@ def project(
     latents. Images that cannot be read are left out and named at the end; the exit code is then 1.
 
     \b
-    stylegan project people64 smile.png --out projected
-    stylegan generate people64 --latents projected/latents.npz --out again
+    stylegan project faces64 smile.png --out projected
+    stylegan generate faces64 --latents projected/latents.npz --out again
     stylegan project runs/mine photos/*.jpg --space w+ --noise --out projected
     stylegan project runs/mine me.jpg --tune --out tuned
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stylegan.files.weights import Weights
     from stylegan.run_folder import RunFolder
 
-BUNDLED_DATA = "datasets/people-64.zip"
+BUNDLED_DATA = "datasets/faces-64.zip"
 DEFAULT_CONFIG = "quickstart"
 BEFORE = {  # options of the command line that are options of the configuration, before `-o`
     "resolution": "network.resolution",
@@ -32,7 +32,8 @@ AFTER = {  # likewise, after `-o`
     "batch_gpu": "batch_gpu",
     "seed": "seed",
 }
-HANDFUL, FEW = 10, 2000  # pictures
+HANDFUL = 10  # pictures
+FEW = 2000  # pictures
 FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 
 
@@ -40,7 +41,7 @@ FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 class TrainSetup:
     config: "TrainConfig"
     source: Path
-    own: bool  # data of the user's, not the bundled
+    is_own: bool  # data of the user's, not the bundled
     lines: list[str]  # what was found and chosen
     start: "Weights | None"  # the weights that a new run begins with
 
@@ -65,61 +66,70 @@ def resolve_setup(
     theirs has ended.
     """
     from stylegan import distributed
-    from stylegan.config import AUTO, flatten, load_config, read_config_file
+    from stylegan.config import AUTO, load_config, parse_options, read_options
     from stylegan.data.check import needed_channels
     from stylegan.files.loading import open_weights
-    from stylegan.fitting import Facts, as_options, choose, fitted, implied, named
+    from stylegan.fitting import Facts, choose, fitted, implied
     from stylegan.networks import NetworkConfig
     from stylegan.training.preflight import largest_step
     from stylegan.training.transfer import GROWS_AGAIN, beginning, sizes
 
-    given = {k: v for k, v in options.items() if v is not None and v is not False}
-    width, channels, init_from = map(given.get, ("width", "channels", "init_from"))
+    asked_for = {k: v for k, v in options.items() if v is not None and v is not False}
+    width = asked_for.get("width")
+    channels = asked_for.get("channels")
+    init_from = asked_for.get("init_from")
     stored = run.stored_config()
     source = data or (data_of(run) if stored else bundled_data())
-    own, remembered = source != bundled_data(), str(run.config_file)
-    name = config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
+    is_own = source != bundled_data()
+    remembered = str(run.config_file)
+    name = config_name or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
     lines: list[str] = []
-    if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
+    if stored and (name == AUTO or (is_own and name == DEFAULT_CONFIG)):  # which once chose, too
         lines.append(f"{readable(run.path)} keeps the options that it began with")
         name = remembered
     start = None
     if init_from and not stored:  # first: it may be a mistake
         start = open_weights(init_from, need="training")
 
-    before, after = (
-        as_options({table[k]: given[k] for k in table if k in given}) for table in (BEFORE, AFTER)
-    )
-    asked = [*before, *overrides, *after]
+    asked: dict[str, object] = {
+        **{option: asked_for[key] for key, option in BEFORE.items() if key in asked_for},
+        **parse_options(overrides),
+        **{option: asked_for[key] for key, option in AFTER.items() if key in asked_for},
+    }
     if channels == "auto" and not stored:  # a run that has begun keeps its own
         channels, why = needed_channels(source, load_config(None, asked).data.include)
         lines.append(why)
     if isinstance(channels, int):
-        alpha = channels == 4 and (not stored or stored.network.premultiplied)  # older runs are not
-        asked += [
-            f"network.image_channels={channels}",
-            *as_options({"network.premultiplied": alpha}),
-        ]
+        # older runs are not premultiplied
+        premultiplied = channels == 4 and (not stored or stored.network.premultiplied)
+        asked["network.image_channels"] = channels
+        asked["network.premultiplied"] = premultiplied
     if start and config_name in (None, AUTO):
-        asked = [*as_options(sizes(start, width=width)), *asked]
+        asked = sizes(start, width=width) | asked
     processes = processes or distributed.world_size()
     if stored:
         processes = stored.schedule.num_processes
 
+    file: dict[str, Any] = {}
     if name == AUTO:
-        found = looked_at(source, load_config(None, [*implied(asked), *asked]))
-        machine = device, memory, cores, processes
+        findings = looked_at(source, load_config(None, implied(asked) | asked))
         facts = Facts(
-            found.num_good, found.reach(), *machine, start.require_loaded().grown if start else 0
+            images=findings.num_good,
+            reach=findings.reach(),
+            device=device,
+            memory=memory,
+            cores=cores,
+            processes=processes,
+            grown=start.require_loaded().grown if start else 0,
         )
         config, hindrance = choose(facts, asked, largest_step, width=width)
-        lines += [*found_lines(found), *chosen_lines(config, hindrance)]
-        file = {}
+        lines += [*found_lines(findings), *chosen_lines(config, hindrance)]
     else:
-        config, file = load_config(name, asked, processes), flatten(read_config_file(name))
-        if own and not stored:
+        config = load_config(name, asked, processes)
+        file = read_options(name)
+        if is_own and not stored:
             lines += found_lines(looked_at(source, config))
-        elif not (own or stored or config_name):
+        elif not (is_own or stored or config_name):
             if near := run.nearly():
                 raise ValueError(
                     f"there is no run in {readable(run.path)}; did you mean {readable(near)}? "
@@ -127,7 +137,7 @@ def resolve_setup(
                 )
             lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
 
-    grows_from = GROWS_AGAIN in file.keys() | named(asked)
+    grows_from = GROWS_AGAIN in file.keys() | asked.keys()
     begins: dict[str, object] = {}
     if start:
         begins, line = beginning(start, config, is_asked=grows_from)
@@ -135,15 +145,14 @@ def resolve_setup(
     elif stored and run.lineage() and not grows_from:
         begins = {GROWS_AGAIN: stored.schedule.initial_resolution}
     if name != AUTO:  # the choice begins there, and has fitted the rest
-        if begins:
-            asked = [*as_options(begins), *asked]
-            config = load_config(name, asked, processes)
-        if FITTED & given.keys():
+        asked = begins | asked
+        config = load_config(name, asked, processes)
+        if FITTED & asked_for.keys():
             usual = file.get("network.resolution", NetworkConfig.resolution)
             begun = stored.schedule if stored else None
             fits = fitted(config, usual, width=width, begun=begun)
-            config = load_config(name, [*fits, *asked], processes)
-    return TrainSetup(config, source, own, lines, start)
+            config = load_config(name, fits | asked, processes)
+    return TrainSetup(config, source, is_own, lines, start)
 
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:
@@ -199,14 +208,15 @@ def found_lines(findings: "Findings") -> list[str]:
     sizes = " to ".join(dict.fromkeys(findings.ends()))
     line = f"{readable(findings.path)}: {count(findings.num_good, 'picture')} of {sizes}"
     line += "" if findings.kind == "store" else ", by the headers of the files"
-    lines, reach = [line], findings.reach()
+    lines = [line]
+    reach = findings.reach()
     if oblong := sum(n for (width, height), n in findings.sizes.items() if width != height):
-        how = {
+        treatments = {
             "center": "only the middle square is used",
             "pad": "the middle {}:{} is used, between bars".format(*findings.fit.aspect),
             "stretch": "squeezed to a square",
         }
-        lines.append(f"{oblong:,} not square: {how[findings.fit.kind]} (--crop, --aspect)")
+        lines.append(f"{oblong:,} not square: {treatments[findings.fit.kind]} (--crop, --aspect)")
     # from 32, or the largest that all reach
     least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
     table = {r: n for r, n in reach.items() if r >= least}

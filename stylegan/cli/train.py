@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from stylegan.cli.setup import TrainSetup
     from stylegan.config import TrainConfig
+    from stylegan.metrics import Tools
     from stylegan.run_folder import RunFolder
-    from stylegan.training import TrainingProgress
+    from stylegan.training import Evaluation, Run, TrainingProgress
 
 
 @click.command(cls=common.Command)
@@ -64,6 +65,12 @@ if TYPE_CHECKING:
 @options.count_option("--batch-gpu", "Number of images at once per process.")
 @options.count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
 @options.DEVICE
+@options.count_option(
+    "--threads",
+    "Number of threads that compute on a CPU.  [default: all, or 1 where other programs use the "
+    "cores; those of the run if it has begun]",
+    most=1000,
+)
 @options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @options.count_option(
@@ -99,7 +106,7 @@ def train(
     metrics_every: float | None,
     weights: Path | None,
     debug: bool,
-    **given: Any,
+    **others: Any,
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -113,111 +120,111 @@ def train(
     """
     import torch
 
-    from stylegan import training
-    from stylegan.data import cached_store
     from stylegan.distributed import on_all_ranks, process_group
     from stylegan.metrics.engine import parse, require
-    from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
+    from stylegan.training import Run, Stopped
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.preflight import memory_and_cores
-    from stylegan.training.run import check_unchanged, fit_to_data, preparation_for
 
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
         torch.autograd.set_detect_anomaly(True)
     if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    run = RunFolder(out or usual_folder(config_name, data))
-    given["crop"] = options.crop_of(given["crop"], aspect)
+    folder = RunFolder(out or usual_folder(config_name, data))
+    others["crop"] = options.crop_of(others["crop"], aspect)
     if processes is not None:
         if not dry_run:
             raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
         if device != "cuda":
             raise click.UsageError("--processes plans for GPUs: add --device cuda")
-        show_published_plan(run, processes, config_name, data, overrides, given)
+        show_published_plan(folder, processes, config_name, data, overrides, others)
         return
-    chosen = common.use_device(device)
-    with nothing_to_save(), process_group(chosen, hang_minutes):
-        asked = run, config_name, data, overrides, given
-        machine = chosen.type, *memory_and_cores(chosen)
+    place = common.use_device(device)
+    with nothing_to_save(), process_group(place, hang_minutes):
+        asked = folder, config_name, data, overrides, others
+        machine = place.type, *memory_and_cores(place)
         setup = on_all_ranks(partial(resolve_setup, *asked, *machine))
         print_hint(*setup.lines)
         if dry_run:
-            show_plan(setup, run, chosen)
+            show_plan(setup, folder, place, others["threads"])
             return
-        tools, bars = common.measuring_tools(weights), common.image_bars()
+        tools = common.measuring_tools(weights)
         if names is not None:  # what is missing is told now, not at the first measurement
-            require(parse(names), tools, chosen)
-        check_unchanged(run, setup.config)  # before images are prepared
-        begun = run.saved()
-        with progress_bar("img") as progress:
-            store = cached_store(
-                setup.source,
-                preparation_for(setup.config),
-                labels=setup.config.data.labels,
-                strict=strict,
-                progress=progress,
-                tell=print_hint,
-            )
-        config = fit_to_data(setup.config, store)
-        if setup.own and not begun:
-            print_hint(*advice(store.num_images, config, started=setup.start is not None))
-        evaluation = None
-        if names is not None:
-            measured = run, config.data.mirror, store, tools, bars
-            evaluation = evaluation_of(names, metrics_every, *measured)
+            require(parse(names), tools, place)
+        begun = folder.saved()
         try:
-            with status_line(config) as report:
-                state = training.start(
-                    config,
-                    store,
-                    run.path,
-                    device=chosen,
-                    init_from=setup.start or given["init_from"],
-                    evaluation=evaluation,
+            with progress_bar("img") as progress:
+                opened = Run.open(
+                    setup.config,
+                    setup.source,
+                    folder.path,
+                    device=place,
+                    init_from=setup.start or others["init_from"],
                     tell=print_hint,
-                    report=report,
+                    progress=progress,
+                    strict=strict,
                     hang_minutes=hang_minutes,
-                    **{name: given[name] for name in ("preflight", "workers", "tensorboard")},
                 )
-        except training.Stopped as stopped:
+                with opened as run, status_line(run.config) as report:
+                    if setup.is_own and not begun:
+                        started = setup.start is not None
+                        print_hint(*advice(run.store.num_images, run.config, started=started))
+                    state = run.train(
+                        None if names is None else evaluation_for(run, names, metrics_every, tools),
+                        report=report,
+                        preflight=others["preflight"],
+                        threads=others["threads"],
+                        workers=others["workers"],
+                        tensorboard=others["tensorboard"],
+                    )
+        except Stopped as stopped:
             print_hint(str(stopped))
             sys.exit(stopped.exit_code)
-        if first_process() and not (run.report_file.exists() and state.images_seen == begun):
-            write_page(run.path, chosen)
-        label = store.label_names[0] if config.network.label_dim else None
-        print_hint(*closing_lines(run, config, label, store.num_images))
+        if first_process() and not (folder.report_file.exists() and state.images_seen == begun):
+            write_page(folder.path, place)
+        label = run.store.label_names[0] if run.config.network.label_dim else None
+        print_hint(*closing_lines(folder, run.config, label, run.store.num_images))
 
 
-def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> None:
+def evaluation_for(
+    run: "Run", names: str, every_kimg: float | None, tools: "Tools"
+) -> "Evaluation":
+    """The metrics `names`, measured on the images of the run."""
+    from stylegan.metrics.evaluation import evaluation_of
+
+    bars = common.image_bars()
+    mirror = run.config.data.mirror
+    return evaluation_of(names, every_kimg, run.folder, mirror, run.store, tools, bars)
+
+
+def show_plan(
+    setup: "TrainSetup", folder: "RunFolder", device: "torch.device", threads: int | None
+) -> None:
     """Print what would be left out, and the whole plan. Nothing is written."""
     from stylegan.schedule import coming
-    from stylegan.training.preflight import Trial, outlook, plan_lines
-    from stylegan.training.run import (
-        backend_flags,
-        keep_threads,
-        newest_state,
-        with_precision,
-    )
+    from stylegan.training.preflight import costs_of, outlook, plan_lines
+    from stylegan.training.resuming import newest_state, settle_threads
+    from stylegan.training.run import backend_flags, with_precision
 
-    config = with_precision(config_shown(setup), device, run)
-    begun = run.saved()
+    config = with_precision(config_shown(setup), device, folder)
+    _, payload = newest_state(folder)
     with backend_flags(config):
-        kept = keep_threads(newest_state(run)[1] if begun else {}, device)
+        notes = settle_threads(threads, payload, device)
         with common.working("trying steps"):
-            trial = Trial(config, device).run(coming(config.schedule, 0), choose_threads=not begun)
-    plan = [*plan_lines(config, trial.costs, device), batch_line(config)]
-    print_hint(*plan, *kept, *trial.threads, *outlook(trial, begun))
+            costs = costs_of(config, device, coming(config.schedule, 0))
+    notes += outlook(config, costs, device, folder.saved())
+    print_hint(*plan_lines(config, costs, device), batch_line(config), *notes)
 
 
 def show_published_plan(
-    run: "RunFolder",
+    folder: "RunFolder",
     processes: int,
     config_name: str | None,
     data: Path | None,
     overrides: tuple[str, ...],
-    given: dict[str, Any],
+    others: dict[str, Any],
 ) -> None:
     """As `show_plan` for GPUs that are not here: nothing is tried."""
     import torch
@@ -227,7 +234,7 @@ def show_published_plan(
     from stylegan.training.published import MEMORY_OF_V100, published_costs, published_outlook
 
     machine = {"memory": MEMORY_OF_V100, "processes": processes}
-    setup = resolve_setup(run, config_name, data, overrides, given, "cuda", **machine)
+    setup = resolve_setup(folder, config_name, data, overrides, others, "cuda", **machine)
     print_hint(*setup.lines)
     config = config_shown(setup)
     check_batches(config, processes)
@@ -235,7 +242,7 @@ def show_published_plan(
     *rows, _ = plan_lines(config, costs, torch.device("meta"))
     legend = f"precision {config.precision}; ~ = scaled from the published times of V100s"
     print_hint(*rows, legend, batch_line(config))
-    print_hint(*published_outlook(config, costs, processes, run.saved()))
+    print_hint(*published_outlook(config, costs, processes, folder.saved()))
 
 
 def config_shown(setup: "TrainSetup") -> "TrainConfig":
@@ -243,11 +250,11 @@ def config_shown(setup: "TrainSetup") -> "TrainConfig":
     from stylegan.data.check import grouped
     from stylegan.training.run import fit_to_data
 
-    found = looked_at(setup.source, setup.config, decode=True)
-    config = fit_to_data(setup.config, found)
-    print_hint(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
-    if setup.own:
-        print_hint(*advice(found.num_good, config, started=setup.start is not None))
+    findings = looked_at(setup.source, setup.config, decode=True)
+    config = fit_to_data(setup.config, findings)
+    print_hint(*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped)))
+    if setup.is_own:
+        print_hint(*advice(findings.num_good, config, started=setup.start is not None))
     return config
 
 
@@ -283,8 +290,9 @@ def closing_lines(
     from stylegan.metrics import default_names
 
     few = ",".join(f"{name}1k" for name in default_names().split(","))
-    how = f" --metrics {few}" if images < FEW_TO_MEASURE else ""
-    path, longer = shlex.quote(str(run.path)), f"{2 * config.schedule.total_kimg:.10g}"
+    metrics = f" --metrics {few}" if images < FEW_TO_MEASURE else ""
+    path = shlex.quote(str(run.path))
+    longer = f"{2 * config.schedule.total_kimg:.10g}"
     of_class = f" --class {shlex.quote(label)}" if label else ""
     return [
         f"look:      {run.report_file if run.report_file.exists() else run.samples}",
@@ -292,7 +300,7 @@ def closing_lines(
         f"film:      stylegan video walk {path} --out walk.webp",
         f"play:      stylegan explore {path}",
         f"go on:     stylegan train --out {path} --kimg {longer}",
-        f"measure:   stylegan metrics {path}{how}",
+        f"measure:   stylegan metrics {path}{metrics}",
         "No loss tells how good it is: compare samples/ with reals.png, or measure.",
     ]
 
@@ -311,7 +319,8 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
     from stylegan.messages import duration
     from stylegan.training.preflight import time_left
 
-    total, known = config.schedule.total_images, dict[int, float]()
+    total = config.schedule.total_images
+    known = dict[int, float]()
     bar: tqdm[Any] | None = None
 
     def show(progress: "TrainingProgress") -> None:
@@ -322,7 +331,8 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             dynamic_ncols=True,  # cuts what does not fit
             disable=not first_process(),
         )
-        stage, speed = progress.stage, progress.images_per_second
+        stage = progress.stage
+        speed = progress.images_per_second
         left = duration(time_left(config, progress, known))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         bar.n = min(progress.images_seen, total) / 1000
@@ -351,9 +361,9 @@ SHORT = {  # what comes first, in this order
 
 def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
     """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
-    found = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
-    found["data"] = f"{100 * progress.data_wait:.0f}%"
+    texts = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
+    texts["data"] = f"{100 * progress.data_wait:.0f}%"
     if not augmented:
-        found.pop("augment/probability", None)
-    losses = {name: name.partition("/")[2] for name in sorted(found.keys() - SHORT)}
-    return [f"{text} {found[n]}" for n, text in (SHORT | losses).items() if n in found]
+        texts.pop("augment/probability", None)
+    losses = {name: name.partition("/")[2] for name in sorted(texts.keys() - SHORT)}
+    return [f"{text} {texts[n]}" for n, text in (SHORT | losses).items() if n in texts]

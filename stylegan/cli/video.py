@@ -33,7 +33,7 @@ def video() -> None:
     """Film a walk through latent space, a morph, or the training of a run.
 
     \b
-    stylegan video walk people64 --seeds 0-7 --out walk.mp4
+    stylegan video walk faces64 --seeds 0-7 --out walk.mp4
     stylegan video timelapse runs/mine --out timelapse.webp
     """
 
@@ -118,8 +118,8 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
     """Walk from seed to seed.
 
     \b
-    stylegan video walk people64 --seeds 0-7 --seconds 10 --out walk.mp4
-    stylegan video walk people64 --space z --grid 3x2 --out walks.webp
+    stylegan video walk faces64 --seeds 0-7 --seconds 10 --out walk.mp4
+    stylegan video walk faces64 --space z --grid 3x2 --out walks.webp
     """
     from stylegan import video as library
     from stylegan.paths import places, spherical, spline
@@ -161,7 +161,7 @@ def mixing(
     A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
 
     \b
-    stylegan video mixing people64 --seeds 0,1 --columns 10-13 --out mixing.mp4
+    stylegan video mixing faces64 --seeds 0,1 --columns 10-13 --out mixing.mp4
     """
     from stylegan.figures import StyleRange, style_ranges
     from stylegan.paths import places
@@ -191,7 +191,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     """Change psi from full variety to opposites, and back.
 
     \b
-    stylegan video truncation people64 --seeds 0-5 --psis 1,-1 --out truncation.mp4
+    stylegan video truncation faces64 --seeds 0-5 --psis 1,-1 --out truncation.mp4
     """
     from stylegan.video import between, truncation_film
 
@@ -215,7 +215,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "
     """Change the strength of edits, there and back.
 
     \b
-    stylegan video edit people64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
+    stylegan video edit faces64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
     """
     from stylegan.video import between, edit_film
 
@@ -237,7 +237,7 @@ def loop(selection: Selection, frames: Frames, waves: int) -> "Film":
     """Let each latent drift at random through z, and return.
 
     \b
-    stylegan video loop people64 --seeds 0-5 --psi 0.5 --out loop.mp4
+    stylegan video loop faces64 --seeds 0-5 --psi 0.5 --out loop.mp4
     """
     from stylegan.figures import default_columns
     from stylegan.paths import places

@@ -25,8 +25,8 @@ NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 def default_cache_dir() -> Path:
     """`$STYLEGAN_CACHE`, or the user's folder for files that can be made again."""
     try:
-        if chosen := os.environ.get("STYLEGAN_CACHE"):
-            return Path(chosen).expanduser()
+        if cache := os.environ.get("STYLEGAN_CACHE"):
+            return Path(cache).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stylegan"
     except RuntimeError as error:  # the user has no home, as in some containers
         raise ValueError(f"{error} Set STYLEGAN_CACHE to a folder for files to keep.") from error
@@ -101,8 +101,8 @@ def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
         if (origin := store.path / ORIGIN).is_file():
             os.utime(origin)  # the time of the last use
         else:
-            about = {"source": str(source.path.resolve()), "include": list(preparation.include)}
-            write_text(origin, json.dumps(about) + "\n")
+            origins = {"source": str(source.path.resolve()), "include": list(preparation.include)}
+            write_text(origin, json.dumps(origins) + "\n")
 
 
 def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
@@ -188,7 +188,9 @@ def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
     folder = Path(cache_dir or default_cache_dir())
     stores = []
     for path in folder.iterdir() if folder.is_dir() else ():
-        origin, meta, source = path / ORIGIN, None, "unknown"
+        origin = path / ORIGIN
+        meta = None
+        source = "unknown"
         if not NAME.fullmatch(path.name) or path.is_symlink() or not origin.is_file():
             continue
         with contextlib.suppress(OSError, ValueError):

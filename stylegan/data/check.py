@@ -20,7 +20,8 @@ from .sources import Source, kinds_of, open_source
 from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
-MOST_NAMED, MOST_GROUPS = 12, 8  # files in one line; reasons
+MOST_NAMED = 12  # files in one line
+MOST_GROUPS = 8  # reasons
 MOST_SEEN = 256  # pictures, of which `needed_channels` looks at the colors
 NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason
 
@@ -93,7 +94,8 @@ def grouped(skipped: Sequence[Skipped]) -> list[str]:
     largest = sorted(groups.values(), key=len, reverse=True)
 
     def line(images: Sequence[Skipped]) -> str:
-        first, names = images[0].reason, [readable(image.name) for image in images]
+        first = images[0].reason
+        names = [readable(image.name) for image in images]
         reason = first.partition(":")[0] if first.startswith(SMALL) else readable(first)
         return f"{count(len(names), 'image')}: {reason}: {listed(names, MOST_NAMED, ', ')}"
 
@@ -128,7 +130,8 @@ def check(
 
     findings = Findings(opened.path, opened.kind, preparation.fit, opened.why_no_labels)
     findings.skipped = list(opened.unreadable)
-    findings.ignored, findings.notes = opened.ignored, opened.notes()
+    findings.ignored = opened.ignored
+    findings.notes = opened.notes()
     usable: list[int] = []  # places of the images
     looks = decoded(look, opened.names, workers, progress)
     for i, (name, seen) in enumerate(zip(opened.names, looks, strict=True)):

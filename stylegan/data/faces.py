@@ -57,11 +57,14 @@ def square_of(points: np.ndarray) -> Square:
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
     if not (np.abs(points) < MOST).all():  # NaN is not, either
-        found = f"found {points.min():g} to {points.max():g}"
-        raise ValueError(f"points are pixels, of less than {MOST:g} in absolute value; {found}")
+        raise ValueError(
+            f"points are pixels, of less than {MOST:g} in absolute value; found {points.min():g} "
+            f"to {points.max():g}"
+        )
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
     eyes = (left + right) / 2
-    to_right, to_mouth = right - left, (mouth0 + mouth1) / 2 - eyes
+    to_right = right - left
+    to_mouth = (mouth0 + mouth1) / 2 - eyes
     if not to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] > 0:
         raise ValueError("the mouth is not below the eyes; points go from left to right")
     direction = to_right + np.array([to_mouth[1], -to_mouth[0]])  # this one, turned right
@@ -74,8 +77,10 @@ def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
     """The face with these points, upright in a square of that many pixels a side."""
     square = square_of(points)
     if square.side > LARGEST * max(image.size) or square.side < 1:
-        what = f"the square would have {square.side:.4g} pixels a side, in a picture of"
-        raise ValueError(f"{what} {image.width}x{image.height}; are the points of another one?")
+        raise ValueError(
+            f"the square would have {square.side:.4g} pixels a side, in a picture of "
+            f"{image.width}x{image.height}; are the points of another one?"
+        )
     if (factor := int(square.side / size / 2)) > 1:  # enough is left to average
         image = image.reduce(factor)
         square = Square(square.center / factor, square.right / factor)
@@ -83,9 +88,10 @@ def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
     fine = size * SAMPLES
     first = square.center - square.right - square.down
     (a, d), (b, e), (c, f) = 2 * square.right / fine, 2 * square.down / fine, first
-    affine, bilinear = Image.Transform.AFFINE, Image.Resampling.BILINEAR
-    found = image.transform((fine, fine), affine, (a, b, c, d, e, f), bilinear)
-    return found.resize((size, size), Image.Resampling.LANCZOS)
+    affine = Image.Transform.AFFINE
+    bilinear = Image.Resampling.BILINEAR
+    square_image = image.transform((fine, fine), affine, (a, b, c, d, e, f), bilinear)
+    return square_image.resize((size, size), Image.Resampling.LANCZOS)
 
 
 def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
@@ -116,7 +122,8 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
     channels = ((0, 0),) * (pixels.ndim - 2)
     whole = np.pad(pixels, ((top, bottom), (left, right), *channels), mode="reflect")
     height, width = whole.shape[:2]
-    x, y = np.arange(width), np.arange(height)[:, None]
+    x = np.arange(width)
+    y = np.arange(height)[:, None]
     # how far beyond the picture: 1 at the rim, 0 at the picture's edge, negative within
     beyond_x = np.maximum(1 - x / left, 1 - (width - 1 - x) / right)
     beyond_y = np.maximum(1 - y / top, 1 - (height - 1 - y) / bottom)
@@ -138,8 +145,9 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
                 square_of(points)
                 faces.setdefault(name.replace("\\", "/"), []).append(points)
     except (ValueError, csv.Error) as error:
-        what = f"the landmarks in {path} cannot be used"
-        raise ValueError(f"{what}: {readable(error, 400)}") from error
+        raise ValueError(
+            f"the landmarks in {path} cannot be used: {readable(error, 400)}"
+        ) from error
     if not faces:
         raise ValueError(f"{path} has no landmarks; {FORM}")
     return faces
@@ -163,12 +171,13 @@ def align_files(
     names = [source.name] if source.is_file() else list(landmarks)
     missing = [n for n in names if n not in landmarks or not (folder / n).is_file()]
     if missing:
-        some = listed([readable(name) for name in missing], 3, ", ")
-        raise ValueError(f"not both a picture in {folder} and landmarks: {some}")
+        names_missing = listed([readable(name) for name in missing], 3, ", ")
+        raise ValueError(f"not both a picture in {folder} and landmarks: {names_missing}")
     check_folder(out)
     files: dict[str, list[Path]] = {}
     for name in names:
-        path, faces = out / name, len(landmarks[name])
+        path = out / name
+        faces = len(landmarks[name])
         ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
         files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
     for file, times in Counter(file for of_one in files.values() for file in of_one).items():

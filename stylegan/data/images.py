@@ -23,8 +23,12 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
 HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
 # After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
 HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
-TIFF_BITS, TIFF_MEANING, TIFF_PLANES, TIFF_PALETTE = 258, 262, 284, 320  # tags of TIFF 6.0
-TIFF_SIGNS, SIGNED = 339, 2  # which sort of numbers, and the sort that has no known range
+TIFF_BITS = 258  # tags of TIFF 6.0
+TIFF_MEANING = 262
+TIFF_PLANES = 284
+TIFF_PALETTE = 320
+TIFF_SIGNS = 339  # which sort of numbers
+SIGNED = 2  # the sort that has no known range
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -249,8 +253,9 @@ class Fit:
         """ValueError for a text that is not a `Crop`."""
         if crop in CROPS:
             return cls(crop, (4, 3) if crop == "pad" else (1, 1))  # type: ignore[arg-type]
-        if found := re.fullmatch(r"pad (\d{1,5}):(\d{1,5})", crop, re.ASCII):
-            width, height = int(found[1]), int(found[2])
+        if ratio := re.fullmatch(r"pad (\d{1,5}):(\d{1,5})", crop, re.ASCII):
+            width = int(ratio[1])
+            height = int(ratio[2])
             if 0 < max(width, height) <= SLIMMEST * min(width, height):
                 return cls("pad", Fraction(width, height).as_integer_ratio())
         known = f"{', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1)"
@@ -286,8 +291,10 @@ class Fit:
         width, height = map(float, image.size)
         if self.kind != "stretch":
             size = self.native_size(*image.size)
-            width, height = size * (right - left) / resolution, size * (bottom - top) / resolution
-        x, y = (image.width - width) // 2, (image.height - height) // 2
+            width = size * (right - left) / resolution
+            height = size * (bottom - top) / resolution
+        x = (image.width - width) // 2
+        y = (image.height - height) // 2
         box = (x, y, x + width, y + height)
         picture = image.resize((right - left, bottom - top), Image.Resampling.LANCZOS, box=box)
         if self.kind != "pad":

@@ -14,7 +14,8 @@ from stylegan.messages import count, listed, readable
 
 from .images import is_image
 
-JSON, CSV = "dataset.json", "labels.csv"  # beside the images; the former as of stylegan2-ada
+JSON = "dataset.json"  # beside the images; the former as of stylegan2-ada
+CSV = "labels.csv"
 MOST = 1e30  # a number of a label is smaller: float32 and its sums can hold it
 MOST_NAMED = 12  # labels in one line
 FEW_IMAGES = 50  # a label of fewer is named before training
@@ -56,14 +57,16 @@ class Labels(NamedTuple):
         rare = [f"{n} {readable(name)}" for name, n in counts if n < FEW_IMAGES]
         lines = [f"{count(len(named), 'label')}: {listed(named, MOST_NAMED, ', ')}"]
         if rare:
-            some = listed(rare, MOST_NAMED, ", ")
-            lines.append(f"labels of fewer than {FEW_IMAGES} images are learned poorly: {some}")
+            rare_names = listed(rare, MOST_NAMED, ", ")
+            lines.append(
+                f"labels of fewer than {FEW_IMAGES} images are learned poorly: {rare_names}"
+            )
         return lines
 
 
 def of_classes(classes: Sequence[str | None]) -> Labels:
     """Labels of the class of each image; None: it has none."""
-    names = sorted({one for one in classes if one is not None})
+    names = sorted({name for name in classes if name is not None})
     place = {name: i for i, name in enumerate(names)}
     return Labels(names, np.array([-1 if c is None else place[c] for c in classes], np.int64))
 
@@ -141,14 +144,15 @@ def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
 def csv_lines(content: bytes) -> list[list[str]]:
     """The cells of each line that is not blank; commas, semicolons or tabs stand between them."""
     text = content.decode("utf-8-sig")
-    between = next((one for one in ",;\t" if one in text.partition("\n")[0]), ",")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True)
+    first_line = text.partition("\n")[0]
+    separator = next((character for character in ",;\t" if character in first_line), ",")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     return [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
 
 
-def combined(found: Mapping[str, Any], names: list[str] | None) -> Labels:
+def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
     """Labels of one kind for all images, in their order."""
-    values = list(found.values())
+    values = list(labels.values())
     if names and len(set(names)) < len(names):
         raise ValueError("two labels have one name")
     if all(type(value) is int for value in values):
@@ -163,7 +167,7 @@ def combined(found: Mapping[str, Any], names: list[str] | None) -> Labels:
     if not all(isinstance(value, list) for value in values):
         raise ValueError("a label is a class for all images or a list of numbers for all")
     size = len(values[0])
-    for name, value in found.items():
+    for name, value in labels.items():
         if len(value) != size:
             raise ValueError(f"{name} has {len(value)} numbers, the first image {size}")
     if names is not None and len(names) != size:
@@ -172,9 +176,9 @@ def combined(found: Mapping[str, Any], names: list[str] | None) -> Labels:
         rows = np.array(values, float)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"it has other things than numbers: {error}") from error
-    for name, row in zip(found, rows, strict=True):
+    for name, row in zip(labels, rows, strict=True):
         if row.ndim > 1 or not (np.abs(row) < MOST).all():  # NaN is not, either
-            raise ValueError(f"{name} has {', '.join(map(str, found[name]))}, not finite numbers")
+            raise ValueError(f"{name} has {', '.join(map(str, labels[name]))}, not finite numbers")
     return of_vectors(rows.astype(np.float32), names)
 
 
@@ -182,11 +186,12 @@ def weights(text: str) -> dict[str, float]:
     """`smile=0.7,sad=0.3` as numbers by name."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     try:
-        found = {name.strip(): float(number) for name, _, number in pairs}
+        weighted = {name.strip(): float(number) for name, _, number in pairs}
     except ValueError:
-        found = {}
-    fits = "" not in found and all(abs(number) < MOST for number in found.values())
-    if len(found) < len(pairs) or not fits:  # NaN does not, either
-        what = "labels with weights are like smile=0.7,sad=0.3, each name once"
-        raise ValueError(f"{readable(text)!r}: {what}")
-    return found
+        weighted = {}
+    fits = "" not in weighted and all(abs(number) < MOST for number in weighted.values())
+    if len(weighted) < len(pairs) or not fits:  # NaN does not, either
+        raise ValueError(
+            f"{readable(text)!r}: labels with weights are like smile=0.7,sad=0.3, each name once"
+        )
+    return weighted

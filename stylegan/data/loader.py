@@ -78,9 +78,11 @@ def batches(
     threads read ahead; with 0 a batch is read when it is asked for.
     """
     if batch_size % world_size:
-        what = f"a batch of {batch_size} images"
-        raise ValueError(f"{what} does not divide by {world_size} processes")
-    images, device = store.images(resolution), torch.device(device)
+        raise ValueError(
+            f"a batch of {batch_size} images does not divide by {world_size} processes"
+        )
+    images = store.images(resolution)
+    device = torch.device(device)
     classes = store.require_labels() if labels else None
     on_gpu = device.type == "cuda"
 
@@ -122,5 +124,6 @@ def moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
         for tensor in coming:
             if tensor is not None:
                 tensor.record_stream(current)  # its memory is not free before its use has ended
-        ready, coming = coming, move(following)
+        ready = coming
+        coming = move(following)
         yield ready

@@ -13,11 +13,12 @@ def without_metadata(content: bytes) -> bytes:
     """
     if not content.startswith(SIGNATURE):
         raise ValueError("not a PNG")
-    kept, at = [SIGNATURE], len(SIGNATURE)
+    parts = [SIGNATURE]
+    at = len(SIGNATURE)
     while at + 12 <= len(content):  # length, kind, data, checksum
         (length,) = struct.unpack_from(">I", content, at)
         end = at + 12 + length
         if content[at + 4 : at + 8] in PIXELS:
-            kept.append(content[at:end])
+            parts.append(content[at:end])
         at = end
-    return b"".join(kept)
+    return b"".join(parts)

@@ -199,7 +199,8 @@ def write_levels(
 
 def offered_resolution(source: Source, fit: Fit) -> int:
     """The largest power of two, up to 1024, that the first usable image fills."""
-    problem, least = "", f"the smallest resolution is {MIN_RESOLUTION}"
+    problem = ""
+    least = f"the smallest resolution is {MIN_RESOLUTION}"
     for name in source.names:
         try:
             width, height, _ = source.head(name)
@@ -257,7 +258,8 @@ def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
 ) -> Iterator[Result]:
     """Like `map`, on threads: at most `ahead` results are made before they are asked for."""
-    coming, pool = iter(items), ThreadPoolExecutor(workers)
+    coming = iter(items)
+    pool = ThreadPoolExecutor(workers)
     try:
         waiting = deque(pool.submit(function, item) for item in islice(coming, ahead))
         while waiting:
@@ -300,10 +302,10 @@ def too_small(size: tuple[int, int], preparation: Preparation) -> str:
     return "" if enough else f"{SMALL} {resolution}: {size[0]}x{size[1]}"
 
 
-def refuse_skipped(skipped: Sequence[Skipped], kept: int, source: str) -> None:
-    """ValueError if images are left out, and `kept` others are not."""
+def refuse_skipped(skipped: Sequence[Skipped], num_usable: int, source: str) -> None:
+    """ValueError if images are left out, and `num_usable` others are not."""
     if skipped:
         raise ValueError(
-            f"{len(skipped)} of {len(skipped) + kept} images of {source} cannot be used, and "
+            f"{len(skipped)} of {len(skipped) + num_usable} images of {source} cannot be used, and "
             f"strict allows none: {reasons_of(skipped)}"
         )

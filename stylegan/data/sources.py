@@ -232,8 +232,10 @@ class ZipSource(FileSource):
         try:
             self.archive = zipfile.ZipFile(path)
         except Exception as error:  # a damaged directory can raise almost anything
-            what = f"{readable(path)} is neither a folder nor a sound zip"
-            raise ValueError(f"{what}: {readable(reason_of(error))}; {SEE}") from error
+            raise ValueError(
+                f"{readable(path)} is neither a folder nor a sound zip: "
+                f"{readable(reason_of(error))}; {SEE}"
+            ) from error
         self.members: dict[str, zipfile.ZipInfo] = {}
         unreadable = []
         for info in self.archive.infolist():

@@ -23,7 +23,9 @@ from .preparation import Preparation
 
 META = "meta.json"
 NAMES = "names.txt"
-CLASSES, VECTORS = "labels.npy", "label_vectors.npy"  # a store has one of these, or neither
+# A store has one of these two, or neither.
+CLASSES = "labels.npy"
+VECTORS = "label_vectors.npy"
 HEADER = 128  # bytes of the header of a file of images, however many
 ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
@@ -135,7 +137,8 @@ class Store:
             )
         try:
             self.meta = meta = StoreMeta.read(self.path / META)
-            self.num_images, self.channels = meta.num_images, meta.channels
+            self.num_images = meta.num_images
+            self.channels = meta.channels
             self.resolution = meta.resolution  # the largest
             self.active_rectangle = meta.active_rectangle
             self.label_names = meta.label_names  # empty without labels
@@ -250,7 +253,8 @@ class Store:
 
     def check_fits(self, preparation: Preparation) -> None:
         """ValueError unless the store was prepared as asked; it may have a higher resolution."""
-        meta, wanted = self.meta, preparation
+        meta = self.meta
+        wanted = preparation
         problem = ""
         if (wanted.resolution or 0) > meta.resolution:
             problem = f"has resolution {meta.resolution}, {wanted.resolution} is asked for"

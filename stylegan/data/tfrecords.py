@@ -15,13 +15,16 @@ from stylegan.messages import readable
 
 from .images import MODES
 
-HEAD, TAIL = 12, 4  # bytes before and behind the data
-VARINT, BYTES = 0, 2  # wire types of protobuf
+HEAD = 12  # bytes before the data
+TAIL = 4  # and behind it
+VARINT = 0  # a wire type of protobuf
+BYTES = 2  # another
 
 
 def records(path: Path) -> Iterator[tuple[int, int]]:
     """Where the data of each record begin, and their length."""
-    size, offset = path.stat().st_size, 0
+    size = path.stat().st_size
+    offset = 0
     with open(path, "rb") as file:
         while offset < size:
             file.seek(offset)
@@ -37,7 +40,7 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
     with open(path, "rb") as file:
         file.seek(begin)
         record = memoryview(file.read(length))
-    what = f"a record of {readable(path)}"
+    name = f"a record of {readable(path)}"
     try:
         features = {}
         for _, entry in parts(dict(parts(record))[1]):  # Example.features.feature
@@ -50,9 +53,9 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
             shape.append(number)
         data = dict(parts(dict(parts(features[b"data"]))[1]))[1]
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ValueError(f"{what} is not an image with shape and data") from None
+        raise ValueError(f"{name} is not an image with shape and data") from None
     if len(shape) != 3 or shape[0] not in MODES or not 0 < math.prod(shape) == len(data):
-        raise ValueError(f"{what} has {len(data)} bytes of shape {readable(tuple(shape))}")
+        raise ValueError(f"{name} has {len(data)} bytes of shape {readable(tuple(shape))}")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

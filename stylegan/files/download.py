@@ -12,7 +12,7 @@ from stylegan.lineage import sha256_of
 from stylegan.messages import readable
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
-BUNDLED = ("people64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
+BUNDLED = ("faces64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
 BUNDLED_LICENCE = "MIT"
 
 

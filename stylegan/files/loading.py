@@ -46,7 +46,7 @@ def knowing(loaded: LoadedGenerator) -> Generator:
 def open_weights(
     source: str | Path, *, need: Need | None = "pictures", map_location: Device = "cpu"
 ) -> Weights:
-    """The networks of what is `ACCEPTED`. A bundled name comes before a path (write ./people64 for
+    """The networks of what is `ACCEPTED`. A bundled name comes before a path (write ./faces64 for
     a folder called that). Nothing in a file is ever executed.
 
     Of a folder the newest file is taken that can be read and has what is needed: generator files

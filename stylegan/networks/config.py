@@ -1,30 +1,18 @@
 """Sizes and switches of the networks, and the checks that both networks make."""
 
 from dataclasses import dataclass, fields
-from typing import get_args
+from typing import Annotated, get_args
 
 from torch import Tensor
 
 from stylegan.messages import readable
 from stylegan.ops import Activation
+from stylegan.ranges import Range, check_ranges
 from stylegan.schedule import check_resolution
 
 # The largest are beyond what anyone trains: settings of a damaged or hostile file fail before
 # networks are made.
-RANGES = {
-    "image_channels": (1, 2**10),
-    "label_dim": (0, 2**20),
-    "z_dim": (1, 2**15),
-    "w_dim": (1, 2**15),
-    "mapping_layers": (0, 100),
-    "mapping_width": (1, 2**15),
-    "mapping_lr_multiplier": (1e-9, 1e6),
-    "channel_base": (1, 2**30),
-    "channel_decay": (0, 64),
-    "max_channels": (1, 2**15),
-    "deviation_group": (0, 2**20),
-    "deviation_features": (1, 2**15),
-}
+Width = Annotated[int, Range(least=1, most=2**15)]
 
 
 def doublings(resolution: int) -> int:
@@ -37,19 +25,22 @@ class NetworkConfig:
     """Sizes and ablations of a generator and its discriminator; the defaults are the paper's."""
 
     resolution: int = 1024  # final resolution, a power of two from 4 to 1024 [pixels]
-    image_channels: int = 3  # 1 gray, 3 colour, 4 with alpha
+    image_channels: Annotated[int, Range(least=1, most=2**10)] = 3  # 1 gray, 3 colour, 4 with alpha
     premultiplied: bool = False  # colours of 4 channels are multiplied by alpha (--channels RGBA)
-    label_dim: int = 0  # classes; 0 = unconditional
-    z_dim: int = 512  # length of the latent z
-    w_dim: int = 512  # length of the intermediate latent w
-    mapping_layers: int = 8  # layers from z to w
-    mapping_width: int = 512  # units of a hidden layer of the mapping
-    mapping_lr_multiplier: float = 0.01  # factor of the mapping's learning rate
+    label_dim: Annotated[int, Range(least=0, most=2**20)] = 0  # classes; 0 = unconditional
+    z_dim: Width = 512  # length of the latent z
+    w_dim: Width = 512  # length of the intermediate latent w
+    mapping_layers: Annotated[int, Range(least=0, most=100)] = 8  # layers from z to w
+    mapping_width: Width = 512  # units of a hidden layer of the mapping
+    # factor of the mapping's learning rate
+    mapping_lr_multiplier: Annotated[float, Range(least=1e-9, most=1e6)] = 0.01
     mapping_activation: Activation = "lrelu"  # nonlinearity of the mapping
     normalize_latents: bool = True  # scale z to unit mean square
-    channel_base: int = 8192  # channels at resolution r: 2 * channel_base / r, capped
-    channel_decay: float = 1.0  # power with which channels fall as the resolution grows
-    max_channels: int = 512  # largest number of channels of a layer
+    # channels at resolution r: 2 * channel_base / r, capped
+    channel_base: Annotated[int, Range(least=1, most=2**30)] = 8192
+    # power with which channels fall as the resolution grows
+    channel_decay: Annotated[float, Range(least=0, most=64)] = 1.0
+    max_channels: Width = 512  # largest number of channels of a layer
     activation: Activation = "lrelu"  # nonlinearity of synthesis and discriminator
     styles: bool = True  # w scales and shifts every layer (AdaIN)
     constant_input: bool = True  # learn the 4x4 input; else a dense layer makes it from w
@@ -60,18 +51,15 @@ class NetworkConfig:
     equalized: bool = True  # equalized learning rate
     bias_before_blur: bool = False  # for networks of style-based-gan-pytorch; shows at borders
     activation_before_blur: bool = False  # one more before the blur, for networks of mmgeneration
-    deviation_group: int = 4  # images per group of the minibatch deviation; 0 or 1 = off
-    deviation_features: int = 1  # feature maps of the minibatch deviation
+    # images per group of the minibatch deviation; 0 or 1 = off
+    deviation_group: Annotated[int, Range(least=0, most=2**20)] = 4
+    deviation_features: Width = 1  # feature maps of the minibatch deviation
     generator: str = "stylegan"  # class of the generator: stylegan, or one that a script adds
     discriminator: str = "stylegan"  # class of the discriminator: stylegan, or one of a script
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
-        for name, (least, most) in RANGES.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                bound = f"at most {most:,}" if value > most else f"at least {least:g}"
-                raise ValueError(f"{name} must be {bound}, not {readable(str(value))}")
+        check_ranges(self)
         for field in fields(self):
             value = getattr(self, field.name)
             if type(field.default) is bool and type(value) is not bool:
@@ -120,8 +108,8 @@ def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
         raise ValueError("labels were given to a network without labels (label_dim is 0)")
     shape = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
     if label_dim and shape != (n, label_dim):
-        given = "none were given" if labels is None else f"found {shape}"
-        raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {given}")
+        problem = "none were given" if labels is None else f"found {shape}"
+        raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {problem}")
 
 
 def check_alpha(alpha: float) -> bool:

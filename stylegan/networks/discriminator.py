@@ -1,11 +1,11 @@
 """Image -> logit: Progressive GAN's discriminator with blurred downscaling."""
 
 from collections.abc import Iterator
-from operator import call
+from functools import partial
 
 from torch import Tensor, nn
 
-from stylegan.layers import EqualizedConv2d, EqualizedConvDown2d, EqualizedLinear
+from stylegan.layers import EqualizedConv2d, EqualizedConvDown2d, EqualizedLinear, run_block
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
 from stylegan.ops import (
     activate,
@@ -15,7 +15,6 @@ from stylegan.ops import (
     minibatch_deviation,
     without_autocast,
 )
-from stylegan.recompute import recompute
 from stylegan.schedule import check_resolution, resolutions
 
 
@@ -38,7 +37,8 @@ class DiscriminatorBlock(nn.Module):
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
         super().__init__()
-        channels, after = config.channels(resolution), config.channels(resolution // 2)
+        channels = config.channels(resolution)
+        after = config.channels(resolution // 2)
         self.conv0 = EqualizedConv2d(channels, channels, 3, equalized=config.equalized)
         self.conv1 = EqualizedConvDown2d(
             channels, after, blur=config.blur, equalized=config.equalized
@@ -57,7 +57,8 @@ class DiscriminatorHead(nn.Module):
         super().__init__()
         self.group = config.deviation_group
         self.features = config.deviation_features
-        channels, hidden = config.channels(4), config.channels(2)
+        channels = config.channels(4)
+        hidden = config.channels(2)
         extra = self.features if self.group > 1 else 0
         equalized = config.equalized
         self.conv = EqualizedConv2d(channels + extra, channels, 3, equalized=equalized)
@@ -77,7 +78,7 @@ class DiscriminatorHead(nn.Module):
 class Discriminator(nn.Module):
     """Image -> logit, positive for real. Progressive GAN's with blurred downscaling."""
 
-    recompute_blocks: bool = False  # less memory for more time in training; equal up to round-off
+    recompute_blocks: bool = False  # less memory for more time in training
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class Discriminator(nn.Module):
         resolution = check_resolution(height, self.config.resolution)
         fading = check_alpha(alpha)
         check_labels(labels, self.config.label_dim, n)
-        run = recompute if self.recompute_blocks else call
+        run = partial(run_block, recomputed=self.recompute_blocks)
         x = run(self.from_rgb[str(resolution)], images)
         for r in reversed(resolutions(resolution)[1:]):
             x = run(self.blocks[str(r)], x)

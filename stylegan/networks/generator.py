@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from operator import call
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,16 +11,19 @@ from torch import Tensor, nn
 
 from stylegan.layers import (
     HE_GAIN,
-    Epilogue,
     EqualizedConv2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
+    NoiseInput,
+    Style,
+    run_block,
 )
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
 from stylegan.ops import (
     activate,
     at_least_float32,
     blur,
+    epilogue,
     fade,
     in_float32,
     pixel_norm,
@@ -28,7 +31,6 @@ from stylegan.ops import (
     upsample,
     without_autocast,
 )
-from stylegan.recompute import recompute
 from stylegan.schedule import check_resolution, resolutions
 
 Noise = Literal["const", "random", "none"] | Sequence[Tensor]
@@ -73,18 +75,33 @@ class MappingNetwork(nn.Module):
             return w
 
 
-def make_epilogue(config: NetworkConfig, resolution: int) -> Epilogue:
-    return Epilogue(
-        config.channels(resolution),
-        resolution,
-        config.w_dim,
-        activation=config.activation,
-        noise=config.noise,
-        pixel_norm=config.pixel_norm,
-        instance_norm=config.instance_norm,
-        style=config.styles,
-        equalized=config.equalized,
-    )
+class Epilogue(nn.Module):
+    """What follows every convolution of the synthesis network: noise, bias, activation,
+    normalization, style; figure 1b of the paper. Each is left out where an ablation says so.
+    """
+
+    def __init__(self, config: NetworkConfig, resolution: int) -> None:
+        super().__init__()
+        channels = config.channels(resolution)
+        self.config = config
+        self.noise = NoiseInput(channels, resolution) if config.noise else None
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.style = None
+        if config.styles:
+            self.style = Style(config.w_dim, channels, equalized=config.equalized)
+
+    def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
+        """x (N, C, H, W), the result of a layer, may be written over."""
+        return epilogue(
+            x,
+            noise,
+            None if self.noise is None else self.noise.strength,
+            self.bias,
+            None if self.style is None else self.style(w),
+            activation=self.config.activation,
+            normalize_pixels=self.config.pixel_norm,
+            normalize_channels=self.config.instance_norm,
+        )
 
 
 class InputBlock(nn.Module):
@@ -104,9 +121,9 @@ class InputBlock(nn.Module):
                 equalized=config.equalized,
             )
         self.constant_input = config.constant_input
-        self.epilogue0 = make_epilogue(config, 4)
+        self.epilogue0 = Epilogue(config, 4)
         self.conv = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
-        self.epilogue1 = make_epilogue(config, 4)
+        self.epilogue1 = Epilogue(config, 4)
 
     def forward(self, ws: Tensor, *noise: Tensor | None) -> Tensor:
         if self.constant_input:
@@ -123,16 +140,17 @@ class SynthesisBlock(nn.Module):
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
         super().__init__()
-        before, channels = config.channels(resolution // 2), config.channels(resolution)
+        before = config.channels(resolution // 2)
+        channels = config.channels(resolution)
         self.conv0 = EqualizedConvTranspose2d(before, channels, equalized=config.equalized)
         self.blur = config.blur
         self.activation_before_blur = config.blur and config.activation_before_blur
         self.bias_before_blur = self.activation_before_blur or (
             config.blur and config.bias_before_blur
         )
-        self.epilogue0 = make_epilogue(config, resolution)
+        self.epilogue0 = Epilogue(config, resolution)
         self.conv1 = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
-        self.epilogue1 = make_epilogue(config, resolution)
+        self.epilogue1 = Epilogue(config, resolution)
 
     def forward(self, x: Tensor, ws: Tensor, *noise: Tensor | None) -> Tensor:
         x = self.conv0(x)  # (N, out, 2H, 2W)
@@ -140,7 +158,7 @@ class SynthesisBlock(nn.Module):
             bias = self.epilogue0.bias.to(x.dtype)[:, None, None]
             x = x + bias
             if self.activation_before_blur:
-                x = activate(x, self.epilogue0.activation)
+                x = activate(x, self.epilogue0.config.activation)
             x = blur(x) - bias
         elif self.blur:
             x = blur(x)
@@ -168,7 +186,7 @@ class ToRGB(EqualizedConv2d):
 class SynthesisNetwork(nn.Module):
     """w -> image, grown block by block. Figure 1b of the paper."""
 
-    recompute_blocks: bool = False  # less memory for more time in training; equal up to round-off
+    recompute_blocks: bool = False  # less memory for more time in training
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -204,10 +222,11 @@ class SynthesisNetwork(nn.Module):
         else:
             rows = [ws] * len(resolutions(resolution))
         maps = self.noise_maps(ws.shape[0], resolution, noise)
-        run = recompute if self.recompute_blocks else call
+        run = partial(run_block, recomputed=self.recompute_blocks)
         coarse = x = run(self.input, rows[0], *maps[:2])
         for i, r in enumerate(resolutions(resolution)[1:], start=1):
-            coarse, x = x, run(self.blocks[str(r)], x, rows[i], *maps[2 * i : 2 * i + 2])
+            coarse = x
+            x = run(self.blocks[str(r)], x, rows[i], *maps[2 * i : 2 * i + 2])
         images: Tensor = run(self.to_rgb[str(resolution)], x)
         if fading:
             images = fade(upsample(run(self.to_rgb[str(resolution // 2)], coarse)), images, alpha)
@@ -233,10 +252,10 @@ class SynthesisNetwork(nn.Module):
             raise ValueError(f"noise is 'const', 'random', 'none' or a list, not {noise!r}")
         if len(noise) < len(layers):
             raise ValueError(f"{len(layers)} noise maps are needed, found {len(noise)}")
-        for given, m in zip(noise, stored, strict=False):
-            if given.shape[0] not in (1, n) or given.shape[1:] != m.shape[1:]:
+        for noise_map, m in zip(noise, stored, strict=False):
+            if noise_map.shape[0] not in (1, n) or noise_map.shape[1:] != m.shape[1:]:
                 expected = f"({n} or 1, 1, {m.shape[2]}, {m.shape[3]})"
-                raise ValueError(f"a noise map must be {expected}, not {tuple(given.shape)}")
+                raise ValueError(f"a noise map must be {expected}, not {tuple(noise_map.shape)}")
         return noise
 
 

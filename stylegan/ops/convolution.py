@@ -97,7 +97,8 @@ class Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Maybe, way: Way) -> Tensor:
-        ctx.way, ctx.shape = way, x.shape
+        ctx.way = way
+        ctx.shape = x.shape
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, kernel)
         return convolve(x, kernel, bias, way)
 
@@ -122,7 +123,8 @@ def gradients(
         x = grad.new_empty(()).expand(shape)
     elif way.blur_first:
         x = filtered(x)
-    stride, padding = [way.stride] * 2, [(kernel.shape[-1] - 1) // 2] * 2
+    stride = [way.stride] * 2
+    padding = [(kernel.shape[-1] - 1) // 2] * 2
     by_x, by_kernel, by_bias = torch.ops.aten.convolution_backward(
         grad,
         x,
@@ -156,7 +158,8 @@ class ConvolutionGradients(torch.autograd.Function):
         way: Way,
         needed: Needed,
     ) -> tuple[Maybe, Maybe]:
-        ctx.way, ctx.shape = way, shape
+        ctx.way = way
+        ctx.shape = shape
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, kernel, grad)
         by_x, by_kernel, _ = gradients(x, shape, kernel, grad, way, needed)
@@ -165,7 +168,8 @@ class ConvolutionGradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, u: Maybe, v: Maybe) -> tuple[Maybe, ...]:
         x, kernel, grad = ctx.saved_tensors
-        way, shape = ctx.way, ctx.shape
+        way = ctx.way
+        shape = ctx.shape
         x_needed, _, kernel_needed, grad_needed = ctx.needs_input_grad[:4]
         of_x = of_kernel = of_grad = None
         with without_autocast(grad):

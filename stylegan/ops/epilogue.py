@@ -34,11 +34,13 @@ def adain(
     Channels-last order costs a copy there, not more than sums and products of its own would take.
     x may be written over if `in_place`.
     """
-    scale, bias = at_least_float32(scale), at_least_float32(bias)
+    scale = at_least_float32(scale)
+    bias = at_least_float32(bias)
     if cpu.serves(x):
         return cpu.adain(x, scale, bias, eps, in_place=in_place)
     flat = x.contiguous().view(1, x.shape[0] * x.shape[1], -1)
-    scale, bias = scale.reshape(-1), bias.reshape(-1)
+    scale = scale.reshape(-1)
+    bias = bias.reshape(-1)
     return F.batch_norm(flat, None, None, scale, bias, training=True, eps=eps).view(x.shape)
 
 

@@ -37,14 +37,11 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def autocast(
-    kind: str, dtype: torch.dtype | None, *, cache: bool = True
-) -> AbstractContextManager[Any]:
-    """Products in that type on devices of that kind, in their own without one. The `cache` keeps
-    converted weights."""
+def autocast(kind: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Products in that type on devices of that kind, in their own without one."""
     if dtype is None and autocast_dtype(kind) is None:
         return nullcontext()
-    return torch.autocast(kind, dtype, enabled=dtype is not None, cache_enabled=cache)
+    return torch.autocast(kind, dtype, enabled=dtype is not None)
 
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
@@ -79,14 +76,14 @@ def float32_products(products: Products) -> Iterator[None]:
     if general == backends.fp32_precision:
         general = "none"  # it follows that of all devices
     cuda.fp32_precision = products
-    own = [(switch, switch.fp32_precision) for switch in switches]  # products, where it follows
-    for switch, setting in own:
+    before = [(switch, switch.fp32_precision) for switch in switches]  # products, where it follows
+    for switch, setting in before:
         if setting != products:
             switch.fp32_precision = products
     try:
         yield
     finally:
-        for switch, setting in own:
+        for switch, setting in before:
             if setting != products:
                 switch.fp32_precision = setting
         cuda.fp32_precision = general

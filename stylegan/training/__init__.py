@@ -1,10 +1,10 @@
 """Training: the state that survives, the step that moves it, the loop around it."""
 
 from .draws import Draws, PassDraws, Share, draw
+from .evaluation import Evaluation
 from .health import Diverged, LostContact
 from .interrupts import Stopped
-from .loop import Evaluation
-from .recorder import TrainingProgress
-from .run import start
+from .progress import TrainingProgress
+from .run import Run, start
 from .state import TrainState
 from .step import train_step

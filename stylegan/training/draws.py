@@ -27,7 +27,8 @@ class PassDraws:
     def part(self, rows: slice) -> "PassDraws":
         """The draws of some images: a micro-batch."""
         labels, mixing = (x if x is None else x[rows] for x in (self.labels, self.mixing_latents))
-        noise, transform = self.noise, augment.part(self.transform, rows)
+        noise = self.noise
+        transform = augment.part(self.transform, rows)
         if not isinstance(noise, str):
             noise = [m if len(m) == 1 else m[rows] for m in noise]
         return PassDraws(self.latents[rows], labels, mixing, self.mixing_cutoff, noise, transform)
@@ -81,8 +82,9 @@ def draw(
     which those of generated images are taken: classes, int64 (images,), or (images, label_dim);
     `probability` is that of each transform of what the discriminator sees."""
     if stage.batch_size % share.world_size:
-        what = f"batch of {stage.batch_size} images"
-        raise ValueError(f"{what} does not divide among {share.world_size} processes")
+        raise ValueError(
+            f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
+        )
     # The order of draws is part of what a seed means: never change it.
     rng = streams.step(config.seed, images_seen)
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
@@ -101,14 +103,15 @@ def draw_transforms(
 ) -> list[Transform | None]:
     """Transforms of the reals, of the discriminator's fakes and of the generator's. One call draws
     all three, because starting the operations costs more than the numbers."""
-    n, resolution = stage.batch_size, stage.resolution
+    n = stage.batch_size
+    resolution = stage.resolution
     shape = (3 * n, config.network.image_channels, resolution, resolution)
     rng = streams.step_augment(config.seed, images_seen)
     drawn = augment.draw(shape, config.augment, probability, rng)
-    own = share.slice_of(n)
+    of_process = share.slice_of(n)
     device = torch.device(share.device)
-    shares = [slice(start + own.start, start + own.stop) for start in (0, n, 2 * n)]
-    return [augment.sent(augment.part(drawn, rows), device, share.dtype) for rows in shares]
+    parts = [slice(start + of_process.start, start + of_process.stop) for start in (0, n, 2 * n)]
+    return [augment.sent(augment.part(drawn, rows), device, share.dtype) for rows in parts]
 
 
 def draw_pass(
@@ -132,9 +135,11 @@ def draw_pass(
         labels = share.floats(F.one_hot(drawn, network.label_dim) if drawn.ndim == 1 else drawn)
     noise: Noise = "const"
     if config.noise == "random" and network.noise:
-        own, device, dtype = n // share.world_size, share.device, share.dtype
+        of_process = n // share.world_size
+        device = share.device
+        dtype = share.dtype
         noise = [
-            torch.randn(own, 1, r, r, generator=noise_rng, device=device, dtype=dtype)
+            torch.randn(of_process, 1, r, r, generator=noise_rng, device=device, dtype=dtype)
             for r in resolutions(stage.resolution)
             for _ in range(2)  # layers
         ]

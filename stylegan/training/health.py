@@ -9,14 +9,15 @@ from torch.distributed import DistError
 from stylegan import distributed
 from stylegan.messages import count
 from stylegan.schedule import Stage
-from stylegan.training.recorder import TrainingProgress
+from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 
 SATURATED_LOGIT = 10.0  # docs/diagnostics.md has the measurements
 SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` is
 DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
 OVERFITTED_SIGNS = 0.9  # r_t; docs/diagnostics.md has the measurements
-WINDOW_IMAGES, WINDOW_PASSES = 10_000, 20  # the least to average it over
+WINDOW_IMAGES = 10_000  # the least to average r_t over
+WINDOW_PASSES = 20  # or so many times all images
 LEAKING_PROBABILITY = 0.8  # of the augmentation: from there on it leaks into the samples
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
@@ -66,9 +67,10 @@ class Health:
         """Diverged if too many updates in a row were skipped."""
         for network, skipped in self.skipped_in_a_row().items():
             if skipped >= self.state.config.max_skipped:
-                what = f"the gradients of the {network} were not finite in {skipped} updates in a"
-                where = f"row (max_skipped), at image {self.state.images_seen}"
-                raise Diverged(f"{what} {where}; {ADVICE}")
+                raise Diverged(
+                    f"the gradients of the {network} were not finite in {skipped} updates in a row "
+                    f"(max_skipped), at image {self.state.images_seen}; {ADVICE}"
+                )
 
     def check_logits(self, progress: TrainingProgress) -> None:
         """Diverged if both logits have been saturated for `max_saturated_kimg`; only for the
@@ -90,16 +92,24 @@ class Health:
         """What to tell, once, if it looks overfitted: by the mean sign of the reals' logits, r_t of
         Karras et al. 2020 (arXiv 2006.06676), section 3.1, averaged over windows. The first at full
         resolution does not count: logits are large after growth."""
-        stage, config, metrics = progress.stage, self.state.config, progress.metrics
+        stage = progress.stage
+        config = self.state.config
+        metrics = progress.metrics
         if (stage.resolution, stage.alpha) != (config.network.resolution, 1):
-            self.first, self.images, self.signs = True, 0, 0.0
+            self.first = True
+            self.images = 0
+            self.signs = 0.0
             return None
         self.images += progress.images
         self.signs += metrics["d/real_signs"] * progress.images
         if self.said or self.images < max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images):
             return None
-        signs, images, first = self.signs / self.images, self.images, self.first
-        self.first, self.images, self.signs = False, 0, 0.0
+        signs = self.signs / self.images
+        images = self.images
+        first = self.first
+        self.first = False
+        self.images = 0
+        self.signs = 0.0
         # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
         comparable = config.discriminator_loss.startswith(("logistic", "hinge"))
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
@@ -121,15 +131,17 @@ def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text, processes = str(error).strip().split("\n")[0], distributed.world_size()
+        text = str(error).strip().split("\n")[0]
+        processes = distributed.world_size()
         # libraries and the machine itself have no class of their own for it
         if any(sign in str(error).lower() for sign in OUT_OF_MEMORY):
             stage = stage or state.stage
-            own = stage.batch_size // processes
+            of_process = stage.batch_size // processes
+            at_once = min(state.config.batch_gpu or of_process, of_process)
             raise ValueError(
                 f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
-                f"{count(processes, 'process')}, {min(state.config.batch_gpu or own, own)} images "
-                "at once; try a smaller --batch-gpu, -o checkpoint_activations=true, --precision "
+                f"{count(processes, 'process')}, {at_once} images at once; "
+                "try a smaller --batch-gpu, -o checkpoint_activations=true, --precision "
                 f"bf16 or, in a new run, a smaller schedule.batch_size ({text})"
             ) from error
         lost = isinstance(error, DistError) or any(sign in str(error).lower() for sign in LOST)

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+from typing import NamedTuple
 
 from stylegan import distributed
 from stylegan.training.state import TrainState
@@ -18,19 +19,30 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, signal_number: int, state: TrainState) -> None:
         super().__init__(f"stopped after {state.images_seen} images; the same command continues")
-        self.signal_number, self.state = signal_number, state
+        self.signal_number = signal_number
+        self.state = state
         self.exit_code = 128 + signal_number
 
 
-def agree(received: list[int], save_is_due: bool) -> tuple[int, bool]:
-    """The signal to stop for (0: none), and whether to save; the same in all processes. The
-    `received` signals are answered by that."""
+class Asked(NamedTuple):
+    """What all processes do now."""
+
+    stop_signal: int  # the signal to stop for; 0: none
+    save: bool
+
+
+def agree(received: list[int], *, save_is_due: bool) -> Asked:
+    """What is asked of any process, by signals or, to save, by the clock. The `received` signals
+    are answered by that."""
     new = [received.pop() for _ in range(len(received))]
-    new += [signal.SIGTERM] if distributed.is_orphan() else []  # as torchrun would have sent
-    stop = max((number for number in new if number not in SAVE), default=0)
-    # one MAX-reduce carries the signal and the wish to save
-    answer = distributed.largest(2 * stop + (save_is_due or any(number in SAVE for number in new)))
-    return answer // 2, bool(answer % 2)
+    if distributed.is_orphan():
+        new.append(signal.SIGTERM)  # as torchrun would have sent
+    stop_signals = [number for number in new if number not in SAVE]
+    save = save_is_due or len(stop_signals) < len(new)
+    return Asked(
+        stop_signal=distributed.largest(max(stop_signals, default=0)),
+        save=bool(distributed.largest(save)),
+    )
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import gc
 import math
-import os
 import shutil
 import statistics
 import time
@@ -16,22 +15,20 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.messages import about, aligned, count, duration, gib
+from stylegan.messages import about, aligned, duration, gib
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import ScheduleConfig, Stage, coming, phases, resolutions
+from stylegan.schedule import ScheduleConfig, Stage, batch_size_at, coming, phases, resolutions
 from stylegan.threads import busy
 from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
-from stylegan.training.recorder import TrainingProgress
+from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 from stylegan.training.terms import has_penalty
 
 MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
 MOST_STEPS = 6  # to measure one kind of step
-LONG_STEP_SECONDS = 0.5  # by the first guess: a step of a wide network, for which every core pays
-WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when others come
 TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
 CPU_RATE = 2e11  # operations per second of a step; a first guess, too high so that steps are tried
 # of a step, for each number that a layer gives; counted in the configurations that ship
@@ -51,7 +48,8 @@ def step_flops(config: TrainConfig, resolution: int) -> float:
 def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
     """Bytes that a step takes, to a factor of 1.3: activations, inputs, weights with their average,
     gradients and moments. What kernels take for themselves is not in it."""
-    network, n = config.network, stage.batch_size // processes
+    network = config.network
+    n = stage.batch_size // processes
     outputs = sum(network.channels(r) * r**2 for r in resolutions(stage.resolution))
     each = ACTIVATION_BYTES[config.precision]
     if config.precision == "fp16" and has_penalty(config):
@@ -79,7 +77,9 @@ def largest_step(config: TrainConfig) -> int:
 def timed_step(state: TrainState, stage: Stage) -> float:
     """Seconds of a training step with random images, augmented as those of a run; averaged over the
     processes, as all must plan the same."""
-    config, network, like = state.config, state.config.network, state.generator.w_avg
+    config = state.config
+    network = state.config.network
+    like = state.generator.w_avg
     share = Share.of_process(like.device, like.dtype)
     n = stage.batch_size // share.world_size
     labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
@@ -112,134 +112,109 @@ def memory_and_cores(device: torch.device) -> tuple[float, int]:
     return min(memories), min(cores)
 
 
-def threads_are_free(device: torch.device) -> bool:
-    """Whether we may choose their number: on a CPU, in one process, unless the user set it."""
-    alone = distributed.world_size() == 1
-    return device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and alone
+class Cost(NamedTuple):
+    """Of one training step at one resolution."""
 
-
-class Cost(NamedTuple):  # of one training step at one resolution
     seconds_per_image: float
     memory_bytes: int
     measured: bool
 
 
-class Trial:
-    """Steps with random images: what each resolution costs, and how many threads are faster."""
+def costs_of(config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> dict[int, Cost]:
+    """What a step costs at the resolutions of these stages, tried with random images. Nothing is
+    left behind."""
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng([device.index] if cuda else []):
+        costs = measured_costs(config, device, stages)
+    if cuda:
+        gc.collect()  # networks and graphs may hold each other
+        torch.cuda.empty_cache()
+    return costs
 
-    def __init__(self, config: TrainConfig, device: torch.device) -> None:
-        self.config, self.device = config, device
-        # under torchrun the siblings are at work, too
-        self.shared = device.type == "cpu" and distributed.world_size() == 1 and busy()
-        self.state: TrainState | None = None  # made for the first step
-        self.seconds_per_image: dict[int, float] = {}  # with the chosen threads, by resolution
-        self.threads: list[str] = []  # what was chosen, and why
-        self.costs: dict[int, Cost] = {}  # by resolution
 
-    def run(self, stages: list[Stage], *, choose_threads: bool) -> "Trial":
-        """Try steps of these stages. Nothing is left behind but the number of threads."""
-        cuda = self.device.type == "cuda"
-        with torch.random.fork_rng([self.device.index] if cuda else []):
-            if choose_threads and stages and threads_are_free(self.device):
-                self.choose_threads(stages)
-            self.measure(stages)
-        self.state = None
-        if cuda:
-            gc.collect()  # networks and graphs may hold each other
-            torch.cuda.empty_cache()
-        return self
+def measured_costs(
+    config: TrainConfig, device: torch.device, stages: Sequence[Stage]
+) -> dict[int, Cost]:
+    """The costs: measured by steps with the whole batch, on a CPU with few images where those
+    would take long; estimated from the steps before where both would, or where the machine
+    has too little memory."""
+    processes = distributed.world_size()
+    cpu = device.type == "cpu"
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    few = processes * max(config.network.deviation_group, 1) if cpu else math.inf
+    rate = CPU_RATE if cpu else math.inf  # operations per second of a process
+    most_memory = installed_memory() / distributed.processes_of_machine()
+    state: TrainState | None = None  # made for the first step
+    costs: dict[int, Cost] = {}
+    for stage in stages:
+        flops = step_flops(config, stage.resolution) / processes
+        memory = memory_estimate(config, stage, processes)
+        seconds_per_image = flops / rate
+        measured_images = 0
+        too_large = distributed.largest(memory > most_memory)  # a step needs every process
+        batches = [] if too_large else sorted({int(min(few, stage.batch_size)), stage.batch_size})
+        for batch_size in batches:
+            if batch_size * seconds_per_image < MOST_SECONDS:
+                state = state or TrainState.create(config, device=device)
+                tried = dataclasses.replace(stage, batch_size=batch_size)
+                seconds_per_image = median_step(state, tried) / batch_size
+                measured_images = batch_size
+                if cuda:
+                    memory = torch.cuda.max_memory_reserved(device)
+        rate = flops / seconds_per_image
+        measured = measured_images == stage.batch_size
+        costs[stage.resolution] = Cost(seconds_per_image, memory, measured)
+    return costs
 
-    def median_step(self, stage: Stage, threads: Sequence[int]) -> list[float]:
-        """Seconds of a step with each of these numbers of threads, in turns, as what others do
-        changes: the median of those after the first, which also allocates memory and chooses
-        kernels."""
-        self.state = self.state or TrainState.create(self.config, device=self.device)
-        seconds: dict[int, list[float]] = {number: [] for number in threads}
-        last = seconds[threads[-1]]
-        while len(last) < 3 or (len(last) < MOST_STEPS and sum(last) < MOST_SECONDS):
-            for number, measured in seconds.items():
-                torch.set_num_threads(number)
-                measured.append(timed_step(self.state, stage))
-        return [statistics.median(measured[1:]) for measured in seconds.values()]
 
-    def choose_threads(self, stages: list[Stage]) -> None:
-        """Train on one thread from here on unless all of torch's are clearly faster."""
-        most = torch.get_num_threads()
-        if most == 1:
-            return
-        stage = max(stages, key=lambda stage: step_flops(self.config, stage.resolution))
-        flops = stage.batch_size * step_flops(self.config, stage.resolution)
-        if flops / CPU_RATE > LONG_STEP_SECONDS:
-            self.threads = [f"{most} threads: in long steps every core helps"]
-            return
-        all_threads, one = self.median_step(stage, (most, 1))
-        seconds, chosen, why = all_threads, most, f"{one / all_threads:.1f} times as fast as one"
-        if one <= WORTH_A_THREAD * all_threads:
-            seconds, chosen = one, 1
-            why = f"{most} are {'hardly faster' if all_threads < one else 'slower'}"
-            why += " while other programs use the cores" * self.shared
-        torch.set_num_threads(chosen)
-        self.seconds_per_image[stage.resolution] = seconds / stage.batch_size
-        self.threads = [f"{count(chosen, 'thread')}: {why}"]
-
-    def measure(self, stages: list[Stage]) -> None:
-        """The costs: measured by steps with the whole batch, on a CPU with few images where those
-        would take long; estimated from the steps before where both would, or where the machine
-        has too little memory."""
-        config, device, processes = self.config, self.device, distributed.world_size()
-        cpu, cuda = device.type == "cpu", device.type == "cuda"
-        if cuda:
-            torch.cuda.reset_peak_memory_stats(device)
-        few = processes * max(config.network.deviation_group, 1) if cpu else math.inf
-        rate = CPU_RATE if cpu else math.inf  # operations per second of a process
-        most_memory = installed_memory() / distributed.processes_of_machine()
-        for stage in stages:
-            whole = stage.batch_size
-            flops = step_flops(config, stage.resolution) / processes
-            memory = memory_estimate(config, stage, processes)
-            known = self.seconds_per_image.get(stage.resolution)
-            seconds_per_image, measured = known or flops / rate, whole if known else 0
-            too_large = distributed.largest(memory > most_memory)  # a step needs every process
-            for n in () if too_large or known else sorted({int(min(few, whole)), whole}):
-                if n * seconds_per_image < MOST_SECONDS:
-                    tried = dataclasses.replace(stage, batch_size=n)
-                    (seconds,) = self.median_step(tried, [torch.get_num_threads()])
-                    seconds_per_image, measured = seconds / n, n
-                    if cuda:
-                        memory = torch.cuda.max_memory_reserved(device)
-            rate = flops / seconds_per_image
-            self.costs[stage.resolution] = Cost(seconds_per_image, memory, measured == whole)
+def median_step(state: TrainState, stage: Stage) -> float:
+    """Seconds of a step: the median of those after the first, which also allocates memory and
+    chooses kernels."""
+    seconds: list[float] = []
+    while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
+        seconds.append(timed_step(state, stage))
+    return statistics.median(seconds[1:])
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
-    """What a user should know before a run in `folder` begins, or goes on: threads, time, memory,
-    the disk. A new run chooses its threads. ValueError if a CPU has too little memory."""
+    """What a user should know before a run in `folder` begins, or goes on: time, memory, the disk.
+    ValueError if a CPU has too little memory."""
     begun = distributed.largest(folder.saved())
-    stages = coming(config.schedule, begun)
-    trial = Trial(config, device).run(stages, choose_threads=not begun)
-    if device.type == "cpu" and stages:
-        stage = max(stages, key=lambda stage: trial.costs[stage.resolution].memory_bytes)
-        here = distributed.processes_of_machine()
-        needed = trial.costs[stage.resolution].memory_bytes
-        if distributed.largest(needed * here > installed_memory()):  # of any machine
-            raise ValueError(
-                f"not enough memory at resolution {stage.resolution}, batch {stage.batch_size}: "
-                f"{here} x {gib(needed)} estimated, {gib(installed_memory())} installed; try "
-                "--batch-gpu, -o checkpoint_activations=true, a smaller batch, or --no-preflight "
-                "if you know better"
-            )
-    return [*trial.threads, *outlook(trial, begun), *disk_warning(config, folder)]
+    costs = costs_of(config, device, coming(config.schedule, begun))
+    if device.type == "cpu":
+        check_memory(config, costs)
+    return [*outlook(config, costs, device, begun), *disk_warning(config, folder)]
 
 
-def outlook(trial: Trial, images_seen: int) -> list[str]:
+def check_memory(config: TrainConfig, costs: Mapping[int, Cost]) -> None:
+    """ValueError if a step of these costs, by resolution, does not fit into a machine."""
+    here = distributed.processes_of_machine()
+    needed = max((cost.memory_bytes for cost in costs.values()), default=0)
+    if distributed.largest(needed * here > installed_memory()):  # of any machine
+        resolution = max(costs, key=lambda resolution: costs[resolution].memory_bytes)
+        batch_size = batch_size_at(resolution, config.schedule)
+        raise ValueError(
+            f"not enough memory at resolution {resolution}, batch {batch_size}: "
+            f"{here} x {gib(needed)} estimated, {gib(installed_memory())} installed; try "
+            "--batch-gpu, -o checkpoint_activations=true, a smaller batch, or --no-preflight "
+            "if you know better"
+        )
+
+
+def outlook(
+    config: TrainConfig, costs: Mapping[int, Cost], device: torch.device, images_seen: int
+) -> list[str]:
     """How long it will take, and how much memory."""
-    costs, device = trial.costs, trial.device
     if not costs:
         return []
-    left = seconds_left(trial.config.schedule, images_seen, lambda r: costs[r].seconds_per_image)
+    left = seconds_left(config.schedule, images_seen, lambda r: costs[r].seconds_per_image)
     resolution = max(costs, key=lambda r: costs[r].memory_bytes)
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
-    here += " while other programs use its cores" if trial.shared else ""
+    # under torchrun the siblings are at work, too
+    if device.type == "cpu" and distributed.world_size() == 1 and busy():
+        here += " while other programs use its cores"
     each = " for each process" if distributed.world_size() > 1 else ""
     needed = costs[resolution].memory_bytes
     if device.type != "cuda":  # what this process takes by now comes on top
@@ -263,14 +238,15 @@ def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
     """A warning if the states that a run keeps will not fit on the disk of `folder`."""
     path = folder.path
     begun = next(path for path in (path, *path.absolute().parents) if path.exists())
-    one = state_bytes(config.network)
+    state_size = state_bytes(config.network)
     there = min(len(folder.states()), config.keep_states)
-    needed, free = (config.keep_states + 1 - there) * one, shutil.disk_usage(begun).free
+    needed = (config.keep_states + 1 - there) * state_size
+    free = shutil.disk_usage(begun).free
     if free > needed:
         return []
     return [
-        f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
-        f"{gib(needed)}, {gib(free)} are free at {begun}"
+        f"warning: {config.keep_states} states of {gib(state_size)} (keep_states) and a new one "
+        f"need {gib(needed)}, {gib(free)} are free at {begun}"
     ]
 
 
@@ -290,7 +266,8 @@ def time_left(config: TrainConfig, progress: TrainingProgress, known: dict[int, 
 def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.device) -> list[str]:
     rows = [["kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time"]]
     for first, end, stage in phases(config.schedule):
-        cost, images = costs[stage.resolution], end - first
+        cost = costs[stage.resolution]
+        images = end - first
         kimg = "-".join(f"{n / 1000:,.10g}" for n in (first, end))
         resolution = f"{stage.resolution}{' fades in' if stage.alpha < 1 else ''}"
         row = [kimg, resolution, str(stage.batch_size), f"{stage.g_lr:g}", f"{stage.d_lr:g}"]

@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ from stylegan.messages import reason_of
 from stylegan.records import append_line, device_name, to_line, versions
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
+from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
-from stylegan.training.step import Metrics
 
 if TYPE_CHECKING:
     from stylegan.training.curves import Curves
@@ -30,44 +31,6 @@ if TYPE_CHECKING:
 SAMPLE_IMAGES = 32  # in the grids that a run writes
 GRID_COLUMNS = 8
 RETRY_SECONDS = 60  # until a state that the disk refused is written again
-
-
-@dataclass(frozen=True)
-class TrainingProgress:
-    """Where a run is, averaged since the last line of its log."""
-
-    images_seen: int
-    total_images: int
-    stage: Stage
-    metrics: dict[str, float]
-    images: int  # averaged over
-    images_per_second: float  # all processes together
-    data_wait: float  # fraction of the time spent waiting for images
-    skipped_updates: int
-
-
-@dataclass
-class Meter:
-    """Sums metrics and times between two log lines, without waiting for the device."""
-
-    sums: Metrics = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)  # steps that had each metric
-    images: int = 0
-    waited: float = 0.0
-    since: float = field(default_factory=time.perf_counter)
-
-    def add(self, metrics: Metrics, images: int, waited: float) -> None:
-        sums = [self.sums[n] if n in self.sums else torch.zeros_like(metrics[n]) for n in metrics]
-        self.sums |= zip(metrics, torch._foreach_add(sums, list(metrics.values())), strict=True)
-        self.counts |= {name: self.counts.get(name, 0) + 1 for name in metrics}
-        self.images += images
-        self.waited += waited
-
-    def read(self) -> dict[str, float]:
-        """Averages over the steps that had them, and processes."""
-        names = sorted(self.sums)
-        averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
-        return dict(zip(names, averages.tolist(), strict=True))
 
 
 @dataclass
@@ -79,19 +42,21 @@ class Recorder:
     store: Store
     folder: RunFolder
     tell: Callable[[str], None]
-    report: Callable[[TrainingProgress], None]
     tensorboard: bool
-    meter: Meter = field(default_factory=Meter)
     curves: "Curves | None" = None  # opened when first written to
     refused: bool = False  # the last line of the log, by the disk
-    saved_at: float = field(default_factory=time.monotonic)  # or could not be
 
     def __post_init__(self) -> None:
-        self.writes, self.began = distributed.rank() == 0, self.state.images_seen
+        self.writes = distributed.rank() == 0
+        self.began = self.state.images_seen
         begun = self.folder.state_file(self.began)
         self.last_saved = begun.name if self.began and begun.exists() else ""  # a good state
-        self.save_seconds = self.state.config.save_minutes * 60
-        rectangle, labels = self.store.active_rectangle, self.state.config.data.labels
+        self.save_seconds = self.state.config.save_minutes * 60  # 0: only ticks save
+        self.next_save_at = time.monotonic() + self.save_seconds
+        rectangle = self.store.active_rectangle
+        labels = self.state.config.data.labels
+        resolution = self.state.config.network.resolution
+        self.images = self.store.training_identity(resolution, labels=labels)
         self.about_data: dict[str, Any] = {
             "label_names": list(self.store.label_names) if labels else [],
             "active_rectangle": None if rectangle is None else list(rectangle),
@@ -99,7 +64,8 @@ class Recorder:
 
     def begin(self) -> None:
         """Log where this session starts; the first also shows data, and weights from elsewhere."""
-        state, first = self.state, self.state.images_seen == 0
+        state = self.state
+        first = self.state.images_seen == 0
         self.line(
             "start" if first else "resume",
             images_seen=state.images_seen,
@@ -115,8 +81,8 @@ class Recorder:
             self.write_samples(state.stage)
         if self.writes and not self.folder.reals_file.exists():
             images = self.store.images(state.config.network.resolution)
-            some = images[:: max(len(images) // SAMPLE_IMAGES, 1)][:SAMPLE_IMAGES]
-            reals = self.store.pictures(np.array(some)).transpose(0, 2, 3, 1)
+            shown = images[:: max(len(images) // SAMPLE_IMAGES, 1)][:SAMPLE_IMAGES]
+            reals = self.store.pictures(np.array(shown)).transpose(0, 2, 3, 1)
             self.write_grid(self.folder.reals_file, reals, "reals")
 
     def line(self, event: str, **values: Any) -> None:
@@ -153,32 +119,34 @@ class Recorder:
         saved = self.last_saved
         return f"last good state: {saved}" if saved else "no state has been saved yet"
 
-    def write_progress(self, stage: Stage) -> TrainingProgress:
-        """A line of the log with averages since the last."""
-        state, meter = self.state, self.meter
-        metrics = meter.read()  # waits for the device, so before looking at the clock
-        metrics["augment/probability"] = state.strength.probability
-        seconds = max(time.perf_counter() - meter.since, 1e-9)
-        self.meter = Meter()
-        where = state.images_seen, state.config.schedule.total_images, stage
-        speed, wait = meter.images / seconds, meter.waited / seconds
-        counts = state.skipped()
-        skipped = counts["skipped_g"] + counts["skipped_d"]
-        progress = TrainingProgress(*where, metrics, meter.images, speed, wait, skipped)
-        schedule = ("resolution", "alpha", "batch_size", "g_lr", "d_lr")
+    def write_progress(self, progress: TrainingProgress) -> None:
+        """A line of the log."""
+        stage = progress.stage
         scalars = {
-            **metrics,
-            **{f"schedule/{name}": getattr(stage, name) for name in schedule},
+            **progress.metrics,
+            "schedule/resolution": stage.resolution,
+            "schedule/alpha": stage.alpha,
+            "schedule/batch_size": stage.batch_size,
+            "schedule/g_lr": stage.g_lr,
+            "schedule/d_lr": stage.d_lr,
             "speed/images_per_second": progress.images_per_second,
             "speed/data_wait_share": progress.data_wait,
             "health/skipped_updates": progress.skipped_updates,
         }
         if torch.cuda.is_initialized():
             scalars["memory/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        self.line("progress", images_seen=state.images_seen, **scalars)
+        self.line("progress", images_seen=progress.images_seen, **scalars)
         self.show(scalars)
-        self.report(progress)
-        return progress
+
+    def write_scores(self, scores: Mapping[str, float]) -> None:
+        """What an evaluation has measured, with the images seen."""
+        self.line("metrics", **scores)
+        self.show({f"metrics/{k}": value for k, value in scores.items() if k != "images_seen"})
+
+    def warn(self, event: str, reason: str) -> None:
+        """Tell the user, and a line of the log."""
+        self.tell(reason)
+        self.line(event, images_seen=self.state.images_seen, reason=reason)
 
     def show(self, values: Mapping[str, float | Tensor]) -> None:
         """Numbers, and pictures uint8 (C, H, W), in TensorBoard. The first refusal of the disk ends
@@ -202,7 +170,8 @@ class Recorder:
         """A grid of pictures of fixed seeds by the average generator."""
         if not self.writes:
             return
-        generator, labels = self.state.generator_ema, None
+        generator = self.state.generator_ema
+        labels = None
         if generator.config.label_dim:
             labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
         rows = sampling.generate(
@@ -233,20 +202,20 @@ class Recorder:
 
     def minutes_are_over(self) -> bool:
         """The last state is older than `save_minutes`, by the first process's clock."""
-        passed = time.monotonic() - self.saved_at
-        return distributed.rank() == 0 and 0 < self.save_seconds < passed
+        return self.writes and self.save_seconds > 0 and time.monotonic() > self.next_save_at
 
     def write_state(self) -> bool:
         """Everything that a later call needs to continue; then older files may go."""
-        self.saved_at = time.monotonic()
-        state, config = self.state, self.state.config
+        began = time.monotonic()
+        state = self.state
+        config = self.state.config
         path = self.folder.state_file(state.images_seen)
 
         def write() -> None:
             payload = {
                 **state.to_payload(),
                 **self.about_data,
-                "data": state.data,
+                "data": self.images,
                 "processes": distributed.world_size(),
                 "threads": torch.get_num_threads(),
             }
@@ -260,8 +229,8 @@ class Recorder:
         saved = self.written(path, write)
         if saved:
             self.last_saved = path.name
-        else:  # tried again in a minute
-            self.saved_at -= max(self.save_seconds - RETRY_SECONDS, 0)
+        seconds = self.save_seconds if saved else min(self.save_seconds, RETRY_SECONDS)
+        self.next_save_at = began + seconds
         return saved
 
     def write_generator(self, stage: Stage, path: Path | None = None) -> bool:
@@ -276,6 +245,19 @@ class Recorder:
         """Write in the first process; whether it could be done, in every process."""
         done = distributed.rank() > 0 or self.attempt(path, write)
         return not distributed.largest(not done)
+
+    @contextmanager
+    def telling_failure(self) -> Iterator[None]:
+        """An error inside is told and logged, with the state that is left."""
+        try:
+            yield
+        except LostFolder:
+            self.close()  # there is no log any more to say so
+            raise
+        except Exception as error:
+            self.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")
+            self.end("failed", reason=str(error))
+            raise
 
     def end(self, event: str, **values: Any) -> None:
         try:

@@ -1,34 +1,179 @@
 """A whole training from Python: opened or continued, tried, and run to its end."""
 
 import dataclasses
+import faulthandler
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from stylegan import distributed
-from stylegan.config import TrainConfig, check_batches, differences, from_dict
+from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.data import Findings, Preparation, Store, cached_store
-from stylegan.data.cache import changes_since
-from stylegan.distributed import from_rank0, on_all_ranks
-from stylegan.files import checkpoint
-from stylegan.messages import count, readable, reason_of
+from stylegan.distributed import from_rank0
+from stylegan.messages import count
 from stylegan.ops import Precision, float32_products, has_tf32, resolved_precision
 from stylegan.run_folder import RunFolder
-from stylegan.training.interrupts import nothing_to_save
-from stylegan.training.loop import Evaluation, Loop
-from stylegan.training.preflight import threads_are_free, try_out
-from stylegan.training.recorder import Recorder, TrainingProgress
+from stylegan.training import loop
+from stylegan.training.evaluation import Evaluation
+from stylegan.training.health import explained
+from stylegan.training.interrupts import nothing_to_save, requests
+from stylegan.training.preflight import try_out
+from stylegan.training.progress import TrainingProgress
+from stylegan.training.recorder import Recorder
+from stylegan.training.resuming import begin, newest_state, resume, settle_threads
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
     from stylegan.files.weights import Weights
 
 Tell = Callable[[str], None]  # what a user should know
+Report = Callable[[TrainingProgress], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its folder, where no other call trains meanwhile, with its images prepared."""
+
+    config: TrainConfig  # as the images and the device make it
+    store: Store
+    folder: RunFolder
+    device: torch.device
+    init_from: "str | Path | Weights | None"
+    tell: Tell  # in the first process
+    hang_minutes: float
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        config: TrainConfig,
+        data: str | Path | Store,
+        out: str | Path,
+        *,
+        device: str | torch.device = "auto",
+        init_from: "str | Path | Weights | None" = None,
+        tell: Tell = lambda text: None,
+        progress: Callable[[int, int], None] | None = None,
+        strict: bool = False,
+        hang_minutes: float = 30.0,
+    ) -> Iterator["Run"]:
+        """The run of `config` in the folder `out`, begun already or not.
+
+        `progress` is called with the numbers of images done and in all while they are prepared;
+        for the other options see `start`.
+        """
+        device = distributed.pick_device(str(device))
+        folder = RunFolder(out)
+        with nothing_to_save(), distributed.process_group(device, hang_minutes):
+            config = with_precision(config, device, folder)
+            check_unchanged(folder, config)  # before images are prepared
+            with backend_flags(config), folder.alone():
+                say: Tell = tell if distributed.rank() == 0 else lambda text: None
+                store = (
+                    data
+                    if isinstance(data, Store)
+                    else cached_store(
+                        data,
+                        preparation_for(config),
+                        labels=config.data.labels,
+                        strict=strict,
+                        progress=progress,
+                        tell=say,
+                    )
+                )
+                config = fit_to_data(config, store)
+                check_batches(config, distributed.world_size())
+                check_unchanged(folder, config)  # now with the number of labels
+                yield cls(config, store, folder, device, init_from, say, hang_minutes)
+
+    def train(
+        self,
+        evaluation: Evaluation | None = None,
+        *,
+        report: Report = lambda progress: None,
+        preflight: bool = True,
+        threads: int | None = None,
+        workers: int = 1,
+        tensorboard: bool = True,
+    ) -> TrainState:
+        """Begin or continue, and train to the end of the schedule; the state there."""
+        newest, payload = newest_state(self.folder, self.tell)
+        lines = settle_threads(threads, payload, self.device)
+        if preflight:
+            self.tell("trying steps at every resolution to come, for their time and memory")
+            lines += try_out(self.config, self.device, self.folder)
+        state = TrainState.create(self.config, device=self.device)
+        if newest is None:
+            changes = begin(state, self.folder, self.init_from)
+        else:
+            changes = resume(state, payload, newest, self.store, self.folder)
+            if self.init_from is not None:
+                changes.append(
+                    f"the run has begun already, so the weights of {self.init_from} are not used"
+                )
+        del payload  # as large as the networks and their moments
+        for line in [*changes, *self.announcement(newest), *lines]:
+            self.tell(line)
+        store = self.store
+        folder = self.folder
+        from_rank0(lambda: folder.create(self.config, store.origin, store.skipped, state.lineage))
+        last = folder.generator_file(state.images_seen)
+        if not (state.finished and from_rank0(last.exists)):  # else it is called again
+            self.record(state, evaluation, report, workers=workers, tensorboard=tensorboard)
+        self.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
+        return state
+
+    def record(
+        self,
+        state: TrainState,
+        evaluation: Evaluation | None,
+        report: Report,
+        *,
+        workers: int,
+        tensorboard: bool,
+    ) -> None:
+        """Train `state` to the end, and write the files of the run."""
+        recorder = Recorder(state, self.store, self.folder, self.tell, tensorboard)
+        with requests() as signals, recorder.telling_failure(), explained(state):
+            try:
+                loop.train(
+                    state,
+                    self.store,
+                    recorder,
+                    evaluation,
+                    signals,
+                    report=report,
+                    workers=workers,
+                    hang_minutes=self.hang_minutes,
+                )
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+
+    def announcement(self, newest: Path | None) -> list[str]:
+        """What is trained on, and where it goes on: from the state file `newest`."""
+        store = self.store
+        num_labels = len(store.label_names)
+        conditional = self.config.data.labels
+        images = f"{store.num_images} images of {store.meta.source}"
+        images += f", {count(num_labels, 'label')}" if conditional else ""
+        precision = self.config.precision
+        lines = [f"{images}; run {self.folder.path} on {self.device}, precision {precision}"]
+        if precision == "tf32" and not has_tf32(self.device, capability(self.device)):
+            lines.append(f"{self.device} has no tf32 and computes in float32")
+        if num_labels > 1 and not conditional:
+            lines.append(f"{num_labels} labels found, ignored; pass --cond to train on them")
+        if newest is not None:
+            lines.append(f"continuing from {newest}")
+        elif store.skipped:
+            skipped = len(store.skipped)
+            images = count(skipped + store.num_images, "image")
+            lines.append(f"{skipped} of {images} left out; see {self.folder.skipped_file}")
+        return lines
 
 
 def start(
@@ -40,9 +185,10 @@ def start(
     init_from: "str | Path | Weights | None" = None,
     evaluation: Evaluation | None = None,
     tell: Tell = lambda text: None,
-    report: Callable[[TrainingProgress], None] = lambda progress: None,
+    report: Report = lambda progress: None,
     strict: bool = False,
     preflight: bool = True,
+    threads: int | None = None,
     workers: int = 1,
     tensorboard: bool = True,
     hang_minutes: float = 30.0,
@@ -52,58 +198,34 @@ def start(
     `data` is a folder of images, a zip, or a store; `strict` refuses one with images that cannot
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
     steps are tried before the first. The first process calls `tell` with what a user should know;
-    each calls `report` with the progress at every line of the log. `workers` threads read images
-    ahead. A process of several that makes no progress for `hang_minutes` ends; 0: never.
+    each calls `report` with the progress at every line of the log. `threads` compute on a CPU: by
+    default torch's, or those of a run that has begun, but one where other programs use the cores.
+    `workers` threads read images ahead. A process of several that makes no progress for
+    `hang_minutes` ends; 0: never.
 
     SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
     mistakes that a user can correct; `Diverged` and `LostContact` are among them.
     """
-    device = distributed.pick_device(str(device))
-    folder = RunFolder(out)
-    group = distributed.process_group(device, hang_minutes)
-    with nothing_to_save(), group:
-        config = with_precision(config, device, folder)
-        with backend_flags(config), folder.alone():
-            say: Tell = tell if distributed.rank() == 0 else lambda text: None
-            store = (
-                data
-                if isinstance(data, Store)
-                else cached_store(
-                    data,
-                    preparation_for(config),
-                    labels=config.data.labels,
-                    strict=strict,
-                    tell=say,
-                )
-            )
-            config = fit_to_data(config, store)
-            check_batches(config, distributed.world_size())
-            check_unchanged(folder, config)
-            newest, payload = newest_state(folder, say)
-            tried = keep_threads(payload, device)
-            if preflight:
-                say("trying steps at every resolution to come, for their time and memory")
-                tried += try_out(config, device, folder)
-            state = TrainState.create(config, device=device)
-            if newest is None:
-                lines = begin(state, folder, init_from)
-            else:
-                lines = resume(state, payload, newest, store, folder)
-                if init_from is not None:
-                    lines += [
-                        f"the run has begun already, so the weights of {init_from} are not used"
-                    ]
-            identity = store.training_identity(config.network.resolution, labels=config.data.labels)
-            state.data = payload.get("data", identity)  # `resume` also takes an older name of them
-            del payload  # as large as the networks and their moments
-            for line in [*lines, *announcement(state, store, folder, newest), *tried]:
-                say(line)
-            from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
-            recorder = Recorder(state, store, folder, say, report, tensorboard)
-            Loop(state, store, recorder, evaluation, workers, hang_minutes).train()
-            say(f"{folder.path} is finished, with {state.images_seen} images seen")
-    return state
+    opened = Run.open(
+        config,
+        data,
+        out,
+        device=device,
+        init_from=init_from,
+        tell=tell,
+        strict=strict,
+        hang_minutes=hang_minutes,
+    )
+    with opened as run:
+        return run.train(
+            evaluation,
+            report=report,
+            preflight=preflight,
+            threads=threads,
+            workers=workers,
+            tensorboard=tensorboard,
+        )
 
 
 @contextmanager
@@ -186,121 +308,7 @@ def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
         network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
         config = dataclasses.replace(config, network=network)
     if stored is not None and (different := differences(stored, config)):
-        what = f"{folder.path} is a run of another configuration ({'; '.join(different)})"
-        raise ValueError(f"{what}; choose another --out, or the options of that run")
-
-
-def newest_state(
-    folder: RunFolder, tell: Tell = lambda text: None
-) -> tuple[Path | None, dict[str, Any]]:
-    """The newest state file from which every process can continue, and its payload; None before the
-    first. `tell` is called with damaged ones. ValueError if none of the files can be used: starting
-    anew would overwrite the run."""
-    damaged: list[str] = []
-    for path in reversed(from_rank0(folder.states)):
-        try:
-            payload = on_all_ranks(partial(sound_state, path))
-        except (ValueError, OSError) as error:
-            damaged.append(str(error))
-            continue
-        if damaged:
-            tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
-        return path, payload
-    if damaged:
-        what = f"no state of {folder.path} can be used ({'; '.join(damaged)})"
-        raise ValueError(f"{what}; put a sound copy back, or choose another --out to begin anew")
-    if folder.has_lost_its_states():
-        what = f"{folder.path} holds results of a run, but no state-*.pt to continue from"
-        raise ValueError(f"{what}; put one back, or choose another --out to begin anew")
-    return None, {}
-
-
-def sound_state(path: Path) -> dict[str, Any]:
-    """The payload of a state file. ValueError if `TrainState.restore` could not take it, whatever
-    it holds."""
-    payload = checkpoint.load(path, "state")
-    try:
-        TrainState.check(payload)
-    except Exception as error:  # the values of a hostile file can raise almost anything
-        reason = readable(reason_of(error), 1000)
-        raise ValueError(f"{path} cannot be continued: {reason}") from error
-    return payload
-
-
-def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
-    """A run goes on with the threads of the state in `payload`, on which the last bits depend, if
-    one process saved it; older files do not know their number. What was chosen, if it changed."""
-    most = torch.get_num_threads()
-    threads: int = payload.get("threads") or most
-    if payload.get("processes") != 1 or threads >= most or not threads_are_free(device):
-        return []
-    torch.set_num_threads(threads)
-    return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
-
-
-def begin(state: TrainState, run: RunFolder, init_from: "str | Path | Weights | None") -> list[str]:
-    """Give a new state the weights of `init_from` that fit; which do."""
-    if init_from is not None:
-        from stylegan.training.transfer import initialize_from
-
-        return initialize_from(state, init_from)
-    if lost := on_all_ranks(run.lineage):
-        what = (
-            f"{run.path} was to start from {readable(lost[-1].source)} and has saved no state yet"
-        )
-        raise ValueError(f"{what}: give --init-from again, or choose another --out")
-    return []
-
-
-def resume(
-    state: TrainState, payload: dict[str, Any], path: Path, store: Store, folder: RunFolder
-) -> list[str]:
-    """Go on from the `payload` of the file `path`; what changes results. ValueError if it does not
-    fit, or was trained on other images than the store holds."""
-    config, stored = state.config, folder.config()
-    resolution, labels = config.network.resolution, config.data.labels
-    known = [store.training_identity(resolution, labels=labels)]
-    # states of older versions know the images at full resolution and the names of classes only
-    if not labels or payload.get("label_names") == store.label_names:
-        known.append(store.identity(resolution))
-    if payload.get("data") not in known:
-        changed = changes_since(store, str(payload.get("data")), resolution, labels=labels)
-        now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
         raise ValueError(
-            f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
-            "with the same data, or begin another run from its weights: --init-from "
-            f"{readable(folder.path)} --out OTHER"
+            f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
+            "another --out, or the options of that run"
         )
-    if different := differences(from_dict(payload["config"]), config):
-        raise ValueError(
-            f"{path} cannot be continued: it is of a run of another configuration "
-            f"({'; '.join(different)})"
-        )
-    state.restore(payload)
-    pairs = {  # older files lack some
-        "processes": (payload.get("processes"), distributed.world_size()),
-        "threads": (payload.get("threads"), torch.get_num_threads()),
-        "batch_gpu": (stored.batch_gpu, config.batch_gpu),
-    }
-    changes = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
-    if not changes:
-        return []
-    return [f"the run continues with {', '.join(changes)}: results differ in round-off"]
-
-
-def announcement(state: TrainState, store: Store, run: RunFolder, newest: Path | None) -> list[str]:
-    labels, conditional = len(store.label_names), state.config.data.labels
-    images = f"{store.num_images} images of {store.meta.source}"
-    images += f", {count(labels, 'label')}" if conditional else ""
-    device, precision = state.device, state.config.precision
-    lines = [f"{images}; run {run.path} on {device}, precision {precision}"]
-    if precision == "tf32" and not has_tf32(device, capability(device)):
-        lines.append(f"{device} has no tf32 and computes in float32")
-    if labels > 1 and not conditional:
-        lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
-    if newest is not None:
-        lines.append(f"continuing from {newest}")
-    elif store.skipped:
-        left, seen = len(store.skipped), len(store.skipped) + store.num_images
-        lines.append(f"{left} of {count(seen, 'image')} left out; see {run.skipped_file}")
-    return lines

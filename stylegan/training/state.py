@@ -5,6 +5,7 @@ import dataclasses
 import math
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -47,7 +48,6 @@ class TrainState:
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
-    data: str = ""  # identity of the images, as the first state says; the recorder saves it
     lineage: Lineage = ()  # where the weights that it began with came from
     stage_networks: StageNetworks | None = None  # not saved; None: to be made for the stage
 
@@ -69,14 +69,22 @@ class TrainState:
             network.recompute_blocks = config.checkpoint_activations
 
         average = copy.deepcopy(generator).requires_grad_(False).eval()
-        networks = (generator, discriminator)
-        betas, eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
-        g_adam, d_adam = (Adam(each.parameters(), betas=betas, eps=eps) for each in networks)
-        kind, scaled = torch.device(device).type, config.precision == "fp16"
-        g_scaler, d_scaler = (torch.amp.GradScaler(kind, enabled=scaled) for _ in networks)
-        moved = (*networks, average, g_adam, d_adam, g_scaler, d_scaler)
-        strength = Strength(config.augment, config.augment.first)
-        return cls(config, *moved, strength, torch.zeros(2, 2, dtype=torch.int64, device=device))
+        adam = partial(Adam, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps)
+        scaler = partial(
+            torch.amp.GradScaler, torch.device(device).type, enabled=config.precision == "fp16"
+        )
+        return cls(
+            config=config,
+            generator=generator,
+            discriminator=discriminator,
+            generator_ema=average,
+            g_optimizer=adam(generator.parameters()),
+            d_optimizer=adam(discriminator.parameters()),
+            g_scaler=scaler(),
+            d_scaler=scaler(),
+            strength=Strength(config.augment, config.augment.first),
+            skips=torch.zeros(2, 2, dtype=torch.int64, device=device),
+        )
 
     @property
     def device(self) -> torch.device:
@@ -121,7 +129,7 @@ class TrainState:
     def check(cls, payload: dict[str, Any]) -> None:
         """Raise what `restore` would raise, and a ValueError for numbers that are not finite. Of
         the networks only the shapes are made."""
-        config = configuration.from_dict(payload["config"])
+        config = configuration.build_config(payload["config"], unknown_parts=True)
         with torch.device("meta"):
             networks = make_generator(config.network), make_discriminator(config.network)
         with warnings.catch_warnings():
@@ -148,15 +156,14 @@ class TrainState:
             growth = check_resolution(resolution), is_fading
         self.growth = growth
         self.stage_networks = None
-        if "strength" in payload:  # files of before have none, and no augmentation
-            strength = {name: finite(name, value) for name, value in payload["strength"].items()}
-            self.strength = Strength(self.config.augment, **strength)  # type: ignore[arg-type]
+        strength = {name: finite(name, value) for name, value in payload["strength"].items()}
+        self.strength = Strength(self.config.augment, **strength)  # type: ignore[arg-type]
         self.scores = [dict(scores) for scores in payload["scores"]]
         for score in self.scores:
             for name, value in score.items():
                 if not isinstance(value, int | float):
                     raise ValueError(f"{readable(name)} is {readable(repr(value))}, not a number")
-        self.lineage = from_plain(payload.get("lineage", ()))
+        self.lineage = from_plain(payload["lineage"])
         fields = [field.name for field in dataclasses.fields(Position)]
         self.position = Position(**{name: whole(name, payload[name]) for name in fields})
         skips = [whole(name, payload[name]) for name in SKIPS]

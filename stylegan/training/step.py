@@ -139,7 +139,9 @@ def update_discriminator(
     deviations are of one kind of image. Only the network being trained goes through its wrapper,
     which exchanges gradients.
     """
-    config, generator, discriminator = state.config, state.generator, networks.discriminator
+    config = state.config
+    generator = state.generator
+    discriminator = networks.discriminator
     r1_gamma = lazy_r1_gamma(config, state.images_seen, stage)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(generator.w_avg)
@@ -188,7 +190,9 @@ def update_generator(
     state: TrainState, networks: StageNetworks, stage: Stage, draws: PassDraws
 ) -> Metrics:
     """The discriminator must be frozen; without a wrapper, as gradients only flow through it."""
-    config, generator, n = state.config, networks.generator, len(draws.latents)
+    config = state.config
+    generator = networks.generator
+    n = len(draws.latents)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     state.g_optimizer.zero_grad(set_to_none=True)
@@ -238,7 +242,8 @@ def add_to(metrics: Metrics, terms: list[Term], fraction: float) -> None:
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
     """Move the average of w toward the mean over the whole batch, in place: in both updates of a
     step. As officially one average serves all labels, so truncation draws each class toward it."""
-    w_avg, mean = generator.w_avg, distributed.mean(w_mean)
+    w_avg = generator.w_avg
+    mean = distributed.mean(w_mean)
     # An overflow in float16 skips an update of the weights; in the average it would stay for ever.
     w_avg.lerp_(torch.where(mean.isfinite(), mean, w_avg), 1 - decay)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from stylegan.config import build_config, merge
+from stylegan.config import build_config, flatten, nested
 from stylegan.data import Preparation, cached_store
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, draw, start, train_step
@@ -47,6 +47,11 @@ OPTIONS = {
     "data": {"mirror": True},
 }
 QUIET = {"device": "cpu", "tensorboard": False, "preflight": False}  # for `start`
+
+
+def merge(options, changes):
+    """Nested `options` with those of `changes` in place of their own."""
+    return nested(flatten(options) | flatten(changes))
 
 
 def tiny_config(num_processes=1, **changes):
@@ -125,30 +130,6 @@ def step(state, now, share=None, labels=None, pool=None):
     share = share or Share(dtype=state.generator.w_avg.dtype)
     draws = draw(state.config, state.images_seen, now, pool, share)
     return train_step(state, reals_for(now, share.dtype), labels, now, draws)
-
-
-def graph_nodes(tensor):
-    """The autograd nodes that a tensor came through, which its graph keeps alive."""
-    found, todo = set(), [tensor.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            todo += [following for following, _ in node.next_functions]
-    return found
-
-
-def replica_of(module):
-    """What `nn.DataParallel` runs on each GPU but the first, made on the CPU: copies of every
-    parameter (whose gradients flow back) and buffer, in replicas of every part."""
-    replica = module._replicate_for_data_parallel()
-    for name, parameter in module._parameters.items():
-        setattr(replica, name, None if parameter is None else parameter.clone())
-    for name, buffer in module._buffers.items():
-        replica._buffers[name] = buffer.clone()
-    for name, part in module._modules.items():
-        replica._modules[name] = None if part is None else replica_of(part)
-    return replica
 
 
 def counts(state):

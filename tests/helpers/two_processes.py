@@ -13,7 +13,7 @@ from stylegan.data import Store
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, TrainState, draw, start, train_step
-from stylegan.training.loop import Feed
+from stylegan.training.loop import real_batches
 
 BATCH = 8
 OPTIONS = {  # what is compared, each between one process and two
@@ -115,9 +115,15 @@ def strengths(resume_before=None):
 
 def fed(store, steps=4):
     """Brightness of each image that this process is given; image i of the store has i."""
-    config = tiny_config(data={"mirror": False})
-    feed = Feed(TrainState.create(config), store, workers=0)
-    batches = [feed.next(BATCH * i, STAGES[0])[0] for i in range(steps)]
+    state = TrainState.create(
+        tiny_config(data={"mirror": False}, schedule={"batch_size": {4: BATCH}})
+    )
+    share = Share.of_process(state.device)
+    feed, batches = real_batches(state, store, share, workers=0), []
+    for _ in range(steps):
+        images, _ = next(feed)
+        batches.append(images)
+        state.position.advance(BATCH)
     return [((images[:, 0, 0, 0] + 1) * 127.5).round().int().tolist() for images in batches]
 
 

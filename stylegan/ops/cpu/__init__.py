@@ -41,7 +41,8 @@ def serves(x: Tensor) -> bool:
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     if not full_precision(x):
         return F.linear(x, weight * scale, bias)
-    weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
+    weight = weight.to(x.dtype)
+    bias = None if bias is None else bias.to(x.dtype)
     if weight.numel() < LARGE_WEIGHT:
         return F.linear(x * scale, weight, bias)
     y = product(Dense(scale), x, weight)

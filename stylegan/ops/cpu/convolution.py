@@ -66,7 +66,8 @@ class Direct(BilinearMap):
     ) -> Pair:
         if x is None:  # only its shape counts
             x = empty_image(grad, image_shape(grad, weight, self.size))
-        stride, transposed = 1 if self.size == "same" else 2, self.size == "double"
+        stride = 1 if self.size == "same" else 2
+        transposed = self.size == "double"
         by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
             grad,
             x,
@@ -149,10 +150,10 @@ class Unfolded(BilinearMap):
         """x (N, C, H, W) -> scaled (N H W, C 9), zeros beyond the border."""
         image = channels_last(x) * self.scale
         n, h, w, c = image.shape
-        found = image.new_zeros(n, h, w, c, 9)
+        neighbours = image.new_zeros(n, h, w, c, 9)
         for tap, here, there in shifts(h, w):
-            found[here][..., tap] = image[there]
-        return found.view(n * h * w, c * 9)
+            neighbours[here][..., tap] = image[there]
+        return neighbours.view(n * h * w, c * 9)
 
 
 Window = tuple[slice, ...]  # of images (N, H, W, C)

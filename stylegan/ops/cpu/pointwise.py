@@ -127,14 +127,17 @@ class AdaIN(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, bias, mean, deviation = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated, too
-            x, scale, bias = given = [v.view_as(v) for v in (x, scale, bias)]  # none of another
-            y, needed = formulas.adain(x, scale, bias, ctx.eps), ctx.needs_input_grad
-            wanted = [v for v, need in zip(given, needed, strict=False) if need]
-            found = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
-            return (*(next(found) if need else None for need in needed),)
+            inputs = [v.view_as(v) for v in (x, scale, bias)]  # none of another
+            x, scale, bias = inputs
+            y = formulas.adain(x, scale, bias, ctx.eps)
+            needed = ctx.needs_input_grad
+            wanted = [v for v, need in zip(inputs, needed, strict=False) if need]
+            gradients = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
+            return (*(next(gradients) if need else None for need in needed),)
         rows = pixel_rows(grad)
         normed = torch.addcmul(-mean * deviation, pixel_rows(x), deviation)
-        by_bias, by_scale = rows.sum(dim=1), (rows * normed).sum(dim=1)
+        by_bias = rows.sum(dim=1)
+        by_scale = (rows * normed).sum(dim=1)
         factor = deviation * scale[:, None]
         share = factor / -rows.shape[1]
         by_x = torch.addcmul(share * by_bias[:, None], rows, factor)

@@ -107,16 +107,16 @@ def sums_transposed(y: Tensor, dim: int) -> Tensor:
 
 def large_planes(x: Tensor, planes: int) -> Tensor:
     """x (N, 2h, 2w, C) -> (planes^2, N h w, C)."""
-    found = differences(differences(x, 1, planes), 3, planes)
-    return found.reshape(planes**2, -1, x.shape[-1])
+    images = differences(differences(x, 1, planes), 3, planes)
+    return images.reshape(planes**2, -1, x.shape[-1])
 
 
-def from_large_planes(found: Tensor, out: Tensor) -> None:
+def from_large_planes(images: Tensor, out: Tensor) -> None:
     """Transpose of `large_planes`, into an image (N, 2h, 2w, C)."""
     n, h, w, c = out.shape
-    planes = 3 if len(found) == 9 else 4
-    found = found.view(planes, planes, n, h // 2, w // 2, c)
-    rows = differences_transposed(found, 3, out.new_empty(planes, n, h // 2, w, c))
+    planes = 3 if len(images) == 9 else 4
+    images = images.view(planes, planes, n, h // 2, w // 2, c)
+    rows = differences_transposed(images, 3, out.new_empty(planes, n, h // 2, w, c))
     differences_transposed(rows, 1, out)
 
 
@@ -127,14 +127,14 @@ def small_planes(y: Tensor, planes: int) -> Tensor:
     return sums_transposed(sums_transposed(y, 1), 3).reshape(16, -1, y.shape[-1])
 
 
-def from_small_planes(found: Tensor, out: Tensor) -> None:
+def from_small_planes(products: Tensor, out: Tensor) -> None:
     """From the products of the planes to the result, an image out (N, h, w, K)."""
-    if len(found) == 9:
-        torch.sum(found, 0, out=out.view(found.shape[1:]))
+    if len(products) == 9:
+        torch.sum(products, 0, out=out.view(products.shape[1:]))
         return
     n, h, w, k = out.shape
-    found = found.view(4, 4, n, h // 2, w // 2, k)
-    sums(sums(found, 3, out.new_empty(4, n, h // 2, w, k)), 1, out)
+    products = products.view(4, 4, n, h // 2, w // 2, k)
+    sums(sums(products, 3, out.new_empty(4, n, h // 2, w, k)), 1, out)
 
 
 @dataclass(frozen=True)
@@ -165,17 +165,20 @@ class Winograd(BilinearMap):
     ) -> Pair:
         shape = image_shape(grad, weight, self.size)
         by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
-        by_kernels, kernels = None, cached_weight
+        by_kernels = None
+        kernels = cached_weight
         if needed[0] and kernels is None:
             kernels = self.kernels(weight)
-        inner, outer = channels_last(by_x), channels_last(grad)
+        inner = channels_last(by_x)
+        outer = channels_last(grad)
         images = None if x is None else channels_last(x)
         for part in self.parts(by_x, grad):
             planes = self.planes(outer[part], first=False)
             if needed[0] and kernels is not None:
                 self.multiply(planes, kernels, inner[part], first=False)
             if needed[1] and images is not None:
-                small, large = planes, self.planes(images[part], first=True)
+                small = planes
+                large = self.planes(images[part], first=True)
                 if self.size == "double":
                     small, large = large, small
                 by_kernels = add_product(by_kernels, small.transpose(1, 2), large)
@@ -185,7 +188,8 @@ class Winograd(BilinearMap):
     def parts(self, *images: Tensor) -> Iterator[slice]:
         """Ranges of the images whose planes fit into a cache together."""
         each = max(math.prod(x.shape[1:]) * x.element_size() for x in images) * 4
-        at_once, n = max(1, PART_BYTES // each), max(map(len, images))
+        at_once = max(1, PART_BYTES // each)
+        n = max(map(len, images))
         return (slice(i, i + at_once) for i in range(0, n, at_once))
 
     def planes(self, image: Tensor, *, first: bool) -> Tensor:

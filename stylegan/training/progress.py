@@ -1,0 +1,78 @@
+"""How far a run is: averages between two lines of its log."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from stylegan import distributed
+from stylegan.schedule import Stage
+from stylegan.training.state import TrainState
+from stylegan.training.step import Metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingProgress:
+    """Where a run is, averaged since the last line of its log."""
+
+    images_seen: int
+    total_images: int
+    stage: Stage
+    metrics: dict[str, float]
+    images: int  # averaged over
+    images_per_second: float  # all processes together
+    data_wait: float  # fraction of the time spent waiting for images
+    skipped_updates: int
+
+
+@dataclass
+class Meter:
+    """Sums metrics and times between two lines of the log, without waiting for the device."""
+
+    sums: Metrics = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # steps that had each metric
+    images: int = 0
+    waited: float = 0.0  # seconds, for images
+    since: float = field(default_factory=time.perf_counter)
+
+    def add(self, metrics: Metrics, *, images: int, waited: float) -> None:
+        """One step more."""
+        sums = [self.sums[n] if n in self.sums else torch.zeros_like(metrics[n]) for n in metrics]
+        self.sums |= zip(metrics, torch._foreach_add(sums, list(metrics.values())), strict=True)
+        self.counts |= {name: self.counts.get(name, 0) + 1 for name in metrics}
+        self.images += images
+        self.waited += waited
+
+    def averages(self) -> dict[str, float]:
+        """Averages over the steps that had them, and processes."""
+        names = sorted(self.sums)
+        averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
+        return dict(zip(names, averages.tolist(), strict=True))
+
+    def read(self, state: TrainState, stage: Stage) -> TrainingProgress:
+        """The progress since this meter was made."""
+        metrics = self.averages()  # waits for the device, so before looking at the clock
+        metrics["augment/probability"] = state.strength.probability
+        seconds = max(time.perf_counter() - self.since, 1e-9)
+        counts = state.skipped()
+        return TrainingProgress(
+            images_seen=state.images_seen,
+            total_images=state.config.schedule.total_images,
+            stage=stage,
+            metrics=metrics,
+            images=self.images,
+            images_per_second=self.images / seconds,
+            data_wait=self.waited / seconds,
+            skipped_updates=counts["skipped_g"] + counts["skipped_d"],
+        )
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done inside is no part of the speed of training."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.since += time.perf_counter() - began

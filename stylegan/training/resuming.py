@@ -1,0 +1,156 @@
+"""Where a training begins, or goes on from."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stylegan import distributed
+from stylegan.config import TrainConfig, build_config, differences
+from stylegan.data import Store
+from stylegan.data.cache import changes_since
+from stylegan.distributed import from_rank0, on_all_ranks
+from stylegan.files import checkpoint
+from stylegan.messages import count, readable, reason_of
+from stylegan.run_folder import RunFolder
+from stylegan.threads import busy
+from stylegan.training.state import TrainState, whole
+
+if TYPE_CHECKING:
+    from stylegan.files.weights import Weights
+
+
+def newest_state(
+    folder: RunFolder, tell: Callable[[str], None] = lambda text: None
+) -> tuple[Path | None, dict[str, Any]]:
+    """The newest state file from which every process can continue, and its payload; None before the
+    first. `tell` is called with damaged ones. ValueError if none of the files can be used: starting
+    anew would overwrite the run."""
+    damaged: list[str] = []
+    for path in reversed(from_rank0(folder.states)):
+        try:
+            payload = on_all_ranks(partial(sound_state, path))
+        except (ValueError, OSError) as error:
+            damaged.append(str(error))
+            continue
+        if damaged:
+            tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
+        return path, payload
+    if damaged:
+        raise ValueError(
+            f"no state of {folder.path} can be used ({'; '.join(damaged)}); put a sound copy back, "
+            "or choose another --out to begin anew"
+        )
+    if folder.has_lost_its_states():
+        raise ValueError(
+            f"{folder.path} holds results of a run, but no state-*.pt to continue from; put one "
+            "back, or choose another --out to begin anew"
+        )
+    return None, {}
+
+
+def sound_state(path: Path) -> dict[str, Any]:
+    """The payload of a state file. ValueError if `TrainState.restore` could not take it, whatever
+    it holds."""
+    payload = checkpoint.load(path, "state")
+    try:
+        TrainState.check(payload)
+        for name in ("processes", "threads"):
+            whole(name, payload[name])
+    except Exception as error:  # the values of a hostile file can raise almost anything
+        reason = readable(reason_of(error), 1000)
+        raise ValueError(f"{path} cannot be continued: {reason}") from error
+    return payload
+
+
+def settle_threads(
+    asked: int | None, payload: Mapping[str, Any], device: torch.device
+) -> list[str]:
+    """Compute on so many threads; unless any number is `asked` for, on those of the state in
+    `payload`, on which the last bits depend, if one process saved it; a new run on one where other
+    programs use the cores. What a user should know."""
+    if asked is not None:
+        torch.set_num_threads(asked)
+        return []
+    alone = distributed.world_size() == 1
+    usual = torch.get_num_threads()
+    if device.type != "cpu" or not alone or usual == 1 or "OMP_NUM_THREADS" in os.environ:
+        return []
+    threads = usual
+    reason = ""
+    if payload and payload["processes"] == 1:
+        threads = payload["threads"]
+        reason = "as before"
+    elif not payload and busy():
+        threads = 1
+        reason = "because other programs use the cores"
+    if threads >= usual:
+        return []
+    torch.set_num_threads(threads)
+    return [f"{count(threads, 'thread')}, {reason}; --threads {usual} changes it"]
+
+
+def begin(
+    state: TrainState, folder: RunFolder, init_from: "str | Path | Weights | None"
+) -> list[str]:
+    """Give a new state the weights of `init_from` that fit; which do."""
+    if init_from is not None:
+        from stylegan.training.transfer import initialize_from
+
+        return initialize_from(state, init_from)
+    if lost := on_all_ranks(folder.lineage):
+        raise ValueError(
+            f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "
+            "yet: give --init-from again, or choose another --out"
+        )
+    return []
+
+
+def resume(
+    state: TrainState, payload: dict[str, Any], path: Path, store: Store, folder: RunFolder
+) -> list[str]:
+    """Go on from the `payload` of the file `path`; what changes results. ValueError if it does not
+    fit, or was trained on other images than the store holds."""
+    config = state.config
+    check_same_images(payload, store, config, folder)
+    saved = build_config(payload["config"], unknown_parts=True)
+    if different := differences(saved, config):
+        raise ValueError(
+            f"{path} cannot be continued: it is of a run of another configuration "
+            f"({'; '.join(different)})"
+        )
+    state.restore(payload)
+    before_and_now = {
+        "processes": (payload["processes"], distributed.world_size()),
+        "threads": (payload["threads"], torch.get_num_threads()),
+        "batch_gpu": (folder.config().batch_gpu, config.batch_gpu),
+    }
+    changes = [
+        f"{name} {before} -> {now}"
+        for name, (before, now) in before_and_now.items()
+        if before != now
+    ]
+    if not changes:
+        return []
+    return [f"the run continues with {', '.join(changes)}: results differ in round-off"]
+
+
+def check_same_images(
+    payload: Mapping[str, Any], store: Store, config: TrainConfig, folder: RunFolder
+) -> None:
+    """ValueError if the state of `payload` was trained on other images than the store holds."""
+    resolution = config.network.resolution
+    labels = config.data.labels
+    trained_on = str(payload.get("data"))
+    if trained_on == store.training_identity(resolution, labels=labels):
+        return
+    changed = changes_since(store, trained_on, resolution, labels=labels)
+    now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
+    raise ValueError(
+        f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
+        "with the same data, or begin another run from its weights: --init-from "
+        f"{readable(folder.path)} --out OTHER"
+    )
