@@ -23,7 +23,7 @@ from stylegan.projection.tuning import TuningOptions, tune
 
 LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png", "result.json"
 TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
-FAR_DB = 20.0  # PSNR; people projected to w have 27 (docs/projection.md)
+FAR_DB = 20.0  # PSNR; docs/projection.md has what is usual
 
 
 def read_target(path: Path, **how: Any) -> Tensor:
