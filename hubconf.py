@@ -41,7 +41,7 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
       pictures = G.sample(range(4))
 
     Source: Karras, Laine, Aila 2019, https://arxiv.org/abs/1812.04948
-    Licence: the code is MIT; weights have the licence of their maker.
+    License: the code is MIT; weights have the license of their maker.
     """
     from stylegan.files.loading import load_generator
 
@@ -64,7 +64,7 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
       D = torch.hub.load(CLONE, "discriminator", "runs/mine", source="local")
       logits = D(images)
 
-    Licence: the code is MIT; weights have the licence of their maker.
+    License: the code is MIT; weights have the license of their maker.
     """
     from stylegan.files.loading import open_weights
 
@@ -85,7 +85,7 @@ Usage:
   pictures = G.sample(range(4))
 
 Source: Karras, Laine, Aila 2019, https://arxiv.org/abs/1812.04948
-Licence: the code and the weights are MIT; {pictures}.
+License: the code and the weights are MIT; {pictures}.
 """
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import gpu_model
 import iteration
+import numpy as np
 import torch
 from contest import (
     PRECISIONS,
@@ -22,12 +23,12 @@ from contest import (
     options,
     save,
 )
-from loader import make_source
+from PIL import Image
 from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
-from stylegan.schedule import stage_at
+from stylegan.schedule import resolutions, stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
 from stylegan.training.run import backend_flags
 
@@ -36,6 +37,7 @@ CONFIG = click.option("--config", help="Name of the configuration.  [default: th
 STEPS = click.option("--steps", type=click.IntRange(min=2), default=200, show_default=True)
 FACES = Path(__file__).parents[1] / "datasets" / "faces-64.zip"
 GROWING = ("r1_interval=1", "schedule.stable_kimg=0.048", "schedule.fade_kimg=0.048")
+PHOTOGRAPHS = 300  # that are made
 BEFORE = 12  # steps until every kind of step has come
 RESERVED = 1.1  # times its memory that a GPU may take in the second half of the steps
 ADA = 1.001  # times the same memory: the constants of its transforms differ in size
@@ -60,8 +62,8 @@ def bytes_in_use(device: str) -> int:
     """Of all tensors: a GPU's as allocated, otherwise of those that Python knows."""
     if on_gpu(device):
         return torch.cuda.memory_allocated(device)
-    tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
-    storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in tensors}
+    tensors = [tensor for tensor in gc.get_objects() if issubclass(type(tensor), torch.Tensor)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors}
     return sum(storage.nbytes() for storage in storages.values())
 
 
@@ -71,7 +73,7 @@ def reserved_bytes(device: str) -> int:
 
 
 def prepared(
-    config: str | None, device: str, resolution: int, batch: int, own: Sequence[str] = ()
+    config: str | None, device: str, resolution: int, batch: int, overrides: Sequence[str] = ()
 ) -> tuple[TrainState, Callable[[], dict[str, Tensor]]]:
     """A state at its first step, and what makes a step at a resolution, of made images."""
     settings = {
@@ -80,7 +82,7 @@ def prepared(
         "alpha": 1.0,
         "resolution": resolution,
         "batch": batch,
-        "overrides": ["r1_interval=1", f"schedule.batch_size={{4={batch}}}", *own],
+        "overrides": ["r1_interval=1", f"schedule.batch_size={{4={batch}}}", *overrides],
     }
     state, stage, reals, share = iteration.prepare(settings)
     classes = state.config.network.label_dim
@@ -137,13 +139,14 @@ def skips(
 ) -> None:
     """Train on the bundled faces in each PRECISION; fail if updates are skipped at the end, or a
     tenth of all."""
-    rows, failed = [], []
-    own = [f"network.resolution={resolution}", f"schedule.initial_resolution={resolution}"]
-    own += [f"schedule.batch_size={{4={batch}}}", f"schedule.total_kimg={steps * batch / 1000}"]
+    rows = []
+    failed = []
+    sizes = [f"network.resolution={resolution}", f"schedule.initial_resolution={resolution}"]
+    sizes += [f"schedule.batch_size={{4={batch}}}", f"schedule.total_kimg={steps * batch / 1000}"]
     for name in precision:
-        chosen = load_config(config, [*own, f'precision="{name}"', *settings])
+        skipping = load_config(config, [*sizes, f'precision="{name}"', *settings])
         with tempfile.TemporaryDirectory() as folder:
-            state = start(chosen, FACES, Path(folder, "run"), device=device, preflight=False)
+            state = start(skipping, FACES, Path(folder, "run"), device=device, preflight=False)
         counts = state.skipped()
         rows.append({"precision": name, "steps": str(steps)})
         rows[-1] |= {
@@ -192,8 +195,8 @@ def twice(
 ) -> None:
     """Fail unless deterministic steps have the same bits again, with each of some options."""
 
-    def after_steps(own: Sequence[str]) -> list[Tensor]:
-        exact = ["deterministic=true", *own, *settings]
+    def after_steps(switches: Sequence[str]) -> list[Tensor]:
+        exact = ["deterministic=true", *switches, *settings]
         state, step = prepared(config, device, resolution, batch, exact)
         with backend_flags(state.config):
             for _ in range(3):
@@ -202,8 +205,8 @@ def twice(
         return [weight.detach().cpu() for weight in weights]
 
     rows = []
-    for name, own in TWICE.items():
-        pairs = list(zip(after_steps(own), after_steps(own), strict=True))
+    for name, switches in TWICE.items():
+        pairs = list(zip(after_steps(switches), after_steps(switches), strict=True))
         differ = sum(not torch.equal(a, b) for a, b in pairs)
         rows.append({"options": name, "tensors": str(len(pairs)), "differ": str(differ)})
     click.echo(markdown(rows))
@@ -219,8 +222,11 @@ def memory(steps: int, device: str, settings: Sequence[str]) -> None:
     """Fail unless the tensors of the quickstart's training take the same room after every step, and
     a GPU gives hardly more in the second half of the steps."""
     config = load_config("quickstart", ["style_mixing=0.5", *GROWING, *settings])
-    state, stage = TrainState.create(config, device=device), stage_at(72, config.schedule)
-    share, used, reserved = Share(device=state.device), list[int](), list[int]()
+    state = TrainState.create(config, device=device)
+    stage = stage_at(72, config.schedule)
+    share = Share(device=state.device)
+    used = list[int]()
+    reserved = list[int]()
     size = (stage.batch_size, config.network.image_channels, stage.resolution, stage.resolution)
     reals = torch.rand(size).to(share.device) * 2 - 1
     for _ in range(steps):
@@ -231,7 +237,8 @@ def memory(steps: int, device: str, settings: Sequence[str]) -> None:
         del draws, metrics
         used.append(bytes_in_use(device))
         reserved.append(reserved_bytes(device))
-    flat, half = used[BEFORE:], reserved[steps // 2]
+    flat = used[BEFORE:]
+    half = reserved[steps // 2]
     most = flat[0] * (ADA if config.augment.kind == "ada" else 1)
     click.echo(f"bytes after step {BEFORE}: {flat[0]:,}; most after {steps}: {max(flat):,}")
     click.echo(f"reserved after step {steps // 2}: {half:,}; after {steps}: {reserved[-1]:,}")
@@ -244,8 +251,8 @@ def memory(steps: int, device: str, settings: Sequence[str]) -> None:
 @SETTINGS
 def resume(device: str, settings: Sequence[str]) -> None:
     """Fail unless a deterministic run that is stopped and goes on ends with the bits of another."""
-    own = ["deterministic=true", *GROWING, "schedule.total_kimg=0.24", "log_kimg=0.008"]
-    config = load_config("quickstart", [*own, *settings])
+    options = ["deterministic=true", *GROWING, "schedule.total_kimg=0.24", "log_kimg=0.008"]
+    config = load_config("quickstart", [*options, *settings])
 
     def trained(out: Path, stop_at: int | None = None) -> dict[str, Any]:
         def stop(progress: TrainingProgress) -> None:
@@ -270,6 +277,30 @@ def resume(device: str, settings: Sequence[str]) -> None:
         raise click.ClickException("not the same bits")
 
 
+def make_source(folder: Path, size: int) -> Path:
+    """Synthetic photographs in a new folder, JPEG (quality 92) and PNG in turn."""
+    out = folder / f"{size}" / "all"
+    out.mkdir(parents=True)
+    for i in range(PHOTOGRAPHS):
+        picture = photograph(np.random.default_rng(i), size)
+        if i % 2:
+            picture.save(out / f"{i:06}.jpg", quality=92)
+        else:
+            picture.save(out / f"{i:06}.png")
+    return out.parent
+
+
+def photograph(rng: np.random.Generator, size: int) -> Image.Image:
+    """Noise of all scales, fainter the finer, as photographs have it."""
+    values = np.full((size, size, 3), 128, np.float32)
+    for scale in resolutions(size):
+        noise = rng.normal(0, 60 / scale**0.75, (3, scale, scale)).astype(np.float32)
+        for channel, plane in enumerate(noise):
+            enlarged = Image.fromarray(plane).resize((size, size), Image.Resampling.BICUBIC)
+            values[..., channel] += np.asarray(enlarged)
+    return Image.fromarray(values.clip(0, 255).astype(np.uint8))
+
+
 @main.command(cls=Command)
 @click.option("--config", default="quickstart", show_default=True)
 @click.option("--photographs", type=int, help="Width of made pictures, in place of the faces.")
@@ -291,8 +322,9 @@ def training(
 
     with tempfile.TemporaryDirectory() as folder:
         source = make_source(Path(folder), photographs) if photographs else FACES
-        own, run = load_config(config, settings), Path(folder, "run")
-        start(own, source, run, device=device, report=report, preflight=False)
+        of_run = load_config(config, settings)
+        run = Path(folder, "run")
+        start(of_run, source, run, device=device, report=report, preflight=False)
     rows = [
         {
             "px": str(resolution),

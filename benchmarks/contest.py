@@ -42,7 +42,12 @@ MALLOC = {  # settings of glibc's allocator: its own, or memory that is kept to 
     },
 }
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-REPEAT_SECONDS, WARM_CALLS, MIN_ROUNDS = 0.3, 3, 3
+REPEAT_SECONDS = 0.3
+WARM_CALLS = 3
+MIN_ROUNDS = 3
+
+
+Settings = dict[str, Any]  # plain values by name, as JSON has them
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Contender:
 
     name: str
     task: str  # module:function in this folder, which makes a `Trial` of the settings
-    settings: Mapping[str, Any] = field(default_factory=dict)  # plain values, as JSON has them
+    settings: Settings = field(default_factory=dict)
     tree: Path = ROOT  # whose `stylegan` is imported
 
 
@@ -115,7 +120,8 @@ class Memory:
     """The most memory in use since this was made, beyond what was then: a GPU's as PyTorch
     allocates it, or the resident memory of the process (on Linux)."""
 
-    STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    STATUS = Path("/proc/self/status")
+    CLEAR = Path("/proc/self/clear_refs")
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -171,7 +177,8 @@ def serve(task: str) -> None:
         settings = json.loads(sys.stdin.readline())
         module, _, function = task.partition(":")
         trial: Trial = getattr(importlib.import_module(module), function)(settings)
-        memory, calls = Memory(trial.device), 1
+        memory = Memory(trial.device)
+        calls = 1
         answer()
         for line in sys.stdin:
             if line.strip() == "warm":
@@ -210,7 +217,7 @@ class Worker:
         """Wait for the answer to the last line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        values: dict[str, Any] = (
+        values: Settings = (
             json.loads(line) if line else {"error": f"exit code {self.process.wait()}"}
         )
         self.result.seconds += [values["seconds"]] if "seconds" in values else []
@@ -228,9 +235,9 @@ class Worker:
 
 def environment_for(threads: int, malloc: str) -> dict[str, str]:
     """The variables of every contender: the same threads and the same allocator."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "THP_"))}
+    others = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "THP_"))}
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**kept, **dict.fromkeys(names, str(threads)), **MALLOC[malloc]}
+    return {**others, **dict.fromkeys(names, str(threads)), **MALLOC[malloc]}
 
 
 def contest(
@@ -250,7 +257,8 @@ def contest(
         for worker in workers:
             if not worker.result.error:
                 worker.ask("warm")
-        end, rounds = time.monotonic() + seconds, 0
+        end = time.monotonic() + seconds
+        rounds = 0
         while rounds < MIN_ROUNDS or time.monotonic() < end:
             running = [worker for worker in workers if not worker.result.error]
             if not running:
@@ -278,7 +286,7 @@ def tree_of(revision: str | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def conditions(environment: Mapping[str, str], device: str = "cpu") -> dict[str, Any]:
+def conditions(environment: Mapping[str, str], device: str = "cpu") -> Settings:
     """What the numbers depend on, to be kept beside them."""
     import torch
 
@@ -320,11 +328,11 @@ def markdown(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def save(
-    out: Path, name: str, title: str, record: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
+    out: Path, name: str, title: str, record: Settings, rows: Sequence[Mapping[str, str]]
 ) -> str:
     """Write the table and the record as `name.md` and `name.json` into `out`; the text."""
-    about = ", ".join(f"{name} {value}" for name, value in record["conditions"].items())
-    text = f"# {title}\n\n{markdown(rows)}\n\n{about}\n"
+    measured_by = ", ".join(f"{name} {value}" for name, value in record["conditions"].items())
+    text = f"# {title}\n\n{markdown(rows)}\n\n{measured_by}\n"
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.md").write_text(text, encoding="utf-8")
     (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=dataclasses.asdict))

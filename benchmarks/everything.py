@@ -35,7 +35,8 @@ class Part(NamedTuple):
 
 def parts(device: str, out: Path) -> list[Part]:
     """The questions: small ones on a CPU, which show that all of it works."""
-    gpu, there = on_gpu(device), ["--device", device]
+    gpu = on_gpu(device)
+    there = ["--device", device]
     pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
     tests = ROOT / "tests"
     marked = [str(p) for p in sorted(tests.glob("test_*.py")) if "mark.gpu" in p.read_text("utf-8")]
@@ -52,13 +53,14 @@ def parts(device: str, out: Path) -> list[Part]:
     parity = [str(tests / f"{name}.py") for name in PARITY]
     ada = ["-o", 'augment.kind="ada"', "-o", "augment.strength=0.8"]
     if not gpu:
-        own, tiny = ["--config", "quickstart"], ["--config", "quickstart", "--resolution", "8"]
+        quickstart = ["--config", "quickstart"]
+        tiny = ["--config", "quickstart", "--resolution", "8"]
         halves = ["--precision", "bf16", "--precision", "fp16", "--steps", "4", "--batch", "4"]
         train = ["-o", "log_kimg=0.008", "-o", "schedule.total_kimg=0.032"]
         generate = ["8", "--batch", "2", "--max-channels", "16", "--seconds", "0"]
         return [
             check("parity", [*pytest, *parity]),
-            check("large", script("checks", "large", "--batch", "16", *own)),
+            check("large", script("checks", "large", "--batch", "16", *quickstart)),
             check("waits", script("checks", "waits", *tiny)),
             check(
                 "skips", [*script("checks", "skips", *halves, *tiny), "--out", str(out / "skips")]
@@ -67,7 +69,7 @@ def parts(device: str, out: Path) -> list[Part]:
             check("memory", script("checks", "memory")),
             check("ada", script("checks", "memory", *ada)),
             check("resume", script("checks", "resume")),
-            figure("iteration", script("iteration", "8", "--seconds", "0", *own), 3),
+            figure("iteration", script("iteration", "8", "--seconds", "0", *quickstart), 3),
             figure("generation", script("generation", *generate)),
             figure("training", script("checks", "training", *train)),
         ]
@@ -144,7 +146,7 @@ def main(device: str, out: Path, minutes: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     todo = parts(device, out)
     cores = os.cpu_count() or 1
-    about = conditions(environment_for(cores, "default"), device)
+    machine = conditions(environment_for(cores, "default"), device)
     end = time.monotonic() + 60 * minutes
     checks = [part for part in todo if part.check]
     rounds = [checks, *([part] for part in todo if not part.check)]
@@ -163,7 +165,7 @@ def main(device: str, out: Path, minutes: float) -> None:
             if rows[-1]["result"] == "passed":
                 tables += [f"#{path.read_text(encoding='utf-8')}" for path in written]
         head = [f"# Everything on {device}", markdown(rows)]
-        head.append(", ".join(f"{name} {value}" for name, value in about.items()))
+        head.append(", ".join(f"{name} {value}" for name, value in machine.items()))
         text = "\n\n".join([*head, *tables])
         (out / "everything.md").write_text(text, encoding="utf-8")
     click.echo(text)

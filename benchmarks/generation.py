@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 import others
@@ -12,6 +11,7 @@ import torch
 from contest import (
     GIB,
     Contender,
+    Settings,
     Spread,
     Trial,
     conditions,
@@ -33,7 +33,7 @@ from stylegan.networks import Generator, NetworkConfig
 PSI = 0.7
 
 
-def prepare(settings: dict[str, Any]) -> tuple[Generator, torch.Tensor]:
+def prepare(settings: Settings) -> tuple[Generator, torch.Tensor]:
     """The paper's network with the same random weights for all, and latents."""
     set_precision("fp32")
     torch.manual_seed(0)
@@ -43,17 +43,19 @@ def prepare(settings: dict[str, Any]) -> tuple[Generator, torch.Tensor]:
     return generator, z
 
 
-def network(settings: dict[str, Any]) -> Trial:
+def network(settings: Settings) -> Trial:
     """Images as numbers, as a program that calls the generator has them."""
     generator, z = prepare(settings)
     call = torch.inference_mode()(lambda: generator(z, psi=PSI, noise=settings["noise"]))
     return Trial(call, settings["device"])
 
 
-def command(settings: dict[str, Any]) -> Trial:
+def command(settings: Settings) -> Trial:
     """Pictures from seeds, as `generate.py` makes them before they are written."""
-    (generator, _), batch = prepare(settings), settings["batch"]
-    seeds, noise = range(1000 * batch), settings["noise"]
+    (generator, _) = prepare(settings)
+    batch = settings["batch"]
+    seeds = range(1000 * batch)
+    noise = settings["noise"]
     runs = (
         sampling.generate(generator, seeds, psi=PSI, batch=batch, noise=noise)
         for _ in itertools.count()
@@ -62,7 +64,7 @@ def command(settings: dict[str, Any]) -> Trial:
     return Trial(lambda: next(pictures), settings["device"])
 
 
-def textbook(settings: dict[str, Any]) -> Trial:
+def textbook(settings: Settings) -> Trial:
     from textbook import textbook_generator, textbook_weights
 
     generator, z = prepare(settings)
@@ -114,11 +116,12 @@ def main(
     if clones and device != "cpu":
         raise click.UsageError(f"the other programs run here on a CPU, not on {device}")
     environment = environment_for(threads, malloc)
-    record: dict[str, Any] = {"conditions": conditions(environment, device), "rows": []}
-    table, text = [], ""
+    record: Settings = {"conditions": conditions(environment, device), "rows": []}
+    table = []
+    text = ""
     with tree_of(None if against in ("textbook", "others") else against) as tree:
         for resolution, size in itertools.product(resolutions or (256, 1024), batch):
-            settings: dict[str, Any] = {"resolution": resolution, "batch": size}
+            settings: Settings = {"resolution": resolution, "batch": size}
             settings |= {"max_channels": max_channels, "device": device}
             settings |= {"noise": "random" if clones else "const"}
             ours = Contender("ours", "generation:network", settings)

@@ -25,7 +25,7 @@ import iteration
 import numpy as np
 import others
 import torch
-from contest import Trial, conditions, environment_for, markdown, number, options, save
+from contest import Settings, Trial, conditions, environment_for, markdown, number, options, save
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -40,7 +40,9 @@ SIZES = ("8x128", "64x4", "64x32", "256x8", "1024x4")  # pixels x images
 PRECISIONS = ("fp32", "tf32", "bf16")
 OTHERS = Path(__file__).with_name("gpu_model_others.json")  # rows of the other programs
 MARKS = ("<!-- gpu_model.py writes this -->", "<!-- until here -->")
-KERNEL_SECONDS, OPERATION_SECONDS, CALLBACK_SECONDS = 2.5e-6, 6e-6, 35e-6
+KERNEL_SECONDS = 2.5e-6
+OPERATION_SECONDS = 6e-6
+CALLBACK_SECONDS = 35e-6
 TENSORS_AT_ONCE = 60  # of one kernel that works on a list of tensors
 
 PRODUCTS = torch.backends.cuda.matmul  # switches of PyTorch
@@ -137,12 +139,15 @@ class Counter(TorchDispatchMode):
 
     def __init__(self, device: str = "meta", read: float = 1.0) -> None:
         super().__init__()
-        self.device, self.read, self.count = device, read, Count()
+        self.device = device
+        self.read = read
+        self.count = Count()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs, packet = kwargs or {}, func.overloadpacket
+        kwargs = kwargs or {}
+        packet = func.overloadpacket
         self.count.operations += 1
         inputs = tensors_of([args, kwargs])
         if packet in READS and self.has(inputs):
@@ -153,7 +158,8 @@ class Counter(TorchDispatchMode):
             dtype = kwargs.get("dtype") or inputs[-1].dtype
             return torch.full(inputs[-1].shape, self.read, dtype=dtype)
         result = func(*args, **kwargs)
-        outputs, returns = tensors_of(result), func._schema.returns
+        outputs = tensors_of(result)
+        returns = func._schema.returns
         view = returns and returns[0].alias_info and not returns[0].alias_info.is_write
         if not view and packet not in NO_KERNEL and self.has(inputs + outputs):
             self.count.kernels += kernels_of(packet, args, kwargs, inputs, outputs)
@@ -177,7 +183,8 @@ def kernels_of(
     packet: Any, args: Any, kwargs: dict[str, Any], inputs: list[Tensor], outputs: list[Tensor]
 ) -> list[Kernel]:
     """What an operation launches: one kernel, but one for each gradient of a convolution."""
-    name, launches = packet.__name__, 1
+    name = packet.__name__
+    launches = 1
     if packet is ATEN.convolution_backward:
         return convolution_gradients(name, args, outputs)
     if name.startswith(("_foreach", "_fused")):
@@ -186,7 +193,10 @@ def kernels_of(
     read = [*read, inputs[0]] if packet in READ_TWICE else read
     moved = sum(map(size, [*read, *outputs]))
     if packet is ATEN.convolution:
-        x, weight, transposed, groups = args[0], args[1], args[6], args[8]
+        x = args[0]
+        weight = args[1]
+        transposed = args[6]
+        groups = args[8]
         flops = convolution_flops(outputs[0], x, weight, transposed=transposed)
         return [Kernel(name, launches, moved, flops, convolution_precision(x, groups))]
     flops_of = flop_registry.get(packet)
@@ -198,9 +208,12 @@ def kernels_of(
 
 def convolution_gradients(name: str, args: Any, outputs: list[Tensor]) -> list[Kernel]:
     grad, x, weight = args[:3]
-    transposed, groups, mask = args[7], args[9], args[10]
+    transposed = args[7]
+    groups = args[9]
+    mask = args[10]
     flops = convolution_flops(grad, x, weight, transposed=transposed)
-    precision, kernels = convolution_precision(x, groups), list[Kernel]()
+    precision = convolution_precision(x, groups)
+    kernels = list[Kernel]()
     made = iter(outputs)
     if mask[0]:
         moved = size(grad) + size(weight) + size(next(made))
@@ -241,8 +254,10 @@ def precision_of(x: Tensor, switch: Any) -> str:
 @contextlib.contextmanager
 def counting_callbacks(count: Count) -> Iterator[None]:
     """Counts the calls of autograd functions written in Python."""
-    forwards, backwards = torch.autograd.Function, torch.autograd.function.BackwardCFunction
-    apply, apply_backward = inspect.getattr_static(forwards, "apply"), backwards.apply
+    forwards = torch.autograd.Function
+    backwards = torch.autograd.function.BackwardCFunction
+    apply = inspect.getattr_static(forwards, "apply")
+    apply_backward = backwards.apply
 
     def forward(cls: Any, *args: Any, **kwargs: Any) -> Any:
         count.callbacks += 1
@@ -280,7 +295,8 @@ class Autocast(TorchFunctionMode, contextlib.ContextDecorator):
         self.inside = dtype if enabled else None
 
     def __enter__(self) -> "Autocast":
-        self.outside, Autocast.dtype = Autocast.dtype, self.inside
+        self.outside = Autocast.dtype
+        Autocast.dtype = self.inside
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
@@ -290,7 +306,9 @@ class Autocast(TorchFunctionMode, contextlib.ContextDecorator):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs, name, dtype = kwargs or {}, func.__name__.strip("_"), Autocast.dtype
+        kwargs = kwargs or {}
+        name = func.__name__.strip("_")
+        dtype = Autocast.dtype
         if dtype and name in self.HALF | self.FLOAT32:
             wanted = dtype if name in self.HALF else torch.float32
             args, kwargs = tree_map(lambda x: converted(x, wanted), (args, kwargs))
@@ -330,7 +348,7 @@ def lists_of_tensors() -> Iterator[None]:
         yield
 
 
-def ours(settings: dict[str, Any]) -> Count:
+def ours(settings: Settings) -> Count:
     overrides = [*settings["overrides"], f'precision="{settings["precision"]}"']
     state, stage, reals, share = iteration.prepare({**settings, "overrides": overrides})
 
@@ -342,12 +360,12 @@ def ours(settings: dict[str, Any]) -> Count:
         return counted(once)
 
 
-def textbook(settings: dict[str, Any]) -> Count:
+def textbook(settings: Settings) -> Count:
     """The step of examples/one_file.py, with our draws."""
     return in_precision(iteration.textbook(settings), settings["precision"], autocast=None)
 
 
-def other(settings: dict[str, Any]) -> Count:
+def other(settings: Settings) -> Count:
     """The step of another program. What it reads, as its level of detail, is 0."""
     random.seed(0)  # with these seeds the second step mixes styles
     np.random.seed(0)
@@ -395,12 +413,12 @@ def counted(
 PROGRAMS = {"ours": ours, "textbook": textbook, **dict.fromkeys(others.NAMES, other)}
 
 
-def count_of(settings: dict[str, Any]) -> Count:
+def count_of(settings: Settings) -> Count:
     with Autocast.everywhere():
         return PROGRAMS[settings["program"]](settings)
 
 
-def settings_of(size: str, program: str, precision: str) -> dict[str, Any]:
+def settings_of(size: str, program: str, precision: str) -> Settings:
     """The settings of a size such as 64x32, at the official widths."""
     resolution, batch = map(int, size.split("x"))
     overrides = [f"network.resolution={resolution}", f"schedule.batch_size={{4={batch}}}"]
@@ -482,7 +500,8 @@ def main(
     python benchmarks/gpu_model.py --page docs/performance.md
     """
     there = [name for name in others.NAMES if clones and (clones / name).is_dir()]
-    programs, rows = [*(program or ("ours", "textbook")), *there], list[dict[str, str]]()
+    programs = [*(program or ("ours", "textbook")), *there]
+    rows = list[dict[str, str]]()
     before = json.loads(OTHERS.read_text(encoding="utf-8"))["rows"]
     beside = before if not (program or there) and tuple(precision) == PRECISIONS else []
     spawn = multiprocessing.get_context("spawn")
@@ -503,8 +522,10 @@ def main(
             click.echo(markdown(rows[-1:]), err=True)
             if name == programs[-1]:
                 rows += [row for row in beside if f"{row['px']}x{row['batch']}" == size]
-    about = conditions(environment_for(1, "default"), "meta") | {"precision": " / ".join(precision)}
-    record = {"conditions": about, "rows": rows}
+    machine = conditions(environment_for(1, "default"), "meta") | {
+        "precision": " / ".join(precision)
+    }
+    record = {"conditions": machine, "rows": rows}
     click.echo(save(out, "gpu_model", "What a step asks of a GPU (a model)", record, rows))
     if clones and tuple(precision) == PRECISIONS:
         theirs = [row for row in rows if row["program"] in there]
@@ -512,7 +533,7 @@ def main(
         text = json.dumps({"revisions": revisions, "rows": theirs}, indent=1)
         OTHERS.write_text(text + "\n", encoding="utf-8")
     if page:
-        write_into(page, f"{markdown(rows)}\n\nRevision {about['revision']}.")
+        write_into(page, f"{markdown(rows)}\n\nRevision {machine['revision']}.")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import others
@@ -13,6 +12,7 @@ from contest import (
     GIB,
     PRECISIONS,
     Contender,
+    Settings,
     Spread,
     Trial,
     conditions,
@@ -45,11 +45,12 @@ TEXTBOOK = (  # what it has: R1 in every step, one learning rate for both networ
 )
 
 
-def prepare(settings: dict[str, Any]) -> tuple[TrainState, Stage, Tensor, Share]:
+def prepare(settings: Settings) -> tuple[TrainState, Stage, Tensor, Share]:
     """Our state at its first step, the stage, and the images that every step is shown."""
     config = load_config(settings["config"], settings["overrides"])
     set_precision(config.precision)
-    resolution, schedule = settings["resolution"], config.schedule
+    resolution = settings["resolution"]
+    schedule = config.schedule
     stage = dataclasses.replace(
         stage_at(schedule.total_images, schedule),
         resolution=resolution,
@@ -64,7 +65,7 @@ def prepare(settings: dict[str, Any]) -> tuple[TrainState, Stage, Tensor, Share]
     return state, stage, reals.to(settings["device"]), Share(device=settings["device"])
 
 
-def ours(settings: dict[str, Any]) -> Trial:
+def ours(settings: Settings) -> Trial:
     state, stage, reals, share = prepare(settings)
 
     def once() -> None:
@@ -77,12 +78,13 @@ def ours(settings: dict[str, Any]) -> Trial:
     return Trial(once, settings["device"])
 
 
-def textbook(settings: dict[str, Any]) -> Trial:
+def textbook(settings: Settings) -> Trial:
     from textbook import in_half_precision, textbook_state, textbook_step
 
     state, stage, reals, share = prepare(settings)
     set_precision(settings["precision"])
-    config, images_seen = state.config, itertools.count(0, stage.batch_size)
+    config = state.config
+    images_seen = itertools.count(0, stage.batch_size)
     weights = state.generator.state_dict(), state.discriminator.state_dict()
     opponent = textbook_state(config, *weights)
     if settings["precision"] in HALF:
@@ -98,7 +100,7 @@ def textbook(settings: dict[str, Any]) -> Trial:
 
 def row_of(
     precision: str, contenders: Sequence[Contender], environment: dict[str, str], seconds: float
-) -> tuple[dict[str, str], dict[str, Any]]:
+) -> tuple[dict[str, str], Settings]:
     """One contest of ours, and its opponents: a row of the table, and a record for JSON."""
     results = contest(contenders, environment, seconds)
     settings = contenders[0].settings
@@ -110,11 +112,15 @@ def row_of(
         return {**cells, "s/iteration": ours.error}, record
     time = Spread.of(ours.seconds)
     cells |= {"s/iteration": spread(time), "img/s": number(time.per(batch).median)}
-    for one in theirs:
-        cells[f"{one.name} s"] = spread(Spread.of(one.seconds)) if one.seconds else one.error
-        cells[f"{one.name} ratio"] = spread(ratio(one, ours), "x") if one.seconds else ""
-    for one in results:
-        cells[f"{one.name} GiB"] = "" if one.peak_bytes is None else number(one.peak_bytes / GIB)
+    for result in theirs:
+        cells[f"{result.name} s"] = (
+            spread(Spread.of(result.seconds)) if result.seconds else result.error
+        )
+        cells[f"{result.name} ratio"] = spread(ratio(result, ours), "x") if result.seconds else ""
+    for result in results:
+        cells[f"{result.name} GiB"] = (
+            "" if result.peak_bytes is None else number(result.peak_bytes / GIB)
+        )
     return cells, record
 
 
@@ -173,9 +179,11 @@ def main(
     if clones and alpha != 1.0:
         raise click.UsageError("the other programs run here fully grown")
     environment = environment_for(threads, malloc)
-    record: dict[str, Any] = {"conditions": conditions(environment, device), "against": against}
+    record: Settings = {"conditions": conditions(environment, device), "against": against}
     record |= {"config": config, "rows": []}
-    rows, text, gpu = [], "", on_gpu(device)
+    rows = []
+    text = ""
+    gpu = on_gpu(device)
     with tree_of(None if against in KNOWN else against) as tree:
         for r in resolutions or [2**k for k in range(2, 11 if gpu else 7)]:
             usual = at_resolution(OFFICIAL_BATCH_SIZES[1], r) if gpu else 4

@@ -25,15 +25,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from contest import Trial
+from contest import Settings, Trial
 from torch import Tensor, nn
 
 NAMES = ("genforce", "rosinality", "huangzh13")
 
 
-def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
+def reals_of(settings: Settings) -> Callable[[], Tensor]:
     """What gives the next batch: of the images of `data`, an array; without it, always the same."""
-    batch, size, random = settings["batch"], settings["resolution"], torch.Generator()
+    batch = settings["batch"]
+    size = settings["resolution"]
+    random = torch.Generator()
     random.manual_seed(settings.get("seed", 0))
     if not settings.get("data"):
         same = torch.rand((batch, 3, size, size), generator=random) * 2 - 1
@@ -49,9 +51,10 @@ def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
     return following
 
 
-def prepare(settings: dict[str, Any]) -> Path:
+def prepare(settings: Settings) -> Path:
     """Makes the program importable, and `cuda`, which it calls unasked, mean the device."""
-    folder, device = Path(settings["other"]), settings.get("device", "cpu")
+    folder = Path(settings["other"])
+    device = settings.get("device", "cpu")
     sys.path.insert(0, str(folder))
 
     def moved(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,7 +77,7 @@ def leave_out(*names: str) -> None:
     sys.modules.update({name: Absent(name) for name in names})
 
 
-def genforce(settings: dict[str, Any]) -> Trial:
+def genforce(settings: Settings) -> Trial:
     """`StyleGANRunner.train_step` of runners/stylegan_runner.py, with its demo's options."""
     prepare(settings)
     leave_out("torchvision.models.utils", "bs4", "cv2", "lmdb")
@@ -109,7 +112,8 @@ def genforce(settings: dict[str, Any]) -> Trial:
     )
     runner.running_stats.add("Gs_beta", log_format=".4f", log_strategy="CURRENT")
     runner.loss = import_module("runners.losses").LogisticGANLoss(runner, {"r1_gamma": 10.0})
-    reals, average = reals_of(settings), networks["generator_smooth"].eval()
+    reals = reals_of(settings)
+    average = networks["generator_smooth"].eval()
     return Trial(
         lambda: runner.train_step({"image": reals()}),
         settings.get("device", "cpu"),
@@ -117,7 +121,7 @@ def genforce(settings: dict[str, Any]) -> Trial:
     )
 
 
-def huangzh13(settings: dict[str, Any]) -> Trial:
+def huangzh13(settings: Settings) -> Trial:
     """`StyleGAN.optimize_discriminator` and `optimize_generator` of models/GAN.py."""
     prepare(settings)
     leave_out("data")
@@ -139,7 +143,8 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
         use_ema=True,
         device=torch.device(settings.get("device", "cpu")),
     )
-    depth, reals = gan.depth - 1, reals_of(settings)
+    depth = gan.depth - 1
+    reals = reals_of(settings)
 
     def once() -> None:
         images = reals()
@@ -152,7 +157,7 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
     return Trial(once, device, sample=lambda z: average(z, depth, 1.0))
 
 
-def rosinality(settings: dict[str, Any]) -> Trial:
+def rosinality(settings: Settings) -> Trial:
     """The loop of train.py, one iteration for each call; it has no function for a step."""
     folder = prepare(settings)
     leave_out("dataset")
@@ -162,12 +167,14 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     program: dict[str, Any] = {"__name__": "train"}
     exec(compile(source, str(folder / "train.py"), "exec"), program)
     turns = Turns()
-    reals, size = reals_of(settings), settings["resolution"]
+    reals = reals_of(settings)
+    size = settings["resolution"]
     program |= {"tqdm": lambda _: turns, "sample_data": lambda *_: Repeated(reals)}
     program |= {"code_size": 512, "n_critic": 1}
     generator = nn.DataParallel(program["StyledGenerator"](512)).cuda()
     discriminator = nn.DataParallel(program["Discriminator"](from_rgb_activate=True)).cuda()
-    program["generator"], program["discriminator"] = generator, discriminator
+    program["generator"] = generator
+    program["discriminator"] = discriminator
     program["g_running"] = program["StyledGenerator"](512).cuda().train(False)
     adam = torch.optim.Adam
     inner: Any = generator.module
@@ -189,12 +196,13 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     )
     train: Callable[..., None] = program["train"]
     threading.Thread(target=train, args=(args, None, generator, discriminator), daemon=True).start()
-    average, step = program["g_running"], int(math.log2(size)) - 2
+    average = program["g_running"]
+    step = int(math.log2(size)) - 2
     device = settings.get("device", "cpu")
     return Trial(turns.once, device, sample=lambda z: average(z, step=step, alpha=1))
 
 
-def generation(settings: dict[str, Any]) -> Trial:
+def generation(settings: Settings) -> Trial:
     """Images of the average generator of the program that the folder `other` is named after."""
     sample = globals()[Path(settings["other"]).name](settings).sample
     device = settings.get("device", "cpu")
@@ -219,7 +227,8 @@ class Turns:
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # in the thread of the loop
 
     def __init__(self) -> None:
-        self.go, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.done = threading.Semaphore(0)
 
     def __iter__(self) -> Iterator[int]:
         while True:

@@ -17,13 +17,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import others
 import torch
-from contest import Trial, conditions, environment_for, number, save
+from contest import Settings, Trial, conditions, environment_for, number, save
 from PIL import Image
 
 from stylegan.cli.common import Command
 from stylegan.training import draw, train_step
 
-SAMPLES, PROGRAMS = 2000, ("ours", "genforce", "huangzh13")
+SAMPLES = 2000
+PROGRAMS = ("ours", "genforce", "huangzh13")
 SHOWN = ("seed", "kimg", "seconds", "eff-fd", "eff-precision", "eff-recall")
 EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every step
     "schedule.stable_kimg=0",
@@ -33,9 +34,10 @@ EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every
 )
 
 
-def ours(settings: dict[str, Any]) -> Trial:
+def ours(settings: Settings) -> Trial:
     """Our step, with the configuration of the paper but for widths and rates."""
-    (base, most), (g_lr, d_lr) = settings["widths"], settings["rates"]
+    (base, most) = settings["widths"]
+    (g_lr, d_lr) = settings["rates"]
     size = settings["resolution"], settings["batch"]
     overrides = [
         *EQUAL,
@@ -59,13 +61,15 @@ def ours(settings: dict[str, Any]) -> Trial:
     return Trial(once, sample=state.generator_ema)
 
 
-def learn(program: str, settings: dict[str, Any], out: Path) -> None:
+def learn(program: str, settings: Settings, out: Path) -> None:
     """Train, and write samples into `out/KIMG/` at every mark, the seconds into `seconds.jsonl`."""
     torch.manual_seed(settings["seed"])
     trial: Trial = (ours if program == "ours" else getattr(others, program))(settings)
     assert trial.sample is not None
-    batch, kimg = settings["batch"], settings["kimg"]
-    seconds, shown = 0.0, 0
+    batch = settings["batch"]
+    kimg = settings["kimg"]
+    seconds = 0.0
+    shown = 0
     for mark in np.linspace(0, kimg, settings["marks"] + 1)[1:]:
         started = time.process_time()  # of one thread: what others do at the time counts little
         while shown < mark * 1000:
@@ -78,8 +82,8 @@ def learn(program: str, settings: dict[str, Any], out: Path) -> None:
             with torch.no_grad():
                 images = trial.sample(torch.randn((100, settings["z_dim"]), generator=random))
             values = ((images + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
-            for i, one in enumerate(values.numpy(), first):
-                Image.fromarray(one).save(folder / f"{i:04}.png")
+            for i, pixels in enumerate(values.numpy(), first):
+                Image.fromarray(pixels).save(folder / f"{i:04}.png")
         line = {"program": program, "kimg": shown / 1000, "seconds": seconds}
         with (out / "seconds.jsonl").open("a") as file:
             file.write(json.dumps(line | {"seed": settings["seed"], "folder": str(folder)}) + "\n")
@@ -95,7 +99,7 @@ def measured(
     command += ["--metrics", f"eff-fd{SAMPLES},eff-pr{SAMPLES}", "--out", out, "--json"]
     command += ["--resolution", str(resolution)]
     if new:
-        subprocess.run([str(one) for one in command], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
     values: dict[str, dict[str, float]] = {}
     for line in map(json.loads, out.read_text().splitlines()):
         origin = line["protocol"]["generator"]["origin"].removeprefix("pictures of ")
@@ -103,16 +107,16 @@ def measured(
     return values
 
 
-def plot(lines: Sequence[dict[str, Any]], file: Path) -> None:
+def plot(lines: Sequence[Settings], file: Path) -> None:
     """eff-fd over images and over minutes, a line for each program and seed."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     known = list(dict.fromkeys(line["program"] for line in lines))
     for program, seed in dict.fromkeys((line["program"], line["seed"]) for line in lines):
-        own = [line for line in lines if (line["program"], line["seed"]) == (program, seed)]
+        of_run = [line for line in lines if (line["program"], line["seed"]) == (program, seed)]
         style = f"C{known.index(program)}.-"
         for axis, unit, scale in zip(axes, ("kimg", "seconds"), (1, 60), strict=True):
-            x = [line[unit] / scale for line in own]
-            axis.plot(x, [line["eff-fd"] for line in own], style, label=program)
+            x = [line[unit] / scale for line in of_run]
+            axis.plot(x, [line["eff-fd"] for line in of_run], style, label=program)
     axes[0].set(xlabel="thousands of images", ylabel=f"eff-fd of {SAMPLES} samples")
     axes[1].set(xlabel="minutes of one core")
     labels = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))  # each once
@@ -155,14 +159,17 @@ def main(
     if clones is None and set(programs) != {"ours"}:
         raise click.UsageError("other programs need --others FOLDER, with their clones")
     out.mkdir(parents=True, exist_ok=True)
-    chosen, kept = json.dumps(settings | {"data": str(data)}), out / "settings.json"
-    if (kept.read_text() if kept.exists() else chosen) != chosen:
+    asked = json.dumps(settings | {"data": str(data)})
+    settings_file = out / "settings.json"
+    if (settings_file.read_text() if settings_file.exists() else asked) != asked:
         raise click.UsageError(f"{out} holds results of other settings; choose another --out")
-    kept.write_text(chosen)
+    settings_file.write_text(asked)
     size = (settings["resolution"],) * 2
     files = sorted(data.glob("*.png"))
     small = [Image.open(file).convert("RGB").resize(size, Image.Resampling.BOX) for file in files]
-    np.save(out / "data.npy", np.stack([np.asarray(one) for one in small]).transpose(0, 3, 1, 2))
+    np.save(
+        out / "data.npy", np.stack([np.asarray(picture) for picture in small]).transpose(0, 3, 1, 2)
+    )
     environment = environment_for(1, "tuned")
     settings |= {"data": str(out / "data.npy"), "z_dim": 512}
     os.environ |= environment
@@ -186,7 +193,7 @@ def main(
     values = measured([line["folder"] for line in lines], reals, size[0], out / "metrics.jsonl")
     lines = [line | values[line["folder"]] for line in lines]
     plot(lines, out / "quality.png")
-    rows = [{"program": one["program"]} | {k: number(one[k]) for k in SHOWN} for one in lines]
+    rows = [{"program": line["program"]} | {k: number(line[k]) for k in SHOWN} for line in lines]
     record = {"conditions": conditions(environment), "settings": settings, "rows": lines}
     click.echo(save(out, "quality", "Samples by images shown and by time", record, rows))
 

@@ -225,7 +225,7 @@ def drawn(font: ImageFont.FreeTypeFont, size: int) -> np.ndarray:
     """The 36 pictures of a face at one scale, on one baseline: uint8 (36, size, size).
 
     Capitals have a common height in all faces unless another character would not fit; each
-    character is centred by its advance width, as it stands in a line of text.
+    character is centered by its advance width, as it stands in a line of text.
     """
     boxes = np.array([font.getbbox(c, anchor="ls") for c in CHARACTERS])
     left, top, right, bottom = boxes.T
@@ -373,7 +373,7 @@ def chosen(faces: Sequence[Face]) -> tuple[list[Face], Counter[str]]:
 
 
 def files_of(faces: Sequence[Face], notices: Mapping[str, str]) -> dict[str, bytes]:
-    """Names and contents of the data set: a folder for each character, and the licences."""
+    """Names and contents of the data set: a folder for each character, and the licenses."""
     files: dict[str, bytes] = {}
     names = Counter[str]()
     for face in faces:
@@ -386,7 +386,7 @@ def files_of(faces: Sequence[Face], notices: Mapping[str, str]) -> dict[str, byt
 
 
 def licenses(faces: Sequence[Face], notices: Mapping[str, str]) -> str:
-    """What each font says of its licence, by package, and below the notices of the packages."""
+    """What each font says of its license, by package, and below the notices of the packages."""
     families: dict[str, dict[str, str]] = defaultdict(dict)
     for face in faces:
         families[face.package][face.family] = face.license

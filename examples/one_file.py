@@ -255,12 +255,12 @@ class Generator(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        sizes, colours = resolutions(config.resolution), config.image_channels
+        sizes, colors = resolutions(config.resolution), config.image_channels
         self.mapping = Mapping(config)
         self.const = nn.Parameter(torch.ones(1, config.channels(4), 4, 4))
         self.blocks = nn.ModuleDict({str(r): SynthesisBlock(config, r) for r in sizes})
         self.to_rgb = nn.ModuleDict(
-            {str(r): Conv2d(config.channels(r), colours, 1, gain=1.0) for r in sizes}
+            {str(r): Conv2d(config.channels(r), colors, 1, gain=1.0) for r in sizes}
         )
         self.register_buffer("w_avg", torch.zeros(config.w_dim))
 
@@ -326,9 +326,9 @@ class Discriminator(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.group = config.deviation_group
-        sizes, colours = resolutions(config.resolution), config.image_channels
+        sizes, colors = resolutions(config.resolution), config.image_channels
         self.from_rgb = nn.ModuleDict(
-            {str(r): Conv2d(colours, config.channels(r), 1) for r in sizes}
+            {str(r): Conv2d(colors, config.channels(r), 1) for r in sizes}
         )
         self.blocks = nn.ModuleDict({str(r): DiscriminatorBlock(config, r) for r in sizes[1:]})
         channels = config.channels(4)

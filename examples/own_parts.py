@@ -15,7 +15,7 @@ from stylegan.cli import main
 from stylegan.distributed import gather
 from stylegan.layers import EqualizedConv2d
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
-from stylegan.metrics import KINDS, ImageSource
+from stylegan.metrics import KINDS, Comparison
 from stylegan.metrics.engine import Kind
 from stylegan.metrics.features import Measured
 from stylegan.networks import GENERATORS
@@ -47,9 +47,12 @@ class AttentionGenerator(Generator):
         blocks[name] = WithAttention(blocks[name], config.channels(RESOLUTION))
 
 
-def measure_contrast(source: ImageSource, kinds: object, images: int, tools: object) -> dict:
-    """The mean difference between neighbouring pixels, in gray levels, of all processes' images."""
-    sums = [float(batch.float().diff().abs().mean()) * len(batch) for batch in source.fakes(images)]
+def measure_contrast(comparison: Comparison, kinds: object, images: int, tools: object) -> dict:
+    """The mean difference between neighboring pixels, in gray levels, of all processes' images."""
+    sums = [
+        float(batch.float().diff().abs().mean()) * len(batch)
+        for batch in comparison.fake_batches(images)
+    ]
     mean = sum(gather(sum(sums))) / images
     return {"contrast": Measured({"contrast": mean}, {"images": images})}
 
@@ -63,7 +66,7 @@ KINDS["contrast"] = Kind(
     measure=measure_contrast,
     images=1000,
     best_by="contrast",
-    help="difference between neighbouring pixels",
+    help="difference between neighboring pixels",
     reals=False,
     lower_is_better=False,
 )

@@ -1,7 +1,7 @@
-"""Centres that truncation pulls toward in place of the average: Mokady et al. 2022, section 4.
+"""Centers that truncation pulls toward in place of the average: Mokady et al. 2022, section 4.
 
 One average stands for one kind of picture; of varied pictures truncation makes it blend what does
-not go together. Centres are those of clusters of w, or the means of the classes.
+not go together. Centers are those of clusters of w, or the means of the classes.
 """
 
 from typing import Literal
@@ -15,11 +15,11 @@ from stylegan.networks import Generator
 Centers = int | Literal["class"]
 SAMPLES = 10_000  # w of the seeds 0, 1, ...
 ROUNDS = 100
-SEED = 0  # of the first centres
+SEED = 0  # of the first centers
 
 
 def find_centers(generator: Generator, centers: Centers, label: Tensor | None = None) -> Tensor:
-    """Centres of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
+    """Centers of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
     each class, of which `label` (1, label_dim) takes one, or a mixture. The same each time."""
     classes = generator.config.label_dim
     mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
@@ -36,27 +36,28 @@ def find_centers(generator: Generator, centers: Centers, label: Tensor | None = 
 
 
 def clusters(w: Tensor, count: int) -> Tensor:
-    """The centres (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
+    """The centers (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
     k-means++ (Arthur and Vassilvitskii 2007) at rows far from one another."""
     if not 1 <= count <= len(w):
-        raise ValueError(f"centres are 1 to {len(w)}, not {count}")
+        raise ValueError(f"centers are 1 to {len(w)}, not {count}")
     draws = torch.Generator().manual_seed(SEED)
     rows = w.cpu().double()
     first = int(torch.randint(len(rows), (1,), generator=draws))
-    chosen = rows[first : first + 1]
-    distances = (rows - chosen).square().sum(dim=1)
-    while len(chosen) < count:
+    centers = rows[first : first + 1]
+    distances = (rows - centers).square().sum(dim=1)
+    while len(centers) < count:
         far = distances if distances.any() else torch.ones_like(distances)
         new = rows[torch.multinomial(far, 1, generator=draws)]
-        chosen = torch.cat([chosen, new])
+        centers = torch.cat([centers, new])
         distances = torch.minimum(distances, (rows - new).square().sum(dim=1))
     sides = torch.full((len(rows),), -1)
     for _ in range(ROUNDS):
-        before, sides = sides, torch.cdist(rows, chosen).argmin(dim=1)
+        before = sides
+        sides = torch.cdist(rows, centers).argmin(dim=1)
         if torch.equal(before, sides):
             break
-        sums = torch.zeros_like(chosen).index_add_(0, sides, rows)
+        sums = torch.zeros_like(centers).index_add_(0, sides, rows)
         sizes = sides.bincount(minlength=count)[:, None]
-        chosen = torch.where(sizes > 0, sums / sizes.clamp_min(1), chosen)  # an empty one stays
+        centers = torch.where(sizes > 0, sums / sizes.clamp_min(1), centers)  # an empty one stays
     order = sides.bincount(minlength=count).argsort(descending=True, stable=True)
-    return chosen[order].to(w)
+    return centers[order].to(w)

@@ -7,17 +7,18 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial|((?:state|generator)-\d+)\.partial", re.S)
+PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = re.compile(r"\..+\.unfinished-[0-9a-f]{8}", re.S)
 LOCK = ".lock"  # the file by which a process holds a folder
 LOCK_SECONDS = 0.2  # to try again, as a call that ends takes the file along
+MARKED_BYTES = 1000  # at the beginning of a file, where its mark is
 NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL
 NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
 ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left by a killed process
@@ -84,8 +85,8 @@ def write_text(path: Path, text: str) -> None:
 
 def unfinished_name(path: Path) -> str:
     """The final name of a file that a killed `atomic_file` left behind; empty for other files."""
-    partial = PARTIAL.fullmatch(path.name)  # the second form: of older versions
-    return (partial[1] or f"{partial[2]}.pt") if partial else ""
+    match = PARTIAL.fullmatch(path.name)
+    return match[1] if match else ""
 
 
 def sync(path: Path) -> None:
@@ -177,6 +178,42 @@ def locked(folder: Path) -> Iterator[Held]:
         lock.release()
 
 
+def check_outputs(
+    paths: Iterable[Path],
+    *,
+    overwrite: bool,
+    endings: Collection[str] = (),
+    mark: bytes = b"",
+    sources: Iterable[Path] = (),
+) -> None:
+    """ValueError unless a file may be written to each of the paths, which end in one of `endings`,
+    if there are any. None is one of the `sources`, and what is there is replaced only with
+    `overwrite`, and only if it has the `mark` of such files near its beginning."""
+    originals = [source for source in sources if source.is_file()]
+    checked: set[Path] = set()
+    for path in paths:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; give the name of a file to write")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is not a regular file; give another name")
+        if path.exists() and any(os.path.samefile(path, original) for original in originals):
+            raise ValueError(f"{path} is the source; choose another name to write")
+        if endings and path.suffix.lower() not in endings:
+            raise ValueError(f"{path} does not name a format: it must end in {', '.join(endings)}")
+        check_folder(path.parent)
+        if path.resolve() in checked:
+            raise ValueError(f"two files would both be written to {path}; choose other names")
+        checked.add(path.resolve())
+        if not path.exists():
+            continue
+        if not overwrite:
+            raise ValueError(f"{path} exists; pass --overwrite or choose another name")
+        if mark and path.stat().st_size > 0:
+            with open(path, "rb") as file:
+                if mark not in file.read(MARKED_BYTES):
+                    raise ValueError(f"{path} exists and is of another kind; choose another name")
+
+
 def what_begins_with(start: bytes) -> str:
     """What a file is in place of the one that was to be fetched, where its first bytes tell: the
     end of "it is ..."; "" if they do not."""
@@ -193,24 +230,9 @@ def what_begins_with(start: bytes) -> str:
 def refuse_mistaken(path: Path) -> None:
     """ValueError if a file is empty, a web page, or stands for one that is elsewhere."""
     with open(path, "rb") as file:
-        what = what_begins_with(file.read(512))
-    if what:
-        raise ValueError(f"{path} is {what}")
-
-
-def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> None:
-    """ValueError unless a file may be written to `path`: it must be new unless `overwrite`, and end
-    in one of `endings`, if there are any."""
-    known = list(endings)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file to write")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a regular file; give another name")
-    if known and path.suffix.lower() not in known:
-        raise ValueError(f"{path} does not name a format: it must end in {', '.join(known)}")
-    check_folder(path.parent)
-    if path.exists() and not overwrite:
-        raise ValueError(f"{path} exists; pass --overwrite or choose another name")
+        mistake = what_begins_with(file.read(512))
+    if mistake:
+        raise ValueError(f"{path} is {mistake}")
 
 
 def check_folder(folder: Path, *, empty: bool = False) -> None:

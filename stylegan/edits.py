@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,11 @@ from stylegan.networks import NetworkConfig
 
 LARGEST_STRENGTH = 1000.0
 FORM = "pca:2=+3@0-3: a direction, how far, and the layers"
-SHAPE = re.compile(r"(?P<name>.+?)(=(?P<strength>[^=@]*))?(@(?P<layers>[^=@]*))?", re.S)
+SHAPE = re.compile(
+    r"((?P<vector>.+?\.npy)|((?P<file>.+?\.npz):)?(?P<method>[a-z]+):(?P<name>.+?))"
+    r"(=(?P<strength>[^=@]*))?(@(?P<layers>[^=@]*))?",
+    re.S,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +38,18 @@ class Edit:
 
 
 class EditText(NamedTuple):
-    """The parts of `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`."""
+    """The parts of `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, or of `VECTOR[=STRENGTH][@LAYERS]`."""
 
-    name: str  # `pca:2`, or `FILE:pca:2`
+    method: str  # "" with a vector
+    name: str
     strength: float = 1.0
     layers: range | None = None  # None: those of the direction
+    file: Path | None = None
+    vector: Path | None = None  # an .npy file
 
 
 def check_layers(layers: range, config: NetworkConfig) -> range:
-    """`layers`; ValueError unless they are neighbouring layers of the network."""
+    """`layers`; ValueError unless they are neighboring layers of the network."""
     rows = range(config.num_styles())
     if not layers or layers.step != 1 or layers[0] not in rows or layers[-1] not in rows:
         asked = f"{layers.start} to {layers.stop - 1}"
@@ -75,7 +83,7 @@ def parsed(text: str) -> EditText:
     parts = SHAPE.fullmatch(text.strip())
     try:
         if parts is None:
-            raise ValueError("it is empty")
+            raise ValueError("it names no direction")
         strength = 1.0 if parts["strength"] is None else float(parts["strength"])
         first, dash, last = (parts["layers"] or "").partition("-")
         last = last if dash else first
@@ -84,4 +92,7 @@ def parsed(text: str) -> EditText:
             raise ValueError("it names no layer")
     except ValueError as error:
         raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}") from error
-    return EditText(parts["name"].strip(), strength, layers)
+    file = Path(parts["file"]) if parts["file"] else None
+    vector = Path(parts["vector"]) if parts["vector"] else None
+    name = (parts["name"] or "").strip()
+    return EditText(parts["method"] or "", name, strength, layers, file, vector)

@@ -33,7 +33,7 @@ def run_block(block: nn.Module, *inputs: Tensor | None, recomputed: bool) -> Ten
 class Equalized(nn.Module):
     """A weight whose He constant is applied at run time (equalized learning rate).
 
-    Weights are stored at unit variance (over `lr_multiplier`), so Adam, which normalises gradient
+    Weights are stored at unit variance (over `lr_multiplier`), so Adam, which normalizes gradient
     scale away, moves every layer at the same relative speed. Karras et al. 2018, section 4.1.
     With `equalized=False` the constant goes into the initial weights instead.
     """
@@ -115,7 +115,7 @@ class EqualizedConv2d(Equalized):
 
 
 class EqualizedConvTranspose2d(Equalized):
-    """Nearest-neighbour enlargement and 3x3 convolution in one.
+    """Nearest-neighbor enlargement and 3x3 convolution in one.
 
     Weight (in, out, 3, 3), in the orientation in which a convolution after the enlargement would
     use it, at every resolution.

@@ -1,4 +1,4 @@
-"""Where weights came from: the files that a network began from, their hashes and licences."""
+"""Where weights came from: the files that a network began from, their hashes and licenses."""
 
 import dataclasses
 import hashlib
@@ -34,10 +34,10 @@ class Source:
 Lineage = Sequence[Source]  # the oldest first; each began from those before it
 
 
-def source_of(path: Path, licence: str = UNKNOWN, *, name: str = "") -> Source:
+def source_of(path: Path, license_name: str = UNKNOWN, *, name: str = "") -> Source:
     """The entry of a file; its name says nothing of the folders that it lies in."""
     text = os.fsencode(name or path.name).decode(errors="backslashreplace")
-    return Source(text, sha256_of(path), licence)
+    return Source(text, sha256_of(path), license_name)
 
 
 def sha256_of(path: Path) -> str:
@@ -51,20 +51,20 @@ def public_address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def licence_of(lineage: Lineage) -> str:
-    """The licence that goes with weights of this lineage: NVIDIA's if any of it was theirs."""
-    licences = [source.licence for source in lineage]
-    if NVIDIA in licences:
+def license_of(lineage: Lineage) -> str:
+    """The license that goes with weights of this lineage: NVIDIA's if any of it was theirs."""
+    licenses = [source.licence for source in lineage]
+    if NVIDIA in licenses:
         return NVIDIA
-    if not licences or UNKNOWN in licences:
+    if not licenses or UNKNOWN in licenses:
         return UNKNOWN
-    return "; ".join(dict.fromkeys(licences))
+    return "; ".join(dict.fromkeys(licenses))
 
 
 def described(lineage: Lineage) -> list[str]:
     """A line for each source, the oldest first."""
     return [
-        f"{readable(s.source)} (SHA-256 {readable(s.sha256[:16])}..., licence "
+        f"{readable(s.source)} (SHA-256 {readable(s.sha256[:16])}..., license "
         f"{readable(s.licence)}{'; ' if s.copied else ''}{readable(s.copied) if s.copied else ''})"
         for s in lineage
     ]

@@ -1,4 +1,4 @@
-"""Loss terms: functions of logits and images, averaged over the batch, to be minimised.
+"""Loss terms: functions of logits and images, averaged over the batch, to be minimized.
 
 None is weighted here. With the official program's images, which are enlarged to the full size,
 gradients are smaller: see `full_size_factor`.
@@ -102,7 +102,7 @@ LogitsLoss = Callable[[Tensor], Tensor]  # logits (n,) -> their mean loss, a sin
 
 @dataclass(frozen=True)
 class DiscriminatorLoss:
-    """What the discriminator minimises; R1 and R2 are added by the weights of a configuration."""
+    """What the discriminator minimizes; R1 and R2 are added by the weights of a configuration."""
 
     real: Callable[..., Tensor]  # a LogitsLoss, with the keyword `drift` if that is set
     fake: LogitsLoss

@@ -1,6 +1,7 @@
 """Text of files, errors and lists, made fit for a message of one line."""
 
 import difflib
+import importlib.util
 import re
 from collections.abc import Sequence
 
@@ -68,10 +69,13 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str
     return [line(row).rstrip() for row in rows]
 
 
-def reason_of(error: BaseException, *, line: int | None = None) -> str:
-    """The message of an error in one line: of the operating system's, the part without the file;
-    of a missing key, that it is missing; of a library's long one, the `line` that says it."""
+def reason_of(error: BaseException, *, line: int | None = None, with_file: bool = False) -> str:
+    """The message of an error in one line: of the operating system's, the part without the file,
+    or `with_file`; of a missing key, that it is missing; of a library's long one, the `line` that
+    says it."""
     text = getattr(error, "strerror", None) or str(error)
+    if with_file and isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {text}"
     if isinstance(error, KeyError):
         text = f"{text} is missing"
     lines = text.strip().splitlines()
@@ -80,18 +84,35 @@ def reason_of(error: BaseException, *, line: int | None = None) -> str:
     return " ".join(" ".join(lines).split()) or type(error).__name__
 
 
+def require(module: str, *, packages: str, purpose: str) -> None:
+    """ValueError with the command that installs it if a library is missing."""
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"{purpose} needs {module}: pip install {packages}")
+
+
+def parts_of(name: str) -> list[str]:
+    """The parts of `section.option` or `folder/name`."""
+    return re.split("[./]", name)
+
+
+def nearest_names(name: str, known: Sequence[str]) -> list[str]:
+    """The known `section.option` or `folder/name` whose last part is nearest, several if some are
+    equally near; none if all are far."""
+    last = parts_of(name)[-1]
+    last_parts = [parts_of(key)[-1] for key in known]
+    near = difflib.get_close_matches(last, last_parts, n=1, cutoff=0.8)
+    if not near:
+        near = [*difflib.get_close_matches(last, last_parts), *(p for p in last_parts if last in p)]
+    candidates = [key for key in known if parts_of(key)[-1] in near]
+    most = 1 if len(set(near)) == 1 else 9
+    return difflib.get_close_matches(name, candidates, n=most, cutoff=0) if candidates else []
+
+
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown `section.option` or `folder/name`: the known one whose
-    last part is nearest, several if none is near, or all that begin alike."""
-    parts = {key: re.split("[./]", key) for key in [*known, name]}
-    tail = parts[name][-1]
-    tails = [parts[key][-1] for key in known]
-    near = difflib.get_close_matches(tail, tails, n=1, cutoff=0.8)
-    near = near or [*difflib.get_close_matches(tail, tails), *(t for t in tails if tail in t)]
-    same = [key for key in known if parts[key][-1] in near]
-    if same:
-        several = 1 if len(set(near)) == 1 else 9
-        nearest = difflib.get_close_matches(name, same, n=several, cutoff=0)
+    """The end of a message about an unknown name: what may have been meant, else all that begin
+    alike, or all."""
+    nearest = nearest_names(name, known)
+    if nearest:
         return f"; did you mean {' or '.join(nearest)}?"
-    beside = [key for key in known if parts[key][:-1] == parts[name][:-1]]
-    return f"; known: {', '.join(beside or known)}"
+    alike = [key for key in known if parts_of(key)[:-1] == parts_of(name)[:-1]]
+    return f"; known: {', '.join(alike or known)}"

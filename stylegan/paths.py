@@ -25,8 +25,10 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
     points = points.double()
 
     def at(t: Tensor) -> Tensor:
-        first, second, part = neighbours(t, len(points), closed)
-        a, b, part = points[first], points[second], part[:, None]
+        first, second, part = neighbors(t, len(points), closed=closed)
+        a = points[first]
+        b = points[second]
+        part = part[:, None]
         lengths = torch.lerp(a.norm(dim=1, keepdim=True), b.norm(dim=1, keepdim=True), part)
         return lengths * slerp(a, b, part)
 
@@ -36,20 +38,21 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
 def spline(points: Tensor, *, closed: bool) -> Curve:
     """The cubic spline through the points (N, ...), `closed` as in `spherical`; others are natural:
     with zero second derivatives at the ends."""
-    points, n = points.double(), len(points)
-    one = torch.eye(n, dtype=torch.float64)
+    n = len(points)
+    points = points.double()
+    identity = torch.eye(n, dtype=torch.float64)
     if closed:
-        matrix = 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)
+        matrix = 4 * identity + identity.roll(1, dims=0) + identity.roll(-1, dims=0)
         sums = points.roll(-1, dims=0) - points.roll(1, dims=0)
     else:
-        matrix = 3 * one + torch.ones_like(one).tril(1).triu(-1)
+        matrix = 3 * identity + torch.ones_like(identity).tril(1).triu(-1)
         matrix[0, 0] = matrix[-1, -1] = 2
         padded = torch.cat([points[:1], points, points[-1:]])
         sums = padded[2:] - padded[:-2]
     slopes = torch.linalg.solve(matrix, 3 * sums.reshape(n, -1)).reshape(points.shape)
 
     def at(t: Tensor) -> Tensor:
-        first, second, s = neighbours(t, n, closed)
+        first, second, s = neighbors(t, n, closed=closed)
         s = s.reshape(-1, *[1] * (points.ndim - 1))
         ahead = (1 + 2 * s) * points[first] + s * slopes[first]
         behind = (3 - 2 * s) * points[second] - (1 - s) * slopes[second]
@@ -58,7 +61,7 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
     return at
 
 
-def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
+def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Indices of the points before and after each place (m,), and the fraction between them."""
     if n < 2:
         raise ValueError(f"a path needs at least 2 points, not {n}")

@@ -48,7 +48,8 @@ Count = Annotated[int, Range(least=1)]
 def check_ranges(config: Any) -> None:
     """ValueError for a field of a dataclass, or an entry of a table by resolution, outside of the
     range that its type declares."""
-    for name, declared in ranges_of(type(config)).items():
+    kind: type = type(config)
+    for name, declared in ranges_of(kind).items():
         value = getattr(config, name)
         if isinstance(value, Mapping):
             for resolution, entry in value.items():

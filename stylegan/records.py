@@ -19,7 +19,7 @@ LARGEST = 1e40  # beyond float32: no measurement, and too large to draw
 LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
 
 
-def to_line(record: Mapping[str, Any]) -> str:
+def to_line(record: Mapping[str, object]) -> str:
     """One line of JSON; a number that is not finite becomes null."""
     return json.dumps(finite(record))
 
@@ -62,7 +62,7 @@ def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
     return records, bad
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 

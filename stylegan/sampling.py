@@ -18,7 +18,8 @@ from stylegan.schedule import check_resolution, resolutions
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PSI, CUTOFF = 0.7, 8  # truncation of pictures unless a file says otherwise, as officially
+PSI = 0.7  # truncation of pictures unless a file says otherwise, as officially
+CUTOFF = 8  # layers that it reaches
 MAX_SEED = 2**32 - 1
 LATENTS_AT_ONCE = 4096
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
@@ -28,13 +29,16 @@ Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 def repeatable() -> Iterator[None]:
     """A GPU computes the same bits each time, whatever precision a training run has set."""
     cudnn = torch.backends.cudnn
-    deterministic, benchmark = cudnn.deterministic, cudnn.benchmark
-    cudnn.deterministic, cudnn.benchmark = True, False
+    deterministic = cudnn.deterministic
+    benchmark = cudnn.benchmark
+    cudnn.deterministic = True
+    cudnn.benchmark = False
     try:
         with in_float32():
             yield
     finally:
-        cudnn.deterministic, cudnn.benchmark = deterministic, benchmark
+        cudnn.deterministic = deterministic
+        cudnn.benchmark = benchmark
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -68,7 +72,8 @@ def in_turn(indices: Sequence[int], classes: int) -> Tensor | None:
 def mapped_samples(generator: Generator, samples: int, label: Tensor | None = None) -> Tensor:
     """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns, unless one
     `label` (1, label_dim) is given."""
-    config, rows = generator.config, []
+    config = generator.config
+    rows = []
     for start in range(0, samples, LATENTS_AT_ONCE):
         seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
         labels = in_turn(seeds, config.label_dim) if label is None else label
@@ -95,7 +100,7 @@ def seed_noise(
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
     """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): officially `floor(127.5 x + 128)`, cut
-    off beyond [0, 255]. NaN is black. Colours of `premultiplied` images are divided by alpha."""
+    off beyond [0, 255]. NaN is black. Colors of `premultiplied` images are divided by alpha."""
     images = unpremultiply(images) if premultiplied else images
     levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
@@ -103,13 +108,13 @@ def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
 
 
 def unpremultiply(images: Tensor) -> Tensor:
-    """Images (N, 4, H, W) in [-1, 1] whose colours were multiplied by alpha, without that."""
+    """Images (N, 4, H, W) in [-1, 1] whose colors were multiplied by alpha, without that."""
     alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1.0)  # floats: ONNX has no mixed types
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
 
 
 def over_squares(pictures: np.ndarray, side: int = 8) -> np.ndarray:
-    """Pictures uint8 (..., H, W, C), those with alpha as RGB over a light chequered ground."""
+    """Pictures uint8 (..., H, W, C), those with alpha as RGB over a light checkered ground."""
     if pictures.shape[-1] != 4:
         return pictures
     rows, columns = np.indices(pictures.shape[-3:-1]) // side
@@ -154,7 +159,9 @@ def generate(
     the last bit, a picture by one gray level.
     """
     check_seeds(seeds)
-    config, average, n = generator.config, generator.w_avg, len(seeds)
+    config = generator.config
+    average = generator.w_avg
+    n = len(seeds)
     full = config.resolution
     size = check_resolution(full if resolution is None else resolution, full)
     batch = default_batch(size) if batch is None else batch

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from perturbed_products import perturbed_products
-from pictures import MIXED, archive, folder
-from tiny_generators import random_generator
-from tiny_training import run, tiny_config, tiny_store
+from helpers.perturbed_products import perturbed_products
+from helpers.pictures import MIXED, archive, folder
+from helpers.tiny_generators import random_generator
+from helpers.tiny_training import run, tiny_config, tiny_store
 
 from stylegan.data import Preparation, cached_store
 from stylegan.files.formats.own import save_generator

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from commands import look, pixels, refused, told
+from helpers.commands import look, pixels, refused, told
 from PIL import Image
 
 from stylegan.data.faces import aligned, eyes_and_mouth, read_landmarks, square_of
@@ -26,7 +26,7 @@ def waves(size=100, shift=0.0):
 
 
 def test_the_square_follows_from_the_eyes_and_the_mouth():
-    # eyes 20 apart, mouth 20 below: 4 * 20 > 3.6 * 20; the centre a tenth of the way to the mouth
+    # eyes 20 apart, mouth 20 below: 4 * 20 > 3.6 * 20; the center a tenth of the way to the mouth
     square = square_of(FACE)
     assert square.side == pytest.approx(80)
     assert square.center == pytest.approx([50.5, 42.5]) and square.right == pytest.approx([40, 0])

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from helpers import reference
-from tiny_training import SHORT, differing, run, stage, tiny_config
+from helpers.tiny_training import SHORT, differing, run, stage, tiny_config
+from helpers.two_processes import fixed_signs, strengths
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
-from two_processes import fixed_signs, strengths
 
 from stylegan.augment import ada, diffaugment, part, resampling, sent
 from stylegan.training.terms import discriminator_logits, discriminator_terms

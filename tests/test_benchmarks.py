@@ -1,13 +1,10 @@
 """The benchmarks measure as documented; how fast anything is, is not tested."""
 
-import json
-
 import bits
 import contest
 import everything
 import gpu_model
 import iteration
-import loader
 import pytest
 import torch
 import torch.nn.functional as F
@@ -150,16 +147,6 @@ def test_a_machine_is_checked_and_measured(tmp_path):
     assert text.count("| passed |") == 11
     for title in ("# One training iteration", "# Generation", "# A real run of quickstart"):
         assert title in text
-
-
-@pytest.mark.slow
-def test_loading_is_measured_beside_image_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(loader, "COUNTS", {16: 40})
-    command = ["16", "--workers", "0", "--seconds", "0", "--threads", "1", "--out", str(tmp_path)]
-    done = CliRunner().invoke(loader.main, command, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    for result in json.loads((tmp_path / "loader.json").read_text())["rows"][0]["results"]:
-        assert len(result["seconds"]) == 3, result["error"]
 
 
 def test_bits_are_the_same_again_and_follow_the_options(tmp_path):

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-from commands import told
-from tiny_generators import TINY, random_generator
+from helpers.commands import told
+from helpers.tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling

@@ -1,12 +1,12 @@
-"""Truncation toward several centres: k-means, the nearest one, files, commands."""
+"""Truncation toward several centers: k-means, the nearest one, files, commands."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
-from commands import pixels, refused, told
-from tiny_generators import TINY, random_generator
+from helpers.commands import pixels, refused, told
+from helpers.tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
@@ -31,7 +31,7 @@ def test_clusters_are_found_the_largest_first():
     assert torch.equal(clusters(rows, 5), clusters(rows, 5))
 
 
-def test_each_row_is_pulled_toward_its_nearest_centre():
+def test_each_row_is_pulled_toward_its_nearest_center():
     centers = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
     ws = torch.tensor([[[1.0, 1.0], [8.0, 2.0]], [[-4.0, 0.0], [6.0, 6.0]]])
     assert_close(nearest(ws, centers)[..., 0], torch.tensor([[0.0, 10.0], [0.0, 10.0]]))
@@ -42,11 +42,11 @@ def test_each_row_is_pulled_toward_its_nearest_centre():
     assert_close(half[:, 1], ws[:, 1])
 
 
-def test_one_centre_that_is_the_average_changes_nothing():
+def test_one_center_that_is_the_average_changes_nothing():
     loaded = LoadedGenerator(random_generator(), "memory", resolution=16)
     same = loaded.adjusted(centers=loaded.generator.w_avg[None])
-    for plain, centred in zip(loaded.pictures([1, 2]), same.pictures([1, 2]), strict=True):
-        assert np.array_equal(plain, centred)
+    for plain, centered in zip(loaded.pictures([1, 2]), same.pictures([1, 2]), strict=True):
+        assert np.array_equal(plain, centered)
     ws = loaded.styles(sampling.latents([3], 8))
     assert_close(same.truncated(ws), truncate(ws, loaded.generator.w_avg, 0.7, 8))
 
@@ -68,14 +68,14 @@ def test_the_mean_of_a_class_is_that_of_its_latents():
 
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
-def test_a_file_keeps_its_centres_and_uses_them(source, tmp_path, ending):
+def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
     told("convert", source, tmp_path / "c.pt", "--centers", 4)
     path = tmp_path / f"c{ending}"
     if ending != ".pt":
         told("export", tmp_path / "c.pt", path)
     loaded = load_generator(path).loaded
     assert_close(loaded.centers, find_centers(loaded.generator, 4))
-    assert "toward 4 centres" in told("info", path)
+    assert "toward 4 centers" in told("info", path)
     shown = {
         "of the file": [path],
         "given": [source, "--centers", 4],
@@ -89,7 +89,7 @@ def test_a_file_keeps_its_centres_and_uses_them(source, tmp_path, ending):
     assert np.array_equal(shown["none"], shown["plain"])
 
 
-def test_centres_that_cannot_be_are_refused(source):
+def test_centers_that_cannot_be_are_refused(source):
     assert "no means of classes" in refused("generate", source, "--centers", "class")
     with pytest.raises(ValueError, match="centers must be rows of 8 finite numbers"):
         load_generator(source).loaded.adjusted(centers=torch.zeros(2, 7))

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from tiny_training import largest_file
+from helpers.tiny_training import largest_file
 
 from stylegan.disk import atomic_file, write_text
 from stylegan.files import checkpoint

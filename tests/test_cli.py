@@ -11,9 +11,9 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commands import refused, stylegan, told
+from helpers.commands import refused, stylegan, told
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from tiny_generators import TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command
@@ -132,7 +132,7 @@ stopped([])
 
 def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_path):
     out = tmp_path / "store"
-    text = told("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", 1)
+    text = told("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", "L")
     store = Store(out)
     assert (store.num_images, store.channels, store.label_names) == (4, 1, ["cats", "dogs"])
     assert tuple(store.active_rectangle) == (1, 7, 0, 8)
@@ -211,7 +211,7 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         (["info", "."], "neither generator-*.pt nor state-*.pt", 1),
     ],
 )
-def test_every_command_refuses_nonsense_in_one_line(
+def test_mistakes_in_values_are_refused_in_one_line(
     words, message, exit_code, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

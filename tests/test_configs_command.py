@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from commands import refused, told
+from helpers.commands import refused, told
 
 from stylegan.cli.configs import header, options
 from stylegan.config import config_names, flatten, load_config, option_names

@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 import torch
-from tiny_training import reals_for, stage, tiny_config
+from helpers.tiny_training import reals_for, stage, tiny_config
+from helpers.two_processes import float64_state
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
-from two_processes import float64_state
 
 from stylegan import ops
 from stylegan.ops import cpu, formulas

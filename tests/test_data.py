@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
+from helpers.pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
 from PIL import Image
 
 from stylegan.data import (

@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from commands import refused, told
-from pictures import BAD, folder, png, store_of
+from helpers.commands import refused, told
+from helpers.pictures import BAD, folder, png, store_of
 
 from stylegan.data import Preparation, cached_store, check, prepare
 from stylegan.metrics.cache import write_array

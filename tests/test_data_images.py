@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from odd_pictures import profile, tiff, with_chunk
+from helpers.odd_pictures import profile, tiff, with_chunk
 from PIL import Image, ImageCms
 
 from stylegan.data.images import formats, head, is_image, read_image
@@ -24,11 +24,11 @@ def noise(*shape, top=256, kind=np.uint8):
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
 def test_lossless_formats_keep_every_value_under_any_name(kind):
-    colours = noise(5, 7, 3)
+    colors = noise(5, 7, 3)
     options = {"lossless": True} if kind == "WEBP" else {}
-    read = read_image(saved(Image.fromarray(colours), kind, **options), name="a.jpg")
+    read = read_image(saved(Image.fromarray(colors), kind, **options), name="a.jpg")
     assert read.dtype == np.uint8
-    np.testing.assert_array_equal(read, colours.transpose(2, 0, 1))
+    np.testing.assert_array_equal(read, colors.transpose(2, 0, 1))
 
 
 def transparent():

@@ -6,8 +6,8 @@ import unicodedata
 
 import numpy as np
 import pytest
-from pictures import archive, folder, png, store_of
-from tiny_training import differing, run, tiny_config
+from helpers.pictures import archive, folder, png, store_of
+from helpers.tiny_training import differing, run, tiny_config
 
 from stylegan import load_generator
 from stylegan.data import batches, cached_store, check, prepare
@@ -163,8 +163,8 @@ def test_the_only_folder_of_a_zip_or_folder_is_looked_through(make, tmp_path):
     inside = {f"photos/{name}": content for name, content in IMAGES.items()}
     store = prepare(make(tmp_path / "photos.zip", inside), tmp_path / "a")
     assert store.label_names == ["00000", "00001"]
-    labelled = {f"photos/{name}": content for name, content in with_json([5, 6, 5]).items()}
-    findings = check(make(tmp_path / "labelled.zip", labelled))
+    labeled = {f"photos/{name}": content for name, content in with_json([5, 6, 5]).items()}
+    findings = check(make(tmp_path / "labeled.zip", labeled))
     assert (findings.label_names, findings.ignored) == (["5", "6"], [])
     assert findings.notes == ["labels are those in photos/dataset.json, not the sub-folders"]
     flat = {f"photos/{i}.png": png(seed=i) for i in range(2)}

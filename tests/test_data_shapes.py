@@ -75,7 +75,7 @@ def test_premultiplying_and_back_loses_at_most_what_eight_bits_must():
     assert not again[:3][:, pixels[3] == 0].any()
 
 
-def test_transparent_pixels_do_not_colour_the_averages(tmp_path):
+def test_transparent_pixels_do_not_color_the_averages(tmp_path):
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[...] = (0, 255, 0, 0)  # green that nobody sees
     pixels[:, ::2] = (200, 100, 50, 255)
@@ -89,22 +89,22 @@ def test_transparent_pixels_do_not_colour_the_averages(tmp_path):
 
 
 def test_pictures_of_premultiplied_networks_are_straight():
-    colours = torch.tensor([0.0, -0.5, -1.0])  # times alpha 0.5, in [-1, 1]
-    image = torch.cat([colours, torch.tensor([0.0])]).reshape(1, 4, 1, 1)
+    colors = torch.tensor([0.0, -0.5, -1.0])  # times alpha 0.5, in [-1, 1]
+    image = torch.cat([colors, torch.tensor([0.0])]).reshape(1, 4, 1, 1)
     expected = [255, 128, 0, 128]
     assert sampling.to_uint8(image, premultiplied=True).flatten().tolist() == expected
     with pytest.raises(ValueError, match="premultiplied needs image_channels 4"):
         NetworkConfig(premultiplied=True)
 
 
-COLOURED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
+COLORED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
 
 
 @pytest.mark.parametrize(("files", "channels", "words"), [
     ([noise(8, 8)] * 2, 1, "L: of 2 pictures looked at, 0 have transparent pixels, 2 are gray"),
-    ([noise(8, 8), COLOURED], 3, "RGB: of 2 pictures"),
+    ([noise(8, 8), COLORED], 3, "RGB: of 2 pictures"),
     ([CLEAR, CLEAR], 4, "RGBA: of 2 pictures looked at, 2 have"),
-    ([CLEAR, COLOURED, COLOURED], 3, "RGB: of 3 pictures looked at, 1 have"),
+    ([CLEAR, COLORED, COLORED], 3, "RGB: of 3 pictures looked at, 1 have"),
 ])  # fmt: skip
 def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
     for name, pixels in enumerate(files):

@@ -6,8 +6,8 @@ import warnings
 import zipfile
 
 import pytest
-from pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
-from tiny_training import write_pictures
+from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
+from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, Skipped, Store, check, is_store, open_source, prepare
 from stylegan.data.check import grouped

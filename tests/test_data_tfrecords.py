@@ -4,9 +4,9 @@ import io
 
 import numpy as np
 import pytest
-from commands import refused
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from pictures import folder, png
+from helpers.commands import refused
+from helpers.pictures import folder, png
 from PIL import Image
 from tensorboard.summary.writer.record_writer import RecordWriter
 

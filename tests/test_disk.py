@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stylegan.disk import atomic_folder, check_file, locked, write_text
+from stylegan.disk import atomic_folder, check_outputs, locked, write_text
 
 
 def test_devices_and_pipes_are_no_files_to_write(tmp_path):
@@ -18,11 +18,11 @@ def test_devices_and_pipes_are_no_files_to_write(tmp_path):
     for path in ("/dev/null", "/dev/zero", tmp_path / "pipe.png"):
         for overwrite in (True, False):
             with pytest.raises(ValueError, match="is not a regular file; give another name"):
-                check_file(Path(path), overwrite=overwrite)
+                check_outputs([Path(path)], overwrite=overwrite)
     (tmp_path / "old.png").touch()
-    check_file(tmp_path / "old.png", overwrite=True)
+    check_outputs([tmp_path / "old.png"], overwrite=True)
     with pytest.raises(ValueError, match="exists; pass --overwrite"):
-        check_file(tmp_path / "old.png", overwrite=False)
+        check_outputs([tmp_path / "old.png"], overwrite=False)
 
 
 def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):

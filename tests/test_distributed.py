@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from processes import free_port, spawned
-from tiny_training import differing, flat, run
-from two_processes import (
+from helpers.processes import free_port, spawned
+from helpers.tiny_training import differing, flat, run
+from helpers.two_processes import (
     BATCH,
     OPTIONS,
     STAGES,
@@ -18,6 +17,7 @@ from two_processes import (
     ten_steps,
     work,
 )
+from PIL import Image
 
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint

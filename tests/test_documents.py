@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from documents import FOLDERS, PAGES, ROOT, blocks, text_of
+from helpers.documents import FOLDERS, PAGES, ROOT, blocks, text_of
 
 from stylegan.cli import main
 from stylegan.config import config_names

@@ -4,24 +4,24 @@ import matplotlib.cbook
 import numpy as np
 import pytest
 import torch
+from helpers.processes import gathered
 from PIL import Image
-from processes import gathered
 
 from stylegan import load_generator
 from stylegan.data import Store
 from stylegan.metrics import (
-    GeneratorSamples,
+    Comparison,
     Tools,
     default_names,
     efficientnet,
     evaluate,
     families,
-    neighbours,
+    neighbors,
     parse,
 )
 from stylegan.metrics.engine import require
 from stylegan.metrics.features import FeatureNetwork, read_weights
-from stylegan.metrics.neighbours import comparing, nearest, typical_of
+from stylegan.metrics.neighbors import comparing, nearest, typical_of
 from stylegan.metrics.statistics import (
     frechet_distance,
     frechet_estimate,
@@ -35,7 +35,8 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    return GeneratorSamples(load_generator("faces64"), store=faces, resolution=size, **options)
+    loaded = load_generator("faces64").loaded.adjusted(resolution=size)
+    return Comparison.of(loaded, faces, **options)
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):
@@ -56,7 +57,7 @@ def quick(monkeypatch):
 # The network
 
 
-def test_the_network_recognises_a_military_uniform():
+def test_the_network_recognizes_a_military_uniform():
     pytest.importorskip(efficientnet.PACKAGE)
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as file:
         portrait = np.asarray(Image.open(file).crop((0, 40, 512, 552)).resize((224, 224)))
@@ -68,7 +69,7 @@ def test_the_network_recognises_a_military_uniform():
     assert logits.softmax(dim=1).max() > 0.2
 
 
-def test_features_do_not_depend_on_the_batch_and_small_images_are_enlarged(faces):
+def test_features_do_not_depend_on_the_batch_and_the_network_says_how_it_enlarges(faces):
     pytest.importorskip(efficientnet.PACKAGE)
     network = efficientnet.efficientnet(CPU, 32)
     assert (network.dim, network.resize) == (1280, "bilinear to 112x112, antialiased")
@@ -94,7 +95,7 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
     with pytest.raises(ValueError, match="eff-fd20 cannot be measured: the weights of Efficient"):
         require(watched, Tools(tmp_path), CPU)  # before a training begins
     require(watched[:1], Tools(tmp_path), CPU)
-    monkeypatch.setattr(neighbours, "weights_path", lambda: None)
+    monkeypatch.setattr(neighbors, "weights_path", lambda: None)
     assert "pixels at 16x16" in comparing(of_data(faces)).name
     monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: None)
     assert default_names() == "swd"
@@ -163,13 +164,13 @@ def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
     assert "eff-pr200 was refused: found 200 samples and 91 real images, at least" in told[0]
 
 
-# Neighbours
+# Neighbors
 
 
 @pytest.fixture
 def network(monkeypatch, faces):
     """What stands in where the weights are missing: pixels."""
-    monkeypatch.setattr(neighbours, "weights_path", lambda: None)
+    monkeypatch.setattr(neighbors, "weights_path", lambda: None)
     return comparing(of_data(faces))
 
 
@@ -185,13 +186,13 @@ def test_the_nearest_training_image_of_a_training_image_is_itself(faces, network
 
 
 def test_distances_are_relative_to_the_median_of_training_images(faces):
-    def mean_colour(images):
+    def mean_color(images):
         return images.float().mean(dim=(2, 3))
 
-    network = FeatureNetwork("mean colour", "", 3, "none", mean_colour)
+    network = FeatureNetwork("mean color", "", 3, "none", mean_color)
     images = torch.from_numpy(faces.images(SIZE)[:].copy())
-    colours = mean_colour(images).double()
-    apart = torch.cdist(colours, colours).fill_diagonal_(torch.inf).amin(dim=1).median()
+    colors = mean_color(images).double()
+    apart = torch.cdist(colors, colors).fill_diagonal_(torch.inf).amin(dim=1).median()
     found = nearest(images[:2], of_data(faces), network)
     assert found.typical == pytest.approx(apart.item())
     np.testing.assert_allclose(found.relative, found.distances / apart.item())

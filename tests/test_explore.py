@@ -14,9 +14,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from explorer import explored, values
+from helpers.explorer import explored, values
+from helpers.tiny_generators import TINY
 from PIL import Image
-from tiny_generators import TINY
 from torch.testing import assert_close
 
 from stylegan import sampling
@@ -108,7 +108,7 @@ def as_file(pixels, name="mine.png"):
 def test_a_picture_of_the_generator_is_found_again_and_edited(page):
     target = render(page.loaded, View(1, 0, 0.6))
     given = values(page, steps=200, space="w+", **as_file(target))
-    with pytest.raises(ValueError, match="open Your picture and project one first"):
+    with pytest.raises(ValueError, match="project a picture first"):
         next(page.picture(given | {"start": "own"}))
     wanted, first, *_, last = page.search(given)
     assert wanted["caption"] == "wanted: mine.png"

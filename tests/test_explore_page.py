@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from explorer import NAMES
+from helpers.explorer import NAMES
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from tiny_generators import TINY, random_generator
 
 from stylegan import load_generator, sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions
@@ -235,7 +235,7 @@ def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, 
     sampling.picture(render(loaded, View(3, 0, 0.5))).save(tmp_path / "mine.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
     user.choose("start", "your picture")
-    user.message("open Your picture and project one first")
+    user.message("project a picture first")
     user.open("Your picture", "Directions")
     user.page.click("#project")
     user.message("choose a file first")

@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 import safetensors.torch
 import torch
-from commands import refused, told
-from official import SETTINGS, generator_variables
+from helpers.commands import refused, told
+from helpers.official import SETTINGS, generator_variables
 from torch.testing import assert_close
 
 from stylegan import load_generator

@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator, sampling
+from stylegan.figures import layout
 from stylegan.figures.noise import deviation
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import write_latents
@@ -215,6 +216,30 @@ def test_evenly_spread_places_have_both_ends():
     assert figures.evenly([0, 1, 2], 8) == [0, 1, 2]
     assert figures.evenly([], 8) == []
     assert figures.nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.fixture
+def one_font(monkeypatch):
+    """A machine whose only font is DejaVu Sans, which comes with matplotlib."""
+    dejavu = next(layout.font_files())
+    monkeypatch.setattr(layout, "font_files", lambda: iter([dejavu]))
+    layout.file_with.cache_clear()
+    yield str(dejavu)
+    layout.file_with.cache_clear()
+
+
+def test_labels_are_drawn_in_a_font_that_has_them_and_else_as_escapes(one_font):
+    assert layout.file_with(frozenset("seed 1")) == ""  # Pillow's own font
+    assert layout.file_with(frozenset("Ψ é")) == one_font
+    assert layout.legible(["seed 1", "Ψ é"]) == ["seed 1", "Ψ é"]
+    assert layout.legible(["猫 1", "Ψ"]) == ["\\u732b 1", "Ψ"]
+    assert layout.legible(["a\ue000"]) == ["a\\ue000"]
+    pictures = np.zeros((1, 16, 16, 3), np.uint8)
+    cat, escaped, psi = (
+        np.asarray(figures.grid(pictures, labels=[label])) for label in ("猫", "\\u732b", "Ψ")
+    )
+    assert np.array_equal(cat, escaped)
+    assert not np.array_equal(cat, psi)
 
 
 def test_a_picture_that_its_format_cannot_hold_is_refused_by_its_size(tmp_path):

@@ -1,16 +1,16 @@
 """Checkpoints of other PyTorch programs compute here what their publishers' programs computed."""
 
-import foreign_layouts
 import numpy as np
 import pytest
 import torch
-from foreign_layouts import drawn, kept, latents, noise_maps
-from reference import SLACK
+from helpers import foreign_layouts
+from helpers.foreign_layouts import drawn, kept, latents, noise_maps
+from helpers.reference import SLACK
 
 from stylegan import load_generator
 from stylegan.files.formats.foreign import width_fields
 from stylegan.interop import import_weights
-from stylegan.lineage import UNKNOWN, licence_of
+from stylegan.lineage import UNKNOWN, license_of
 
 LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
@@ -71,8 +71,8 @@ def test_genforce_computes_what_its_program_computes(dtype):
     assert_as_published(network(z, noise="const", psi=psi, cutoff=5), "genforce", "truncated")
     half = network(z, noise="const", resolution=16, alpha=0.4)  # lod 3.6, enlarged there
     assert_as_published(half, "genforce", "half")
-    labelled = imported("genforce", "labels", dtype).generator
-    assert_as_published(labelled(z, LABELS, noise="const"), "genforce", "labels")
+    labeled = imported("genforce", "labels", dtype).generator
+    assert_as_published(labeled(z, LABELS, noise="const"), "genforce", "labels")
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
@@ -84,8 +84,8 @@ def test_huangzh13_computes_what_its_program_computes(dtype):
     assert_as_published(network(z, noise=noise, resolution=16, alpha=0.3), "huangzh13", "half")
     truncated = network(z, noise=noise, resolution=16, psi=0.7, cutoff=8)
     assert_as_published(truncated, "huangzh13", "truncated")
-    labelled = imported("huangzh13", "labels", dtype).generator
-    assert_as_published(labelled(z, LABELS, noise=noise), "huangzh13", "labels")
+    labeled = imported("huangzh13", "labels", dtype).generator
+    assert_as_published(labeled(z, LABELS, noise=noise), "huangzh13", "labels")
     sharp = imported("huangzh13", "sharp", dtype).generator
     assert_as_published(sharp(z, noise=noise), "huangzh13", "sharp")
 
@@ -235,4 +235,4 @@ def test_files_old_and_new_load_with_the_prefix_of_data_parallel(tmp_path, new):
     assert (loaded.resolution, loaded.psi, loaded.cutoff) == (128, 0.7, None)
     assert not loaded.generator.training
     assert loaded.origin == f"checkpoint of rosinality/style-based-gan-pytorch {path}"
-    assert licence_of(loaded.lineage) == UNKNOWN
+    assert license_of(loaded.lineage) == UNKNOWN

@@ -1,4 +1,4 @@
-"""Damaged files of every kind that the project reads: they load, or are refused cleanly."""
+"""Damaged files of the kinds in `KINDS`: they load, or are refused cleanly."""
 
 import contextlib
 import io
@@ -8,15 +8,15 @@ import time
 from functools import partial
 from pathlib import Path
 
-import damage
 import numpy as np
 import pytest
 import torch
+from helpers import damage
+from helpers.pictures import archive, png
+from helpers.tiny_generators import TINY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pictures import archive, png
 from PIL import Image
-from tiny_generators import TINY
 
 from stylegan import load_generator
 from stylegan.config import TrainConfig, load_config
@@ -114,7 +114,7 @@ def make_latents(folder):
 
 
 def make_images(folder):
-    """Coloured noise in several formats, one with an orientation."""
+    """Colored noise in several formats, one with an orientation."""
     pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 4), np.uint8)
     image, exif, made = Image.fromarray(pixels), Image.Exif(), []
     exif[0x0112] = 6

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 import torch
-from tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator
 
 from stylegan import load_generator
 from stylegan.files import checkpoint
@@ -96,18 +96,6 @@ def hostile_checkpoint(path, program):
             content = b"\x80\x02" + program + b"." if is_pickle else source.read(info)
             out.writestr(info.filename, content)
     return path
-
-
-def test_a_snapshot_may_name_five_globals():
-    from stylegan.files.formats.pickles import ALLOWED
-
-    assert set(ALLOWED) == {
-        ("dnnlib.tflib.network", "Network"),
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy.core.multiarray", "scalar"),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-    }
 
 
 # One corpus of files of all kinds, read by one process with limits of memory and time
@@ -198,7 +186,7 @@ def corpus(folder):
     return expected
 
 
-def test_a_hostile_file_is_refused_in_one_line_and_never_executed(tmp_path):
+def test_a_hostile_file_is_refused_with_a_line_that_names_it_and_never_executed(tmp_path):
     expected = corpus(tmp_path)
     command = [sys.executable, "-c", READER, *(str(tmp_path / name) for name in expected)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=300)  # seconds

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import look, told
-from tiny_generators import assert_same_weights, named_by_hash, random_generator
-from tiny_training import tiny_config
+from helpers.commands import look, told
+from helpers.tiny_generators import assert_same_weights, named_by_hash, random_generator
+from helpers.tiny_training import tiny_config
 from torch.testing import assert_close
 
 from stylegan.files import checkpoint

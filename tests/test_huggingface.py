@@ -6,7 +6,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator
 
 from stylegan.files.huggingface import Card, save_folder
 from stylegan.files.loaded import LoadedGenerator
@@ -21,14 +21,14 @@ def source():
     return LoadedGenerator(random_generator(), "memory", **said)
 
 
-def test_the_card_tells_licence_and_metrics_to_the_hub_and_to_people(source, tmp_path):
+def test_the_card_tells_license_and_metrics_to_the_hub_and_to_people(source, tmp_path):
     save_folder(source, tmp_path, CARD)
     card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
     assert (card.data.license, card.data.library_name) == ("cc-by-nc-4.0", "stylegan")
     for said in (
         "| images | 8x8, 3 channels |",
         "| trained on | 91 smileys, 1,200 images seen |",
-        "| licence of the weights | cc-by-nc-4.0 |",
+        "| license of the weights | cc-by-nc-4.0 |",
         "| metric fid | 12.5 |",
         "G.sample(range(4))  # uint8 (4, 3, 8, 8)",
         "More in our paper.",
@@ -50,12 +50,12 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
     assert np.array_equal(found["pictures"].permute(0, 2, 3, 1), expected)
 
 
-def test_nothing_is_shared_without_a_licence_or_overwritten_unless_asked(source, tmp_path):
+def test_nothing_is_shared_without_a_license_or_overwritten_unless_asked(source, tmp_path):
     with pytest.raises(ValueError, match="under which license"):
         save_folder(source, tmp_path / "mine", Card())
     assert not list(tmp_path.iterdir())
     (tmp_path / "README.md").write_text("precious")
-    with pytest.raises(ValueError, match=r"holds README\.md already"):
+    with pytest.raises(ValueError, match=r"README\.md exists; pass --overwrite"):
         save_folder(source, tmp_path, CARD)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert (tmp_path / "README.md").read_text() == "precious"

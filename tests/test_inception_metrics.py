@@ -7,11 +7,11 @@ import io
 
 import pytest
 import torch
-from tiny_training import write_pictures
+from helpers.tiny_training import write_pictures
 
 from stylegan import load_generator
 from stylegan.data import Preparation, cached_store
-from stylegan.metrics import GeneratorSamples, Tools, evaluate, families, features, parse
+from stylegan.metrics import Comparison, Tools, evaluate, families, features, parse
 
 fidelity = pytest.importorskip("torch_fidelity")
 InceptionV3 = fidelity.FeatureExtractorInceptionV3
@@ -64,9 +64,8 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    return GeneratorSamples(
-        load_generator("faces64"), store=store, resolution=32, batch=8, **options
-    )
+    loaded = load_generator("faces64").loaded.adjusted(resolution=32)
+    return Comparison.of(loaded, store, batch=8, **options)
 
 
 class Images(torch.utils.data.TensorDataset):
@@ -98,7 +97,9 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
         return {kind: one.values for kind, one in found.items()}
 
     ours = measured(kinds, FAKES)
-    fakes, reals = (Images(torch.cat(list(x))) for x in (source.fakes(FAKES), source.reals(REALS)))
+    fakes, reals = (
+        Images(torch.cat(list(x))) for x in (source.fake_batches(FAKES), source.real_batches(REALS))
+    )
     theirs = fidelity.calculate_metrics(
         input1=fakes,
         input2=reals,
@@ -178,5 +179,5 @@ def test_offline_without_weights_there_is_one_message_with_address_hash_and_path
     assert not list(evaluate(source, requests, Tools(tmp_path / "cache", tell=told.append)))
     assert len(told) == 2  # of 4 and of 10 images
     path = tmp_path / "torch" / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
-    for text in (features.INCEPTION, "6726825d,", str(path), "--weights"):
+    for text in (features.INCEPTION, "6726825d,", str(path), "--feature-weights"):
         assert text in told[0]

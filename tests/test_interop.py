@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from official import (
+from helpers.official import (
     SETTINGS,
     discriminator_variables,
     generator_variables,
@@ -64,7 +64,7 @@ def test_absent_settings_take_the_official_defaults():
         ({"fmap_base": 0.5}, "fmap_base must be of type int, not 0.5"),
     ],
 )
-def test_a_setting_we_cannot_honour_is_refused(settings, message):
+def test_a_setting_we_cannot_honor_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         generator_from_official(generator_variables(), SETTINGS | settings)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny_training import write_pictures
+from helpers.tiny_training import write_pictures
 
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder

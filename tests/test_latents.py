@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 import torch
-from commands import pixels, refused, told
-from tiny_generators import TINY, random_generator
+from helpers.commands import pixels, refused, told
+from helpers.tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.files.latents import read_latents, write_latents

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_generators import random_generator
-from tiny_training import QUIET, SHORT, tiny_config, write_pictures
+from helpers.tiny_generators import random_generator
+from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.files import facts_of
@@ -17,7 +17,7 @@ from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
-from stylegan.lineage import NVIDIA, Source, licence_of, public_address, to_plain
+from stylegan.lineage import NVIDIA, Source, license_of, public_address, to_plain
 from stylegan.run_folder import RunFolder
 from stylegan.toml import read_toml
 from stylegan.training import start
@@ -52,7 +52,7 @@ def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
     assert entry["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
     sizes = {name: len(state[name]) for name in ("generator", "discriminator", "generator_ema")}
     assert entry["copied"] == ", ".join(f"{name} {n} of {n}" for name, n in sizes.items())
-    assert entry["licence"] == "unknown"
+    assert entry["license"] == "unknown"
     assert checkpoint.load(out / "generator-000000012.pt")["lineage"] == [entry]
     assert read_toml(out / "config.toml")["lineage"] == [entry]
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
@@ -76,17 +76,17 @@ def test_the_chain_survives_every_format(tmp_path, ending):
     write(path, LoadedGenerator(random_generator(), "memory", **chain))
     assert load_generator(path).loaded.lineage == (OFFICIAL, MINE)
     facts = facts_of(str(path))
-    assert facts["licence"] == NVIDIA
+    assert facts["license"] == NVIDIA
     assert f"{SNAPSHOT.name} (SHA-256 {OFFICIAL.sha256[:16]}" in facts["weights from"]
     assert facts["weights from"].index(SNAPSHOT.name) < facts["weights from"].index("mine/")
 
 
-def test_official_weights_carry_their_licence_through_conversion_and_training(store, tmp_path):
+def test_official_weights_carry_their_license_through_conversion_and_training(store, tmp_path):
     assert open_weights(SNAPSHOT).lineage == (OFFICIAL,)
     own.save_loaded(tmp_path / "ffhq.pt", load_generator(SNAPSHOT).loaded)
     critic = tmp_path / "critic.pt"
     own.save_discriminator(critic, open_weights(SNAPSHOT).discriminator, (OFFICIAL,))
-    assert facts_of(str(critic))["licence"] == NVIDIA
+    assert facts_of(str(critic))["license"] == NVIDIA
     network = dataclasses.asdict(open_weights(SNAPSHOT).generator.config)
     write_pictures(tmp_path / "larger", size=network["resolution"])
     larger = cached_store(
@@ -97,24 +97,24 @@ def test_official_weights_carry_their_licence_through_conversion_and_training(st
     lines = []
     trained(larger, tmp_path / "run", tmp_path / "ffhq.pt", lines, network=network)
     (said,) = [line for line in lines if NVIDIA in line]
-    assert said.startswith("licence: ")
+    assert said.startswith("license: ")
     assert "not for commercial purposes" in said
     chain = load_generator(tmp_path / "run").loaded.lineage
     assert chain[0] == OFFICIAL
     assert (chain[1].source, chain[1].licence) == ("ffhq.pt", NVIDIA)
 
 
-def test_bundled_weights_have_their_name_and_licence():
+def test_bundled_weights_have_their_name_and_license():
     (bundled,) = open_weights("faces64").passed_on()
     assert (bundled.source, bundled.licence) == ("faces64", "MIT")
     assert load_generator("faces64").loaded.lineage == (bundled,)
-    assert facts_of("faces64")["licence"] == "MIT"
+    assert facts_of("faces64")["license"] == "MIT"
 
 
-def test_the_licence_of_a_chain_is_the_strictest_that_is_known():
-    assert licence_of((OFFICIAL, MINE)) == licence_of((MINE, OFFICIAL)) == NVIDIA
-    assert licence_of((Source("faces64", "0", "MIT"),)) == "MIT"
-    assert licence_of((Source("faces64", "0", "MIT"), MINE)) == "unknown"
+def test_the_license_of_a_chain_is_the_strictest_that_is_known():
+    assert license_of((OFFICIAL, MINE)) == license_of((MINE, OFFICIAL)) == NVIDIA
+    assert license_of((Source("faces64", "0", "MIT"),)) == "MIT"
+    assert license_of((Source("faces64", "0", "MIT"), MINE)) == "unknown"
 
 
 def test_an_address_loses_what_may_be_secret():

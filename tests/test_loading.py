@@ -5,7 +5,7 @@ import io
 
 import pytest
 import torch
-from tiny_generators import TINY, assert_same_weights, named_by_hash, random_generator
+from helpers.tiny_generators import TINY, assert_same_weights, named_by_hash, random_generator
 
 import stylegan
 from stylegan import load_generator

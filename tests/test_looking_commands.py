@@ -2,13 +2,13 @@
 
 import itertools
 
-import commands
 import numpy as np
 import pytest
-from commands import look, refused, told
-from films import decoded
+from helpers import commands
+from helpers.commands import look, refused, told
+from helpers.films import decoded
+from helpers.tiny_generators import random_generator
 from PIL import Image
-from tiny_generators import random_generator
 
 from stylegan import figures, load_generator
 from stylegan import video as library
@@ -17,7 +17,7 @@ from stylegan.files.formats.own import save_generator
 from stylegan.networks import NetworkConfig
 from stylegan.paths import places, spline
 
-COLOURED = NetworkConfig(resolution=8, z_dim=4, label_dim=3, max_channels=4)
+COLORED = NetworkConfig(resolution=8, z_dim=4, label_dim=3, max_channels=4)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def run_folder(tmp_path):
 @pytest.fixture
 def classes(tmp_path):
     path = tmp_path / "classes.pt"
-    save_generator(path, random_generator(COLOURED), label_names=["ant", "bee", "cat"])
+    save_generator(path, random_generator(COLORED), label_names=["ant", "bee", "cat"])
     return path
 
 
@@ -54,10 +54,10 @@ def drawn(out, *arguments):
 
 
 STILL = {
-    "grid --seeds 0-3 --columns 2": lambda some: figures.labelled_grid(
+    "grid --seeds 0-3 --columns 2": lambda some: figures.labeled_grid(
         some, figures.of_seeds(some, range(4)), 2
     ),
-    "mixing --seeds 0,1 --columns 5,6": lambda some: figures.mixing(
+    "mixing --seeds 0,1 --seeds-b 5,6": lambda some: figures.mixing(
         some, figures.of_seeds(some, [0, 1]), figures.of_seeds(some, [5, 6])
     ),
     "truncation --seeds 0,1 --psis 1,0.5": lambda some: figures.truncation(
@@ -67,7 +67,7 @@ STILL = {
         some, figures.of_seeds(some, [0], noise="random")
     ),
     "grid --seeds 1 --psi 0.2 --cutoff 1 --noise none --resolution 8": lambda some: (
-        figures.labelled_grid(
+        figures.labeled_grid(
             some.adjusted(psi=0.2, cutoff=1, resolution=8),
             figures.of_seeds(some, [1], noise="none"),
         )
@@ -76,7 +76,7 @@ STILL = {
 
 
 @pytest.mark.parametrize("words", STILL)
-def test_figures_are_those_of_the_library_in_every_format_and_again(source, tmp_path, words):
+def test_figures_are_those_of_the_library_in_lossless_formats_and_again(source, tmp_path, words):
     name, *options = words.split()
     arguments = [name, source, *options]
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
@@ -138,7 +138,7 @@ def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path
         Image.fromarray(picture).save(photos / f"{i}.png")
     loaded = load_generator(run_folder).loaded
     whole = np.stack(list(loaded.pictures([0, 1, 2], psi=1, noise="random")))
-    arguments = ["neighbours", run_folder, "--data", photos, "--samples", 3, "--nearest", 2]
+    arguments = ["neighbors", run_folder, "--data", photos, "--rows", 3, "--nearest", 2]
     shown = drawn(tmp_path / "a.png", *arguments)
     assert shown.shape[1] == 3 * (96 + 4) + 4
     rows = [shown[i * shown.shape[0] // 3 :] for i in range(3)]
@@ -186,7 +186,7 @@ def test_films_are_those_of_the_library(source, tmp_path, words):
     "words",
     [
         "walk --space z",
-        "mixing --seeds 0 --columns 3,4",
+        "mixing --seeds 0 --seeds-b 3,4",
         "truncation --psis 1,0",
         "loop --seeds 5",
         "timelapse --seeds 1 --scale 12",
@@ -214,15 +214,15 @@ def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
         ("figure timelapse faces64", "of a run folder, but faces64 is not a folder", 1),
         ("figure mixing g.pt --layers 4-6", "but at 16x16 there are layers 0-5", 1),
         ("figure classes classes.pt --classes=dog", "there is no class 'dog'", 1),
-        ("figure neighbours g.pt", "does not say what it was trained on; pass --data", 1),
+        ("figure neighbors g.pt", "does not say what it was trained on; pass --data", 1),
         ("video walk gone.pt --out there.webp", "there.webp exists; pass --overwrite", 1),
         ("video walk g.pt --seeds 1", "1 seed for 1 walk: each needs", 1),
         ("video walk g.pt --grid 100x100", "100x100 is not a grid like 3x2", 2),
         ("video edit g.pt", "pass --edit", 2),
         ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
-        ("directions g.pt", "with directions pca and sefa; pass --overwrite", 1),
-        ("directions classes.pt --figure d.png", "choose one, as with --class ant", 1),
-        ("directions new.pt --from a b", "there is no folder or file a with examples", 1),
+        ("directions find g.pt", "with directions pca and sefa; pass --overwrite", 1),
+        ("directions find classes.pt --figure d.png", "a class is needed, as in --class ant", 1),
+        ("directions learn new.pt a b", "there is no folder or file a with examples", 1),
         ("project g.pt there.webp --locality 1", "require --tune", 2),
         ("project g.pt there.webp --out new.pt/deep", "new.pt is a file; choose another", 1),
     ],

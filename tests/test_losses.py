@@ -49,7 +49,7 @@ def test_terms_are_averages_of_their_closed_forms(loss, expected):
     assert loss.item() == pytest.approx(expected, abs=1e-15)
 
 
-def test_minimising_moves_the_logits_the_right_way():
+def test_minimizing_moves_the_logits_the_right_way():
     def slopes(loss, logits):
         x = logits.clone().requires_grad_()
         loss(x).backward()

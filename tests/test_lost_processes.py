@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from processes import TIMEOUT_SECONDS, command, free_port
-from tiny_training import tiny_config, write_pictures
+from helpers.processes import TIMEOUT_SECONDS, command, free_port
+from helpers.tiny_training import tiny_config, write_pictures
 
 from stylegan.config import to_toml
 from stylegan.files import checkpoint

@@ -4,8 +4,8 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from meta_device import MetaTracker
-from tiny_training import differing, flat, reals_for, stage, tiny_config
+from helpers.meta_device import MetaTracker
+from helpers.tiny_training import differing, flat, reals_for, stage, tiny_config
 
 from stylegan.layers import NoiseInput
 from stylegan.networks import Discriminator, Generator

@@ -8,20 +8,30 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from commands import refused, stylegan, told
-from processes import gathered
-from tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
+from helpers.commands import refused, stylegan, told
+from helpers.processes import gathered
+from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan import distributed, load_generator
+from stylegan import load_generator
+from stylegan.cli.metrics import metrics
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import weights_sha256
-from stylegan.metrics import KINDS, GeneratorSamples, Request, Result, Tools, evaluate, parse
+from stylegan.metrics import (
+    KINDS,
+    Comparison,
+    GeneratorSamples,
+    Request,
+    Result,
+    Tools,
+    evaluate,
+    halves,
+    parse,
+)
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
 from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
-from stylegan.metrics.sources import OtherHalf
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
@@ -139,7 +149,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    source, notes = GeneratorSamples(load_generator("faces64")), []
+    source, notes = Comparison.of(load_generator("faces64").loaded), []
     assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
@@ -166,17 +176,17 @@ def test_the_hash_of_a_generator_is_of_its_weights_alone():
 class FullDisk(GeneratorSamples):
     """Its last process has room for one batch only."""
 
-    def fakes(self, num):
-        for i, images in enumerate(super().fakes(num)):
-            if i and distributed.rank() == distributed.world_size() - 1:
-                raise OSError("the last disk is full")
-            yield images
+    def fakes(self, indices, num):
+        if indices.stop == num:  # the last of several batches
+            raise OSError("the last disk is full")
+        return super().fakes(indices, num)
 
 
 def measured_with_a_full_disk(folder):
     told = []
-    generator = load_generator("faces64")
-    source = FullDisk(generator, store=Store(folder / "store"), resolution=8, batch=1)
+    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
+    source = Comparison.of(loaded, Store(folder / "store"), batch=1)
+    source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
     results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
     return [result.metric for result in results], told
 
@@ -189,15 +199,18 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
-    source = GeneratorSamples(load_generator("faces64"), store=faces, resolution=8)
-    half = OtherHalf.beside(dataclasses.replace(source, mirror=mirror))
-    ours, theirs = (torch.cat(list(x)) for x in (half.fakes(45), half.reals(46, evenly=True)))
-    shown = torch.cat(list(source.reals(91)))
+    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
+    whole = Comparison.of(loaded, faces, mirror=mirror)
+    _, half, requests = halves(whole, parse("swd100,ppl-w-end4"))
+    assert requests == [Request("swd", 90 if mirror else 45)]
+    ours = torch.cat(list(half.fake_batches(45)))
+    theirs = torch.cat(list(half.real_batches(46, evenly=True)))
+    shown = torch.cat(list(Comparison.of(loaded, faces).real_batches(91)))
     for part, rows in ((ours, shown[1::2]), (theirs, shown[::2])):
         same, flipped = ((part == r).all(dim=(1, 2, 3)) for r in (rows, rows.flip(3)))
         assert (same | flipped).all()
         assert (not same.all()) == mirror
-    assert half.about_reals()["images"] == 46
+    assert half.reals.protocol_of_reals()["images"] == 46
 
 
 # Training
@@ -244,14 +257,18 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
 def test_the_first_metric_tells_which_generator_is_best(tmp_path):
     store = tiny_store(tmp_path)
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
-        found = evaluation_of(names, 2.5, RunFolder(tmp_path), False, store, Tools(tmp_path))
+        tools = Tools(tmp_path)
+        found = evaluation_of(
+            names, 2.5, RunFolder(tmp_path), mirror=False, store=store, tools=tools
+        )
         assert (found.best_by, found.lower_is_better, found.every_kimg) == (best_by, lower, 2.5)
 
 
 def test_results_that_cannot_be_written_are_told_and_training_goes_on(tmp_path):
     store, told = tiny_store(tmp_path), []
     tools = Tools(tmp_path, tell=told.append)
-    found = evaluation_of("swd14", None, RunFolder(tmp_path / "gone"), False, store, tools)
+    folder = RunFolder(tmp_path / "gone")
+    found = evaluation_of("swd14", None, folder, mirror=False, store=store, tools=tools)
     state = TrainState.create(tiny_config())
     assert found.measure(state, Stage(16, 1.0, 4, 1e-3, 1e-3, 1.0))["swd14"] > 0
     assert told == ["could not write metrics.jsonl: No such file or directory; going on"]
@@ -260,9 +277,10 @@ def test_results_that_cannot_be_written_are_told_and_training_goes_on(tmp_path):
 # The command
 
 
-def test_the_help_knows_every_metric():
-    found = told("metrics", "--help")
-    assert all(kind in "".join(found.split()) for kind in KINDS)  # lines are broken at hyphens
+def test_the_help_names_every_metric_and_no_other():
+    (option,) = (parameter for parameter in metrics.params if parameter.name == "names")
+    listed = option.help.removeprefix("Any of ").partition(";")[0]
+    assert set(listed.split(", ")) == set(KINDS)
 
 
 def cells(text):
@@ -307,7 +325,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     [
         ("--metrics fidd", "there is no metric 'fidd'; known: fid, kid, pr, is"),
         ("--resolution 8", "a generator has its own resolution"),
-        ("--out notes.txt", "holds something else than results"),
+        ("--out notes.txt", "exists and is of another kind"),
     ],
 )
 def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monkeypatch):
@@ -356,7 +374,7 @@ def test_a_run_is_not_compared_with_other_images_than_it_was_trained_on(tmp_path
     write_pictures(pictures / "a", n=2, seed=5)
     why = "was trained on other images or classes than pictures holds now (added: a/a/0.png, a/b/1"
     assert why in refused(*measure)
-    assert why in refused("figure", "neighbours", tmp_path / "run", "--out", tmp_path / "n.png")
+    assert why in refused("figure", "neighbors", tmp_path / "run", "--out", tmp_path / "n.png")
     told("report", tmp_path / "run")
     assert "was trained on other images" in (tmp_path / "run" / "report.html").read_text()
     assert json.loads(told(*measure, "--data", pictures))["values"] != before

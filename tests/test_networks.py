@@ -13,7 +13,7 @@ from stylegan.ops import upsample
 TINY = NetworkConfig(
     resolution=16, max_channels=8, z_dim=6, w_dim=5, mapping_layers=2, mapping_width=7
 )
-LABELLED = replace(TINY, label_dim=3)
+LABELED = replace(TINY, label_dim=3)
 STAGES = [(r, alpha) for r in (4, 8, 16) for alpha in (0.0, 0.3, 1.0)]
 
 
@@ -66,7 +66,7 @@ def test_a_fade_in_is_linear_in_alpha():
     assert_close(b, 0.75 * a + 0.25 * c, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("config", [TINY, LABELLED, replace(TINY, styles=False)])
+@pytest.mark.parametrize("config", [TINY, LABELED, replace(TINY, styles=False)])
 @pytest.mark.parametrize(("resolution", "alpha"), STAGES)
 def test_active_parameters_of_the_generator_are_those_with_a_gradient(config, resolution, alpha):
     network = generator(config)
@@ -99,7 +99,7 @@ def test_truncation_pulls_the_first_layers_toward_the_average():
 
 @torch.no_grad()
 def test_labels_select_an_embedding_and_a_logit():
-    g, d, z = generator(LABELLED), Discriminator(LABELLED).double(), latents(3)
+    g, d, z = generator(LABELED), Discriminator(LABELED).double(), latents(3)
     images = g(z, one_hot(3), noise="const")
     assert not torch.allclose(images, g(z, one_hot(3).roll(1, 0), noise="const"))
     logits = torch.stack([d(images, one.expand(3, 3)) for one in one_hot(3)], dim=1)
@@ -111,8 +111,8 @@ def test_labels_select_an_embedding_and_a_logit():
     ("config", "labels", "message"),
     [
         (TINY, one_hot(2), "labels were given to a network without labels"),
-        (LABELLED, None, r"labels of shape \(2, 3\) are needed; none were given"),
-        (LABELLED, torch.zeros(1, 3), r"labels of shape \(2, 3\) are needed; found \(1, 3\)"),
+        (LABELED, None, r"labels of shape \(2, 3\) are needed; none were given"),
+        (LABELED, torch.zeros(1, 3), r"labels of shape \(2, 3\) are needed; found \(1, 3\)"),
     ],
 )
 def test_labels_are_given_exactly_when_needed(config, labels, message):

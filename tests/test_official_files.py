@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from official import SETTINGS, dumps, generator_variables, network_class, snapshot_objects
+from helpers.official import SETTINGS, dumps, generator_variables, network_class, snapshot_objects
 
 from stylegan.files.formats.pickles import InertType
 from stylegan.interop import generator_from_official, load_official

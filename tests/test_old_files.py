@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import differing, flat, run
+from helpers.tiny_training import differing, flat, run
 
 from stylegan import load_generator
 from stylegan.config import load_config

@@ -5,6 +5,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_training import NETWORK, reals_for, stage, tiny_config
+from helpers.two_processes import float64_state
 from PIL import Image
 from textbook import (
     one_file,
@@ -13,9 +15,7 @@ from textbook import (
     textbook_step,
     textbook_weights,
 )
-from tiny_training import NETWORK, reals_for, stage, tiny_config
 from torch.testing import assert_close
-from two_processes import float64_state
 
 from stylegan import losses
 from stylegan.config import load_config

@@ -6,14 +6,14 @@ import json
 import math
 import shlex
 
-import foreign_layouts
 import numpy as np
 import pytest
 import torch
-from commands import pixels, refused, stylegan, told
-from official import dumps, network_class, snapshot_objects
-from tiny_generators import TINY, assert_same_weights, random_generator
-from tiny_training import merge, tiny_config, write_pictures
+from helpers import foreign_layouts
+from helpers.commands import pixels, refused, stylegan, told
+from helpers.official import dumps, network_class, snapshot_objects
+from helpers.tiny_generators import TINY, assert_same_weights, random_generator
+from helpers.tiny_training import merge, tiny_config, write_pictures
 
 import hubconf
 from stylegan import Generator, load_generator
@@ -244,12 +244,12 @@ def test_a_file_of_a_run_is_measured_as_its_run(run, tmp_path, with_data):
     assert len(run.metrics_file.read_text().splitlines()) == 3
 
 
-def test_neighbours_of_a_file_of_a_run_are_those_of_its_run(run, tmp_path):
+def test_neighbors_of_a_file_of_a_run_are_those_of_its_run(run, tmp_path):
     drawn = []
     for name, source in (("run", run.path), ("file", run.best_generator)):
         picture = tmp_path / f"{name}.png"
-        options = ["--samples", 2, "--nearest", 2, "--out", picture]
-        told("figure", "neighbours", source, *options)
+        options = ["--rows", 2, "--nearest", 2, "--out", picture]
+        told("figure", "neighbors", source, *options)
         drawn.append(pixels(picture))
     assert np.array_equal(*drawn)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_training import counts, skips, stage, step, tiny_config
+from helpers.tiny_training import counts, skips, stage, step, tiny_config
 from torch import nn
 
 from stylegan.training import TrainState

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import windows
-from commands import pixels
-from tiny_training import SHORT, tiny_config, write_pictures
+from helpers import windows
+from helpers.commands import pixels
+from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan.config import to_toml
 from stylegan.run_folder import RunFolder

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_training import SHORT, differing, run, stage, step, tiny_config, tiny_store
+from helpers.tiny_training import SHORT, differing, run, stage, step, tiny_config, tiny_store
 from torch import nn
 
 from stylegan import load_generator, losses

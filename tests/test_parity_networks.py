@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import DEVICE, REFERENCE, SLACK, load, there, under
+from helpers.reference import DEVICE, REFERENCE, SLACK, load, there, under
 
 from stylegan.interop import (
     discriminator_from_official,

@@ -5,18 +5,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from linear_generator import (
+from helpers.linear_generator import (
     KINDS,
     linear_samples,
     measured,
     squared_distance,
 )
-from processes import gathered
+from helpers.processes import gathered
 from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
 from torchvision.models import vgg16
 
-from stylegan.metrics import GeneratorSamples
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.metrics import Comparison
 from stylegan.metrics.lpips import WEIGHTS, load_lpips
 from stylegan.metrics.path_length import (
     EPSILON,
@@ -40,8 +41,8 @@ def angle(a, b):
 
 def test_length_in_w_is_that_of_the_difference_of_both_images():
     source = linear_samples(dim=5)
-    z0, z1, _ = latent_pairs(source, range(100))
-    expected = ((z1 - z0) @ source.generator.matrix.T).square().sum(dim=1)
+    z0, z1, _ = latent_pairs(source.samples, range(100))
+    expected = ((z1 - z0) @ source.samples.generator.matrix.T).square().sum(dim=1)
     for kind in ("ppl-w-full", "ppl-w-end"):  # a straight line is as long everywhere
         assert_close(torch.from_numpy(lengths(source, kind, 100)), expected, rtol=1e-9, atol=0)
 
@@ -50,7 +51,7 @@ def test_length_in_w_is_that_of_the_difference_of_both_images():
 def test_length_in_z_of_the_identity_is_the_squared_angle(kind):
     """A chord of the circle of radius sqrt(k): |2 sin(epsilon angle / 2) / epsilon|^2 k."""
     source = linear_samples()
-    z0, z1, _ = latent_pairs(source, range(100))
+    z0, z1, _ = latent_pairs(source.samples, range(100))
     chord = 2 * torch.sin(EPSILON * angle(z0, z1) / 2) / EPSILON
     expected = 16 * chord.square().flatten()
     assert_close(torch.from_numpy(lengths(source, kind, 100)), expected, rtol=1e-7, atol=0)
@@ -95,8 +96,10 @@ def test_float32_is_enough_for_the_small_step(kind):
     with torch.no_grad():
         for parameter in generator.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    found = lengths(GeneratorSamples(generator), kind, 64).mean()
-    exact = lengths(GeneratorSamples(generator.double()), kind, 64).mean()
+    loaded = LoadedGenerator(generator, "", resolution=TINY.resolution, cutoff=None)
+    found = lengths(Comparison.of(loaded), kind, 64).mean()
+    generator.double()
+    exact = lengths(Comparison.of(loaded), kind, 64).mean()
     assert found == pytest.approx(exact, rel=0.02)
 
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.nn.functional as F
-from perturbed_products import ROUNDINGS, perturbed_products
-from tiny_generators import TINY
+from helpers.perturbed_products import ROUNDINGS, perturbed_products
+from helpers.tiny_generators import TINY
 from torch.testing import assert_close
 
 from stylegan.losses import r1_penalty

@@ -7,11 +7,11 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from commands import refused, stylegan
-from tiny_training import write_pictures
+from helpers.commands import refused, stylegan
+from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, cached_store, prepare
-from stylegan.metrics import Pictures, holds_pictures, parse
+from stylegan.metrics import Comparison, holds_pictures, open_pictures, parse
 
 
 @pytest.fixture(autouse=True)
@@ -70,12 +70,12 @@ def test_folder_zip_and_store_of_the_same_pictures_give_the_same_number(samples,
 
 
 def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals):
-    pictures = Pictures.of(samples, reals, batch=2)
+    comparison = Comparison(*open_pictures(samples, reals), batch=2)
     shown = cached_store(samples, Preparation(resolution=16)).images(16)
-    np.testing.assert_array_equal(torch.cat(list(pictures.fakes(5))), shown[::4])
+    np.testing.assert_array_equal(torch.cat(list(comparison.fake_batches(5))), shown[::4])
     assert parse("swd,eff-fd2k", 20) == parse("swd20,eff-fd2k")
     with pytest.raises(ValueError, match="30 pictures were asked for, and there are 20"):
-        list(pictures.fakes(30))
+        list(comparison.fake_batches(30))
 
 
 @pytest.mark.parametrize(("size", "real_size"), [(20, 16), (16, 32)])
@@ -83,16 +83,16 @@ def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_siz
     samples = write_pictures(tmp_path / "samples", n=4, size=size)
     reals = write_pictures(tmp_path / "reals", n=4, size=real_size)
     with pytest.raises(ValueError, match=r"sizes 16x16, \d\dx\d\d; --resolution brings all"):
-        Pictures.of(samples, reals)
-    pictures = Pictures.of(samples, reals, resolution=8)
-    assert pictures.about()["fakes"]["resized"]
-    assert pictures.real_images().shape == (4, 3, 8, 8)
+        open_pictures(samples, reals)
+    pictures, real_images = open_pictures(samples, reals, resolution=8)
+    assert pictures.protocol()["fakes"]["resized"]
+    assert real_images.images().shape == (4, 3, 8, 8)
 
 
 def test_channels_are_those_of_a_store(samples, reals, tmp_path):
     gray = prepare(samples, tmp_path / "gray", Preparation(channels=1))
-    pictures = Pictures.of(gray.path, reals)
-    assert next(pictures.fakes(20)).shape[1] == next(pictures.reals(14)).shape[1] == 1
+    pictures, real_images = open_pictures(gray.path, reals)
+    assert pictures.images().shape[1] == real_images.images().shape[1] == 1
 
 
 def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, reals):
@@ -106,7 +106,7 @@ def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, rea
 
 def test_mistakes_are_one_line(samples, reals, tmp_path):
     message = refused("metrics", "faces64", samples, "--data", reals, "--psi", "1,0.7")
-    assert "choose what a generator shows" in message and "is pictures" in message
+    assert "apply to generators only" in message and "holds pictures" in message
     (tmp_path / "empty").mkdir()
     assert "is empty" in refused("metrics", tmp_path / "empty", "--metrics", "swd")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
+from helpers.tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
 from torch import nn
 
 from stylegan.config import bundled, load_config, to_toml
@@ -196,7 +196,7 @@ def products_inside():
 
 
 def test_the_callers_settings_are_as_before_in_the_interface_that_it_used():
-    folders = [str(Path(__file__).parent), str(Path(__file__).parent / "helpers")]
+    folders = [str(Path(__file__).parent)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
     command = [sys.executable, "-W", "ignore", "-c", CHECK]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

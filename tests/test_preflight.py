@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from tiny_training import SCHEDULE, tiny_config
+from helpers.tiny_training import SCHEDULE, tiny_config
 
 from stylegan.config import load_config
 from stylegan.run_folder import RunFolder

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import look, pixels, refused, told
+from helpers.commands import look, pixels, refused, told
+from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
-from projecting import EXACT, draws, found_by_pixels, pictures_of
-from tiny_generators import TINY, random_generator
 from torch import nn
 from torch.testing import assert_close
 
@@ -108,7 +108,7 @@ def test_auto_is_pixels_where_lpips_or_its_weights_are_not(no_weights):
         if shape:
             with pytest.raises(ValueError, match=f"LPIPS cannot be used: {reason}"):
                 chosen("lpips", **shape)
-    with pytest.raises(ValueError, match="those of LPIPS, which --distance pixels does not use"):
+    with pytest.raises(ValueError, match="of LPIPS, which --distance pixels does not use"):
         chosen("pixels", weights=Path("w"))
 
 
@@ -263,7 +263,7 @@ def request(folder, images, *arguments, source="mine.pt"):
 
 @pytest.mark.parametrize(
     ("images", "space"),
-    [("a.png", ["--starts", 2]), ("a.png b.png c.png", ["--space", "w+", "--noise"])],
+    [("a.png", ["--starts", 2]), ("a.png b.png c.png", ["--space", "w+", "--fit-noise"])],
 )
 def test_the_command_it_ends_with_makes_the_same_pictures_again(folder, images, space, monkeypatch):
     monkeypatch.chdir(folder)

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from saved_tensors import Saved
-from tiny_training import reals_for, stage, step, tiny_config
-from two_processes import float64_state
+from helpers.saved_tensors import Saved
+from helpers.tiny_training import reals_for, stage, step, tiny_config
+from helpers.two_processes import float64_state
 
 from stylegan import losses
 from stylegan.networks import Discriminator, Generator

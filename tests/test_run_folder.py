@@ -50,8 +50,8 @@ def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(t
     run = RunFolder(tmp_path)
     run.samples.mkdir()
     ours = [".config.toml.", ".state-000000144.pt.", ".generator-best.pt.", "samples/.000600.png."]
-    left = [f"{name}0123456789abcdef.partial" for name in ours] + ["state-000000144.partial"]
-    mine = ["state-x.partial", "thesis.partial", ".notes.0123456789abcdef.partial"]
+    left = [f"{name}0123456789abcdef.partial" for name in ours]
+    mine = ["state-000000144.partial", "thesis.partial", ".notes.0123456789abcdef.partial"]
     for name in [*left, *mine]:
         (tmp_path / name).touch()
     with run.alone():

@@ -3,9 +3,9 @@
 import io
 
 import pytest
-from pictures import folder, heic, png, store_of
+from helpers.pictures import folder, heic, png, store_of
+from helpers.tiny_training import run, tiny_config
 from PIL import Image
-from tiny_training import run, tiny_config
 
 from stylegan.data import Preparation, Store, cached_store, images
 from stylegan.data import cache as cache_module
@@ -13,7 +13,7 @@ from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
 
-def labelled(root, moved=False, renamed=False):
+def labeled(root, moved=False, renamed=False):
     """A conditional set of six pictures of two classes, whose order does not depend on these."""
     names = [f"{'ab'[i > (1 if moved else 2)]}/{i}.png" for i in range(6)]
     files = {name.replace("b/", "c/" if renamed else "b/"): png(seed=i)
@@ -24,7 +24,7 @@ def labelled(root, moved=False, renamed=False):
 @pytest.mark.parametrize("change", ["moved", "renamed"])
 def test_a_conditional_run_of_pictures_in_other_classes_is_refused(change, tmp_path):
     config = tiny_config(data={"labels": True}, schedule={"total_kimg": 0.036})
-    before, after = labelled(tmp_path / "1"), labelled(tmp_path / "2", **{change: True})
+    before, after = labeled(tmp_path / "1"), labeled(tmp_path / "2", **{change: True})
     assert before.identity(16) == after.identity(16)
     run(config, before, tmp_path / "run", stop_at=20)
     with pytest.raises(ValueError, match="on other images or classes than images holds"):

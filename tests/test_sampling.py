@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig

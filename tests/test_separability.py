@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from linear_generator import linear_samples
+from helpers.linear_generator import linear_samples
 
 from stylegan.metrics import Tools
 from stylegan.metrics.separability import (
@@ -87,7 +87,7 @@ def unrelated(images):
 def toy():
     """w = z = 4 coordinates, the first of which is the first pixel."""
     source = linear_samples(dim=4)
-    source.generator.matrix = torch.eye(16, 4, dtype=torch.float64) * torch.eye(4)[0]
+    source.samples.generator.matrix = torch.eye(16, 4, dtype=torch.float64) * torch.eye(4)[0]
     return source
 
 
@@ -121,8 +121,8 @@ def test_a_torchscript_file_classifies_as_the_function_does(toy, script, tmp_pat
         "entropy-z/bright": expected["z"]["bright"],
         "entropy-w/bright": expected["w"]["bright"],
     }
-    assert found["ls"].about["kept_per_attribute"] == 250
-    assert len(found["ls"].about["classifiers"]["bright"]) == 64
+    assert found["ls"].protocol["kept_per_attribute"] == 250
+    assert len(found["ls"].protocol["classifiers"]["bright"]) == 64
 
 
 def test_bad_classifier_files_are_named(toy, script, tmp_path):

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from helpers.tiny_training import write_pictures
 from PIL import Image
-from tiny_training import write_pictures
 
 from stylegan.cli.setup import advice, bundled_data, resolve_setup, usual_folder
 from stylegan.config import load_config, to_toml

@@ -6,12 +6,12 @@ import shlex
 import shutil
 from pathlib import Path
 
-import foreign_layouts
 import pytest
 import torch
-from commands import told
+from helpers import foreign_layouts
+from helpers.commands import told
+from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
-from tiny_training import tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.files import checkpoint

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 import torch
-from tiny_training import QUIET, SHORT, differing, run, tiny_config
+from helpers.tiny_training import QUIET, SHORT, differing, run, tiny_config
 
 from stylegan import training
 from stylegan.data import Store

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
+from helpers.tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
 
 from stylegan import load_generator
 from stylegan.files import checkpoint
@@ -170,7 +170,7 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
     )
     try:
         assert other.stdout.readline() == "alone\n"
-        (begun / "state-000000144.partial").write_bytes(b"being written")
+        (begun / ".state-000000144.pt.0123456789abcdef.partial").write_bytes(b"being written")
         before = contents(begun)
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
             run(tiny_config(batch_gpu=4), store, begun)
@@ -180,7 +180,7 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
         other.communicate()
     state = run(tiny_config(), store, begun)  # the lock has gone with its process
     assert state.finished
-    assert not (begun / "state-000000144.partial").exists()
+    assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
 
 
 @pytest.mark.parametrize("successor", [True, False])

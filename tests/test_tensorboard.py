@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 import pytest
+from helpers.tiny_training import SHORT, run, tiny_config
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_training import SHORT, run, tiny_config
 
 from stylegan.run_folder import RunFolder
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from tiny_training import QUIET, stage, tiny_config
+from helpers.tiny_training import QUIET, stage, tiny_config
 
 from stylegan import threads
 from stylegan.training import TrainState, preflight, resuming, start

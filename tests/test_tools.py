@@ -10,8 +10,8 @@ import ladder
 import oldest_versions
 import pytest
 from click.testing import CliRunner
+from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
-from tiny_training import tiny_config, write_pictures
 
 from stylegan.config import flatten, load_config, to_dict, to_toml
 

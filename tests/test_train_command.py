@@ -6,12 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
-import commands
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from tiny_training import SHORT, tiny_config, write_pictures
+from helpers import commands
+from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.train import train
@@ -176,7 +176,7 @@ def traps(here):
         (["--device", "cuda:99"], {}, "device cuda:99 was asked for"),
         (["--metrics-every", "1"], {}, "--metrics-every needs --metrics"),
         ([], {"data": "notes"}, "no images under notes: found 1 .txt file"),
-        (["--cond"], {"data": "flat"}, "labels were asked for, but the images of "),
+        (["--labels"], {"data": "flat"}, "labels were asked for, but the images of "),
         (["--strict"], {"data": "damaged"}, "a/broken.png ("),
         ([], {"out": "notes"}, "notes is not empty and holds no config.toml, so it is not a run"),
         (["--init-from", "critic.pt"], {}, "critic.pt holds a discriminator"),
@@ -214,7 +214,7 @@ def test_generate_refuses_to_write_among_the_training_pictures(here):
 
 
 def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here):
-    assert "2 labels" in told("--cond")
+    assert "2 labels" in told("--labels")
     loaded = load_generator(here / "run" / "generator-000000012.pt").loaded
     assert loaded.label_names == ("a", "b")
     assert loaded.generator.config.label_dim == 2
@@ -233,7 +233,7 @@ def test_options_of_the_command_line_reach_the_configuration(here):
 # The plan
 
 
-@pytest.mark.parametrize("more", [(), ("--cond",)])
+@pytest.mark.parametrize("more", [(), ("--labels",)])
 def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
     before = contents(here)
     rows = [re.split(r"\s{2,}", line.strip()) for line in told("--dry-run", *more).splitlines()]

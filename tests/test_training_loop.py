@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.tiny_training import QUIET, differing, run, tiny_config, tiny_store
 from PIL import Image
-from tiny_training import QUIET, differing, run, tiny_config, tiny_store
 
 from stylegan.config import build_config
 from stylegan.run_folder import RunFolder

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 import torch
-from tiny_training import counts, differing, stage, step, tiny_config
-from two_processes import float64_state
+from helpers.tiny_training import counts, differing, stage, step, tiny_config
+from helpers.two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw
 from stylegan.training.draws import mirror_flags

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from reference import DEVICE, SLACK, load, there, under
+from helpers.reference import DEVICE, SLACK, load, there, under
 
 from stylegan import interop
 from stylegan.config import build_config

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-from tiny_generators import random_generator
-from tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
+from helpers.tiny_generators import random_generator
+from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.setup import resolve_setup

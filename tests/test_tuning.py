@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from commands import pixels, told
-from projecting import EXACT, draws, found_by_pixels, last, pictures_of
-from tiny_generators import assert_same_weights, random_generator
+from helpers.commands import pixels, told
+from helpers.projecting import EXACT, draws, found_by_pixels, last, pictures_of
+from helpers.tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator

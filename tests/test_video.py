@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import tiny_generators
 import torch
-from films import decoded, each_format, mp4
-from tiny_generators import random_generator
+from helpers import tiny_generators
+from helpers.films import decoded, each_format, mp4
+from helpers.tiny_generators import random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video
@@ -39,7 +39,7 @@ def one(loaded, seed, **settings):
 
 
 def smooth_frames(count, height=48, width=64):
-    """A coloured wave that moves."""
+    """A colored wave that moves."""
     y, x = np.mgrid[:height, :width]
     for i in range(count):
         waves = [np.sin((x + a * y) / 20 + 2 * math.pi * i / count) for a in (0, 1, 2)]
@@ -61,7 +61,7 @@ def test_a_file_holds_its_frames_at_their_rate_and_is_the_same_again(tmp_path, s
 
 
 @mp4
-def test_an_mp4_is_h264_with_halved_colours_that_starts_at_once(tmp_path):
+def test_an_mp4_is_h264_with_halved_colors_that_starts_at_once(tmp_path):
     import av
 
     path = tmp_path / "film.mp4"
@@ -110,9 +110,9 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
 
 def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install av; \.gif and \.webp need n"):
-        video.check_video(tmp_path / "film.mp4", 25)
-    video.check_video(tmp_path / "film.webp", 25)
+    with pytest.raises(ValueError, match=r"\.gif and \.webp need nothing more.*pip install av$"):
+        video.check_rate(tmp_path / "film.mp4", 25)
+    video.check_rate(tmp_path / "film.webp", 25)
 
 
 def test_walks_pass_through_the_seeds_and_close(loaded):

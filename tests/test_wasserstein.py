@@ -6,7 +6,7 @@ import torch
 from scipy import ndimage
 
 from stylegan import load_generator, streams
-from stylegan.metrics import GeneratorSamples, Tools
+from stylegan.metrics import Comparison, Tools
 from stylegan.metrics.wasserstein import (
     DIRECTIONS,
     PATCH,
@@ -104,11 +104,12 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 
 
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
-    source = GeneratorSamples(load_generator("faces64"), store=faces, mirror=True, resolution=16)
+    loaded = load_generator("faces64").loaded.adjusted(resolution=16)
+    source = Comparison.of(loaded, faces, mirror=True)
     values, about = measure_swd(source, ["swd"], 100, Tools(tmp_path))["swd"]
     assert list(values) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(faces) == 91
-    reals = torch.cat(list(source.reals(182, evenly=True)))
+    reals = torch.cat(list(source.real_batches(182, evenly=True)))
     torch.testing.assert_close(reals[91:], reals[:91].flip(3))
-    fewer = torch.cat(list(source.reals(30, evenly=True)))
+    fewer = torch.cat(list(source.real_batches(30, evenly=True)))
     torch.testing.assert_close(fewer, reals[[i * 91 // 30 for i in range(30)]])

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tiny_training import stage, tiny_config, tiny_store
-from without_float64 import WithoutFloat64
+from helpers.tiny_training import stage, tiny_config, tiny_store
+from helpers.without_float64 import WithoutFloat64
 
 from stylegan import video
 from stylegan.blending import blend
@@ -16,7 +16,7 @@ from stylegan.edits import Edit
 from stylegan.figures import StyleRange, of_seeds
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.lineage import Source
-from stylegan.metrics import GeneratorSamples, Tools, evaluate, parse
+from stylegan.metrics import Comparison, Tools, evaluate, parse
 from stylegan.metrics.efficientnet import load_efficientnet
 from stylegan.metrics.path_length import measured_lengths
 from stylegan.networks import Discriminator, Generator
@@ -147,7 +147,7 @@ def test_blends(loaded):
 @pytest.mark.parametrize("names", ["eff-fd100,eff-kid100,eff-pr100", "swd100"])
 def test_metrics(loaded, tmp_path, names):
     told = []
-    source = GeneratorSamples.of(loaded, tiny_store(tmp_path, n=100), batch=50)
+    source = Comparison.of(loaded, tiny_store(tmp_path, n=100), batch=50)
     with WithoutFloat64():
         results = list(evaluate(source, parse(names), Tools(tmp_path, tell=told.append)))
     assert told == []
@@ -156,7 +156,7 @@ def test_metrics(loaded, tmp_path, names):
 
 @pytest.mark.parametrize("kind", ["ppl-z-full", "ppl-w-full"])
 def test_path_lengths(loaded, store, kind):
-    source = GeneratorSamples.of(loaded, store, batch=8)
+    source = Comparison.of(loaded, store, batch=8)
     distance = EfficientNetDistance(*load_efficientnet(META))
     with WithoutFloat64():
         assert measured_lengths(source, kind, 8, distance).dtype == np.float64

@@ -1,4 +1,4 @@
-"""How often samples show each attribute of a labelled data set.
+"""How often samples show each attribute of a labeled data set.
 
 A small network learns to read the attributes, columns `attribute=value` of `labels.csv`. Readers,
 saved as TorchScript, serve `stylegan metrics --metrics ls --classifier FILE`.
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loading import open_weights
 
-BATCH, HELD_OUT = 64, 2000
+BATCH = 64
+HELD_OUT = 2000
 BINARY = {  # readers of single attributes: the values that count as having it
     "glasses": ("eyes=glasses", "eyes=sunglasses"),
     "beard": ("facialHair=beardMustache", "facialHair=pyramid", "facialHair=goatee"),
@@ -48,7 +49,9 @@ class Single(nn.Module):
 
     def __init__(self, reader: Reader, group: list[int], having: list[int]) -> None:
         super().__init__()
-        self.reader, self.group, self.having = reader, group, having
+        self.reader = reader
+        self.group = group
+        self.having = having
 
     def forward(self, x: Tensor) -> Tensor:
         p = self.reader(x)[:, self.group].softmax(1)[:, self.having].sum(1)
@@ -70,7 +73,8 @@ def floats(images: np.ndarray) -> Tensor:
 def learn(store: Store, groups: dict[str, list[int]], epochs: int) -> Reader:
     """A reader of all images but the last `HELD_OUT`, moved by up to two pixels each time."""
     torch.manual_seed(0)
-    images, labels = store.images(64), torch.from_numpy(store.require_labels())
+    images = store.images(64)
+    labels = torch.from_numpy(store.require_labels())
     reader = Reader(labels.shape[1])
     optimizer = torch.optim.Adam(reader.parameters(), 1e-3)
     n = len(labels) - HELD_OUT

@@ -35,11 +35,17 @@ SMALL = (  # the quickstart's network at 16x16 with half of its channels; three 
     "schedule.tick_kimg={4=2}",
     "log_kimg=0.1",
 )
-# Okabe and Ito's colours, which differ for any kind of colour vision.
-BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999"
+# Okabe and Ito's colors, which differ for any kind of color vision.
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+GREEN = "#009E73"
+PURPLE = "#CC79A7"
+GRAY = "#999999"
 
 
-TEN, NO_R1, FAST_D = "schedule.total_kimg=10", "r1_gamma=0", "schedule.d_lr={4=0.02}"
+TEN = "schedule.total_kimg=10"
+NO_R1 = "r1_gamma=0"
+FAST_D = "schedule.d_lr={4=0.02}"
 CASES = {  # name: title, and KEY=VALUE after those of SMALL
     "healthy": ("Healthy: R1 with gamma 1, equal learning rates", ()),
     "no-r1": ("No R1", (NO_R1,)),
@@ -116,15 +122,15 @@ def few_pictures(folder: Path) -> Path:
 
 
 def draw(title: str, folder: Path, reference: Curves) -> Figure:
-    """Four panels of curves, some of the reference run below in grey, and the last samples."""
+    """Four panels of curves, some of the reference run below in gray, and the last samples."""
     curves = Curves(folder)
     figure = Figure(figsize=(10, 4.2), dpi=120, layout="constrained")
     grid = figure.add_gridspec(2, 3, width_ratios=(4, 4, 2))
     logits, losses, penalty, skipped = (figure.add_subplot(grid[i // 2, i % 2]) for i in range(4))
     names = {"d/real_logits": BLUE, "d/fake_logits": VERMILION}
     draw_panel(logits, "logits", names, curves, reference, (-6, 6))
-    colours = dict(zip(curves.losses(), (VERMILION, BLUE, GREEN, PURPLE), strict=False))
-    draw_panel(losses, "losses", colours, curves, None, (0, 4))
+    colors = dict(zip(curves.losses(), (VERMILION, BLUE, GREEN, PURPLE), strict=False))
+    draw_panel(losses, "losses", colors, curves, None, (0, 4))
     for panel in (logits, losses):
         if max(np.abs(panel.dataLim.intervaly)) > 100:
             panel.set_yscale("symlog", linthresh=10)
@@ -148,17 +154,17 @@ def draw(title: str, folder: Path, reference: Curves) -> Figure:
 def draw_panel(
     panel: Axes,
     title: str,
-    colours: Mapping[str, str],
+    colors: Mapping[str, str],
     curves: Curves,
     reference: Curves | None,
     least: tuple[float, float] | None = None,
 ) -> None:
-    """The named curves, at least this range of values, and grey where a resolution fades in."""
+    """The named curves, at least this range of values, and gray where a resolution fades in."""
     panel.set_title(title, fontsize=9, loc="left")
-    for name, colour in colours.items():
-        panel.plot(curves.kimg, curves[name], color=colour, label=name, linewidth=1.2)
+    for name, color in colors.items():
+        panel.plot(curves.kimg, curves[name], color=color, label=name, linewidth=1.2)
         if reference is not None:
-            panel.plot(reference.kimg, reference[name], color=GREY, linewidth=0.8, zorder=1)
+            panel.plot(reference.kimg, reference[name], color=GRAY, linewidth=0.8, zorder=1)
     if least is not None:
         low, high = panel.get_ylim()
         panel.set_ylim(min(low, least[0]), max(high, least[1]))

@@ -101,7 +101,7 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
 @click.option("--metrics", default="eff-fd2k,eff-pr2k", help="Columns of the table.")
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
 @DEVICE
-@path_option("--out", "Folder of the runs and the table.", "runs/ladder")
+@path_option("--out", "Folder of the runs and the table.", default="runs/ladder")
 def main(
     data: str | None,
     base: str,
@@ -124,7 +124,8 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     for seed in range(seeds):
         for row, config in configs.items():
-            folder, file = out / f"{row}-seed{seed}", out / f"{row}.toml"
+            folder = out / f"{row}-seed{seed}"
+            file = out / f"{row}.toml"
             write_text(file, to_toml(config))
             options = ["--config", file, "--seed", seed, "--device", device]
             run("train", "--out", folder, *options, *(["--data", data] if data else []))
@@ -132,9 +133,9 @@ def main(
             if missing := [name for name in metrics.split(",") if name not in names]:
                 run("metrics", folder, "--metrics", ",".join(missing), "--device", device)
     runs = {row: [out / f"{row}-seed{seed}" for seed in range(seeds)] for row in configs}
-    text = table({row: [scores_of(folder) for folder in found] for row, found in runs.items()})
+    text = table({row: [scores_of(folder) for folder in folders] for row, folders in runs.items()})
     write_text(out / "table.md", text)
-    write_samples(out / "samples.png", {row: found[0] for row, found in runs.items()})
+    write_samples(out / "samples.png", {row: folders[0] for row, folders in runs.items()})
     click.echo(text)
 
 

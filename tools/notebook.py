@@ -16,7 +16,8 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "stylegan.ipynb"
-WIDTH, QUALITY = 480, 40  # of stored pictures: columns at most; JPEG's
+WIDTH = 480  # columns of stored pictures at most
+QUALITY = 40  # of JPEG
 
 
 def executed(folder: Path) -> Path:

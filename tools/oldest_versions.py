@@ -19,8 +19,8 @@ def oldest_versions(text: str) -> dict[str, str]:
     project = tomllib.loads(text)["project"]
     extras = project["optional-dependencies"].values()
     required = itertools.chain(project["dependencies"], *extras)
-    found = map(REQUIREMENT.fullmatch, required)
-    return {match[1]: match[2] for match in found if match}
+    matches = map(REQUIREMENT.fullmatch, required)
+    return {match[1]: match[2] for match in matches if match}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ everywhere. Units are in brackets; {KIMG}.
 
 def options_page() -> str:
     """docs/options.md."""
-    lines, section = [PAGE], None
+    lines = [PAGE]
+    section = None
     for option in options():
         place = option.name.rpartition(".")[0]
         if place != section:

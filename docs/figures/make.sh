@@ -14,24 +14,24 @@ stylegan() {
 
 to=docs/figures
 stylegan figure grid $source --seeds 0-23 --columns 8 --out $to/grid.webp
-stylegan figure mixing $source --seeds 0-2 --columns 10-14 --out $to/mixing.webp
+stylegan figure mixing $source --seeds 0-2 --seeds-b 10-14 --out $to/mixing.webp
 stylegan figure truncation $source --seeds 0-3 --out $to/truncation.webp
 stylegan figure noise-detail $source --seeds 0-2 --out $to/noise-detail.webp
 stylegan figure noise-components $source --seeds 0-2 --out $to/noise-components.webp
 
 stylegan video walk $source --seeds 0-8 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
 stylegan video walk $source --space z --seeds 1,8,16,24 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
-stylegan video mixing $source --seeds 0 --columns 10-12 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
+stylegan video mixing $source --seeds 0 --seeds-b 10-12 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
 stylegan video truncation $source --seeds 1,2,5 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
 
 stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/samples-psi-0.7.webp
-stylegan figure neighbours $source --nearest 3 --data datasets/faces-64.zip \
+stylegan figure neighbors $source --nearest 3 --data datasets/faces-64.zip \
     --out docs/faces64/neighbours.webp
 
 to=docs/editing
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
-stylegan directions $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 14
+stylegan directions find $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 14
 for centers in none 16; do
     stylegan figure grid $source --seeds 0-11 --columns 6 --psi 0.5 --centers $centers --out $to/centers-$centers.webp
 done

@@ -57,7 +57,7 @@ PARAMETERS = {
     "saturation": Parameter("normal", 1.0),  # log2 of the factor
     "imgfilter": Parameter("normal", 1.0, 4),  # log2 of each band's amplification
     "noise": Parameter("normal", 0.1),  # standard deviation, of either sign
-    "cutout": Parameter("uniform", 0.5, 2),  # centre of the square, from the middle, of the size
+    "cutout": Parameter("uniform", 0.5, 2),  # center of the square, from the middle, of the size
 }
 BLIT = ("xflip", "rotate90", "xint")
 GEOMETRY = ("scale", "rotate", "aniso", "xfrac")
@@ -75,13 +75,13 @@ GROUPS = {
 class Transform:
     """Parameters of each transform for N images; None: it is not applied."""
 
-    geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, seen from the centre
+    geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, seen from the center
     margins: Margins = (0, 0, 0, 0)  # of reflection, for the whole batch
     windows: Sequence[Window] = ()  # (N): the part of each enlarged image that is needed
     color: Tensor | None = None  # (N, 4, 4) on (r, g, b, 1)
     bands: Tensor | None = None  # (N, 4) amplification of bands of frequency, lowest first
     noise: Tensor | None = None  # (N, C, H, W), added
-    cutout: Tensor | None = None  # (N, 2) centre of the square set to 0; 0 to 1, nan: none
+    cutout: Tensor | None = None  # (N, 2) center of the square set to 0; 0 to 1, nan: none
 
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Gene
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
     """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
-    the last is alpha, which colour leaves alone."""
+    the last is alpha, which color leaves alone."""
     if transform.geometry is not None:
         images = warp(images, transform.geometry, transform.margins, transform.windows)
     for change, parameters in (
@@ -205,7 +205,7 @@ def shift(by: Tensor) -> Tensor:
     return matrix(1, 0, by[:, 0], 0, 1, by[:, 1], 0, 0, 1)
 
 
-# Colour: around the gray axis
+# Color: around the gray axis
 
 
 def color_matrices(values: dict[str, Tensor]) -> Tensor:
@@ -285,7 +285,7 @@ def amplify(images: Tensor, gains: Tensor) -> Tensor:
 
 
 def cut_out(images: Tensor, centers: Tensor) -> Tensor:
-    """Squares of half the size set to 0; centres (N, 2) by x and y, nan: none."""
+    """Squares of half the size set to 0; centers (N, 2) by x and y, nan: none."""
     height, width = images.shape[2:]
     x = (torch.arange(width, device=images.device).to(images.dtype) + 0.5) / width
     y = (torch.arange(height, device=images.device).to(images.dtype) + 0.5) / height

@@ -1,4 +1,4 @@
-"""Colour, translation and cutout of every image that the discriminator sees, each with a given
+"""Color, translation and cutout of every image that the discriminator sees, each with a given
 probability (officially 1): Zhao et al. 2020 (Differentiable augmentation), section 3, appendix."""
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ def names_of(names: Iterable[str]) -> set[str]:
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
     """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
-    the last is alpha, which colour leaves alone."""
+    the last is alpha, which color leaves alone."""
     for change, parameters in (
         (recolor, transform.color),
         (translate, transform.shift),

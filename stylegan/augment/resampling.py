@@ -35,7 +35,7 @@ Window = tuple[int, int, int, int] | None
 
 def warp(images: Tensor, matrices: Tensor, margins: Margins, windows: Sequence[Window]) -> Tensor:
     """Images (N, C, H, W) whose pixel at p comes from `matrices @ p` (N, 3, 3); p is (x, y, 1) in
-    pixels from the centre. Beyond the border they are reflected, as far as `margins`; only the
+    pixels from the center. Beyond the border they are reflected, as far as `margins`; only the
     `windows` are enlarged. Both are those of `reach_of`."""
     return Warp.apply(images, matrices.to(images), margins, windows, False)
 

@@ -1,40 +1,44 @@
 """The command `stylegan`. Commands are imported when used, so that each needs only its own."""
 
 import importlib
+from typing import NamedTuple
 
 import click
 
 from stylegan import __version__
 from stylegan.cli.common import ending_at_signals
-from stylegan.messages import suggestion
+from stylegan.messages import nearest_names
 from stylegan.threads import wait_briefly_if_busy
 
 wait_briefly_if_busy()  # before a command imports torch
 
+
+class Entry(NamedTuple):
+    """Where a command is, and its line in the list of commands."""
+
+    module: str
+    help: str
+
+
 COMMANDS = {
-    "train": "Train on a folder of images, or continue a run.",
-    "generate": "Write pictures from a trained generator.",
-    "figure": "Draw the figures of the paper.",
-    "video": "Film walks through latent space, or a training.",
-    "convert": "Convert another program's checkpoint to a file of this project.",
-    "export": "Write a generator for other programs.",
-    "metrics": "Measure how good a generator is.",
-    "report": "Write one page about a run: report.html.",
-    "configs": "List configurations, or every option of one.",
-    "prepare": "Make a store of a folder or zip of images.",
-    "check": "Check images before training on them.",
-    "cache": "List or remove the stores that training keeps.",
-    "explore": "Explore a generator on a local page.",
-    "directions": "Find directions of w to move pictures along.",
-    "blend": "Make a generator of the layers of two.",
-    "project": "Find the latents of given pictures.",
-    "align": "Crop faces as those of FFHQ.",
-    "info": "Describe a file or folder and its uses.",
-}
-MODULES = {  # of commands that are not in one of their own name
-    **dict.fromkeys(("prepare", "check", "cache", "align"), "data"),
-    **dict.fromkeys(("info", "convert", "export", "blend"), "files"),
-    "report": "metrics",
+    "train": Entry("train", "Train on a folder of images, or continue a run."),
+    "generate": Entry("generate", "Write pictures from a trained generator."),
+    "figure": Entry("figure", "Draw the figures of the paper."),
+    "video": Entry("video", "Film walks through latent space, or a training."),
+    "convert": Entry("files", "Convert another program's checkpoint to a file of this project."),
+    "export": Entry("files", "Write a generator for other programs."),
+    "metrics": Entry("metrics", "Measure how good a generator is."),
+    "report": Entry("metrics", "Write one page about a run: report.html."),
+    "configs": Entry("configs", "List configurations, or every option of one."),
+    "prepare": Entry("data", "Make a store of a folder or zip of images."),
+    "check": Entry("data", "Check images before training on them."),
+    "cache": Entry("data", "List or remove the stores that training keeps."),
+    "explore": Entry("explore", "Explore a generator on a local page."),
+    "directions": Entry("directions", "Find directions of w to move pictures along, or learn one."),
+    "blend": Entry("files", "Make a generator of the layers of two."),
+    "project": Entry("project", "Find the latents of given pictures."),
+    "align": Entry("data", "Crop faces as those of FFHQ."),
+    "info": Entry("files", "Describe a file or folder and its uses."),
 }
 
 
@@ -47,7 +51,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"stylegan.cli.{MODULES.get(cmd_name, cmd_name)}")
+        module = importlib.import_module(f"stylegan.cli.{COMMANDS[cmd_name].module}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -55,9 +59,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            hint = suggestion(args[0], list(COMMANDS)).partition("; known")[0]
-            hint = hint.replace("; did", " Did") or " See stylegan --help."
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
+            nearest = nearest_names(args[0], list(COMMANDS))
+            hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "See stylegan --help."
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -66,7 +70,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

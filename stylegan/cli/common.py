@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 FEATURES = "metrics"  # folder in the cache, for features of real images
 BAR_SECONDS = 1.0  # what takes less has no bar
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
+M_TRIM_THRESHOLD = -1  # of <malloc.h>
+M_TOP_PAD = -2
+M_MMAP_THRESHOLD = -3
 LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
 
 
@@ -49,7 +51,7 @@ class Command(click.Command):
         except (ValueError, OSError) as error:
             if debug:
                 raise
-            failure = click.ClickException(one_line(error))
+            failure = click.ClickException(printable(reason_of(error, with_file=True)))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
 
@@ -93,21 +95,13 @@ def signal_behind(error: BaseException | None) -> int | None:
     return None
 
 
-def one_line(error: Exception) -> str:
-    """The message of an error without line breaks; an operating system's as `file: reason`."""
-    text = reason_of(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = str(error) if error.filename is None else f"{error.filename}: {text}"
-    return printable(" ".join(text.split()))
-
-
 def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> None:
     """ValueError that names what could not be read of what was `asked` for, if anything."""
     if errors and asked == 1:
-        raise ValueError(one_line(errors[0])) from errors[0]
+        raise ValueError(reason_of(errors[0], with_file=True)) from errors[0]
     if errors:
-        reasons = listed(list(map(one_line, errors)), 20)
-        raise ValueError(f"{count(len(errors), noun)} left out: {reasons}")
+        reasons = [reason_of(error, with_file=True) for error in errors]
+        raise ValueError(f"{count(len(errors), noun)} left out: {listed(reasons, 20)}")
 
 
 def say(*lines: str, err: bool = False) -> None:
@@ -171,9 +165,9 @@ def fitting_memory(images: int, resolution: int) -> Iterator[None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(activity: str) -> Iterator[None]:
     """Say on stderr what a command is doing, if that takes a while."""
-    timer = threading.Timer(BAR_SECONDS, note, [f"{what} ..."])
+    timer = threading.Timer(BAR_SECONDS, note, [f"{activity} ..."])
     timer.daemon = True
     timer.start()
     try:
@@ -183,18 +177,18 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(unit: str, description: str | None = None) -> Iterator[Callable[[int, int], None]]:
     """A function that shows (done, total) as a bar on stderr, if it takes a while."""
     from tqdm import tqdm
 
-    bar: tqdm[Any] | None = None
+    bar: tqdm[NoReturn] | None = None
     began = time.monotonic()
 
     def show(done: int, total: int) -> None:
         nonlocal bar
-        slow = time.monotonic() - began >= BAR_SECONDS
-        if bar is None and done < total and slow and first_process():
-            bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=what)
+        is_slow = time.monotonic() - began >= BAR_SECONDS
+        if bar is None and done < total and is_slow and first_process():
+            bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=description)
         if bar is not None:
             bar.update(done - bar.n)
             if done >= total:
@@ -208,22 +202,23 @@ def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, 
             bar.close()
 
 
-def image_bars() -> Callable[[str, int, int], None]:
-    """Show a bar on stderr for every pass over images, of the first process's part."""
-    bars = click.get_current_context().with_resource(ExitStack())  # closed before an error is told
-    shown: dict[str, Callable[[int, int], None]] = {}
+class ImageBars:
+    """A bar on stderr for every pass over images, of the first process's part."""
 
-    def progress(what: str, done: int, total: int) -> None:
-        if what not in shown:
-            bars.close()
-            shown.clear()
-            shown[what] = bars.enter_context(progress_bar("img", what))
-        shown[what](done, total)
+    def __init__(self) -> None:
+        self.bar = click.get_current_context().with_resource(ExitStack())  # closed before an error
+        self.description = ""
+        self.show: Callable[[int, int], None] | None = None
+
+    def __call__(self, description: str, done: int, total: int) -> None:
+        if self.show is None or description != self.description:
+            self.bar.close()
+            self.show = self.bar.enter_context(progress_bar("img", description))
+            self.description = description
+        self.show(done, total)
         if done >= total:
-            bars.close()
-            shown.clear()
-
-    return progress
+            self.bar.close()
+            self.show = None
 
 
 def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> "Tools":

@@ -43,9 +43,10 @@ def listing() -> list[str]:
     from stylegan.messages import aligned
 
     rows = [["name", "px", "kimg", "for", "data"]]
-    found = {name: load_config(name) for name in config_names()}
-    for name in sorted(found, key=lambda name: ("/" in name, found[name].network.resolution)):
-        size, length = found[name].network.resolution, found[name].schedule.total_kimg
+    configs = {name: load_config(name) for name in config_names()}
+    for name in sorted(configs, key=lambda name: ("/" in name, configs[name].network.resolution)):
+        size = configs[name].network.resolution
+        length = configs[name].schedule.total_kimg
         notes = dict(re.findall(r"^# (For|Data): (.+)$", header(name), re.MULTILINE))
         rows.append([name, str(size), f"{length:,g}", notes["For"], notes["Data"]])
     return [
@@ -85,7 +86,8 @@ def options() -> list[Option]:
     """Every option, in the order of the dataclasses, with its comment there."""
     from stylegan.config import DERIVED, SECTIONS, TrainConfig, flatten, to_dict
 
-    config, found = TrainConfig(), []
+    config = TrainConfig()
+    lines = []
     defaults = flatten(to_dict(config))
     owners = {"": config} | {f"{name}.": getattr(config, name) for name in SECTIONS}
     for section, owner in owners.items():
@@ -101,5 +103,5 @@ def options() -> list[Option]:
                 if get_origin(field.type) is Literal:
                     *most, last = get_args(field.type)
                     meaning += f" ({', '.join(most)} or {last})"
-                found.append(Option(name, meaning, defaults[name]))
-    return found
+                lines.append(Option(name, meaning, defaults[name]))
+    return lines

@@ -200,7 +200,7 @@ def day(seconds: float) -> str:
 
 
 @click.command(cls=Command)
-@click.argument("source", metavar="IN", type=values.INPUT)
+@click.argument("source", type=values.INPUT)
 @click.argument("out", type=values.OUTPUT)
 @click.option(
     "--landmarks",
@@ -208,11 +208,10 @@ def day(seconds: float) -> str:
     required=True,
     help="CSV (file,x0,y0,x1,y1,...) with five or 68 points of each face.",
 )
-@options.count_option("--size", "Pixels a side of the pictures to write.", 1024, most=2048)
+@options.count_option("--size", "Pixels a side of the pictures to write.", default=1024, most=2048)
 @options.OVERWRITE
 def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) -> None:
-    """Crop the faces in the pictures of IN, a folder or one picture, as FFHQ does, to the folder
-    OUT.
+    """Crop faces as FFHQ does. SOURCE is a folder of pictures or one picture, OUT a folder.
 
     The file of landmarks names the pictures and gives five points of each face (the eyes, the
     nose, the corners of the mouth, each from left to right in the picture) or the 68 of iBUG, in

@@ -1,5 +1,6 @@
-"""`stylegan directions`: directions in the space of w, found or learnt, and shown."""
+"""`stylegan directions`: directions in the space of w, found or learned, and shown."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,51 +8,65 @@ import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, say, use_device
-from stylegan.disk import check_file
+from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
-    from stylegan.directions import Method
+    from torch import Tensor
+
+    from stylegan.directions import Directions, Method
+    from stylegan.files.loaded import LoadedGenerator
+
+OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
+SAMPLES = options.count_option(
+    "--samples", "Number of latents to measure w on.", default=50_000, least=2, most=10_000_000
+)
+FIGURE = options.together(
+    options.path_option(
+        "--figure",
+        "Picture to write, .png, .webp or .jpg: a row for each direction. Of two methods one file "
+        "for each: NAME-pca.png, NAME-sefa.png.",
+    ),
+    options.count_option(
+        "--seed", "Seed of the picture that is moved.", default=0, least=0, most=values.LARGEST_SEED
+    ),
+    options.number_option("--psi", "Truncation of that picture.  [default: as in the file]"),
+)
 
 
-@click.command(cls=Command)
+@click.group()
+def directions() -> None:
+    """Find directions of w that change pictures, or learn one from examples.
+
+    Use them with --edit of generate, figure and video, and as sliders of explore. A file that
+    exists keeps its other directions.
+
+    \b
+    stylegan directions find runs/mine
+    stylegan directions learn runs/mine smiling/ others/ --name smile
+    """
+
+
+@directions.command(cls=Command)
 @options.SOURCE
-@options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
+@OUT
 @click.option(
     "--method",
     type=click.Choice(["pca", "sefa", "both"]),
-    help="Principal components of w, or what the style layers amplify most.  "
-    "[default: both, without --from]",
+    default="both",
+    help="Principal components of w, or what the style layers amplify most.",
 )
-@click.option(
-    "--from",
-    "examples",
-    metavar="POSITIVE NEGATIVE",
-    nargs=2,
-    type=values.INPUT,
-    help="Learn a direction from two folders: pictures named by seed, as generate writes them, or "
-    "latents (.npz, or folders of project).",
-)
-@click.option("--name", help="Name of the learnt direction.  [default: that of POSITIVE]")
-@options.count_option("--count", "Number of directions of each method.  [default: 10]", most=1024)
+@options.count_option("--count", "Number of directions of each method.", default=10, most=1024)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
-@options.count_option("--samples", "Number of latents to measure w on.", 50_000, 2, 10_000_000)
-@options.path_option(
-    "--figure",
-    "Picture to write, .png, .webp or .jpg: a row for each direction. With both methods one file "
-    "for each: NAME-pca.png, NAME-sefa.png.",
-)
-@options.count_option("--seed", "Seed of the picture that is moved.", 0, 0, values.LARGEST_SEED)
-@options.number_option("--psi", "Truncation of that picture.  [default: as in the file, else 0.7]")
+@SAMPLES
+@FIGURE
 @options.CLASS
 @options.DEVICE
 @options.OVERWRITE
-def directions(
+def find(
     source: str,
     out: Path | None,
-    method: str | None,
-    examples: tuple[Path, Path] | None,
-    name: str | None,
-    count: int | None,
+    method: str,
+    count: int,
     layers: range | None,
     samples: int,
     figure: Path | None,
@@ -61,73 +76,125 @@ def directions(
     device: str,
     overwrite: bool,
 ) -> None:
-    """Find directions of w that change pictures, or learn one from examples.
-
-    Use them with --edit of generate, figure and video, and as sliders of explore. A file that
-    exists keeps its other directions. The printed accuracy is on held-out examples.
+    """Find directions of w, without examples.
 
     \b
-    stylegan directions runs/mine
-    stylegan directions faces64 --out people.npz --figure people.png --seed 3
-    stylegan directions runs/mine --from smiling/ others/ --name smile
+    stylegan directions find runs/mine
+    stylegan directions find faces64 --out people.npz --figure people.png --seed 3
     """
     from stylegan import directions as library
-    from stylegan.directions.files import updated
-    from stylegan.figures import check_picture, save_picture
+
+    methods = [known for known in library.METHODS if method in ("both", known)]
+    file = out or library.default_path(source)
+    figures = checked_figures(figure, methods, file, overwrite=overwrite)
+    loaded = opened(source, device, psi)
+    label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
+    others = library.others_in(file, loaded.generator, methods, overwrite=overwrite)
+    new = library.find_directions(
+        loaded.generator, methods, count=count, layers=layers, samples=samples
+    )
+    write(file, others, new, loaded, figures, seed=seed, label=label, overwrite=overwrite)
+
+
+@directions.command(cls=Command)
+@options.SOURCE
+@click.argument("positive", type=values.INPUT)
+@click.argument("negative", type=values.INPUT)
+@OUT
+@click.option("--name", help="Name of the direction.  [default: that of POSITIVE]")
+@SAMPLES
+@FIGURE
+@options.CLASS
+@options.DEVICE
+@options.OVERWRITE
+def learn(
+    source: str,
+    positive: Path,
+    negative: Path,
+    out: Path | None,
+    name: str | None,
+    samples: int,
+    figure: Path | None,
+    seed: int,
+    psi: float | None,
+    class_name: str | None,
+    device: str,
+    overwrite: bool,
+) -> None:
+    """Learn a direction of w from examples with an attribute, POSITIVE, and without, NEGATIVE.
+
+    Both are folders of pictures named by seed, as generate writes them, or latents (.npz, or
+    folders of project). The printed accuracy is on held-out examples.
+
+    \b
+    stylegan directions learn runs/mine smiling/ others/ --name smile
+    stylegan generate runs/mine --edit svm:smile=+2
+    """
+    from stylegan import directions as library
+
+    name = library.check_name(name or positive.stem)
+    file = out or library.default_path(source)
+    figures = checked_figures(figure, ["svm"], file, overwrite=overwrite)
+    loaded = opened(source, device, psi)
+    label = loaded.label(class_name) if figures or class_name else None
+    others = library.others_in(file, loaded.generator, ["svm"], name=name, overwrite=overwrite)
+    w, present = library.examples_of(loaded, positive, negative, class_name)
+    normal, accuracy = library.fit_hyperplane(w, present)
+    new = library.to_directions(loaded.generator, name, normal, accuracy, samples)
+    larger_side = max(present.mean(), 1 - present.mean())
+    say(
+        f"svm:{name}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of which the larger "
+        f"side has {larger_side:.1%}"
+    )
+    write(file, others, [new], loaded, figures, seed=seed, label=label, overwrite=overwrite)
+
+
+def checked_figures(
+    figure: Path | None, methods: "Sequence[Method]", file: Path, *, overwrite: bool
+) -> "dict[Method, Path]":
+    """The file of each method's figure; ValueError if that or the directions' `file` cannot be
+    written."""
+    from stylegan.figures import FORMATS
+
+    check_outputs([file], overwrite=True, endings=[".npz"])
+    if figure is None:
+        return {}
+    figures = dict.fromkeys(methods, figure)
+    if len(methods) > 1:
+        figures = {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}
+    check_outputs(figures.values(), overwrite=overwrite, endings=FORMATS)
+    return figures
+
+
+def opened(source: str, device: str, psi: float | None) -> "LoadedGenerator":
     from stylegan.files.loading import open_weights
 
-    if examples and (method or count or layers):
-        fault = "--method, --count and --layers do not apply to --from"
-        raise click.UsageError(f"{fault}; choose layers with --edit")
-    if name is not None and not examples:
-        raise click.UsageError("--name is for a direction learnt with --from")
-    learnt = library.check_name(name or examples[0].stem) if examples else None
-    methods: list[Method] = [m for m in library.METHODS if method in (None, "both", m)]
-    methods = ["svm"] if examples else methods
-    path = out or library.default_path(source)
-    check_file(path, overwrite=True, endings=[".npz"])
-    figures = dict.fromkeys(methods, figure) if figure else {}
-    if figure and len(methods) > 1:
-        figures = {m: figure.with_stem(f"{figure.stem}-{m}") for m in methods}
-    for file in figures.values():
-        check_picture(file)
-        check_file(file, overwrite=overwrite)
     weights = open_weights(source, map_location=use_device(device))
-    loaded = weights.require_loaded().adjusted(psi=psi)
-    labels = loaded.label(class_name) if figures or class_name else None
-    try:
-        kept = library.load_directions(path, loaded.generator) if path.exists() else []
-    except ValueError as error:
-        if not overwrite:
-            hint = "--overwrite replaces the whole file, --out chooses another"
-            raise ValueError(f"{error}; {hint}") from error
-        kept = []
-    there = [d.method for d in kept if d.method in methods and learnt in (None, *d.names)]
-    if there and not overwrite:
-        what = f"svm:{learnt}" if learnt else " and ".join(there)
-        fault = f"{path} exists, with directions {what}"
-        raise ValueError(f"{fault}; pass --overwrite to replace them, or choose another name")
-    if examples and learnt:
-        w, present = library.examples_of(loaded, *examples, class_name)
-        normal, accuracy = library.fit_hyperplane(w, present)
-        found = [library.to_directions(loaded.generator, learnt, normal, accuracy, samples)]
-        frequent = max(present.mean(), 1 - present.mean())
-        say(
-            f"svm:{learnt}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of "
-            f"which the larger side has {frequent:.1%}"
-        )
-    else:
-        number = count or library.COUNT
-        found = library.find_directions(
-            loaded.generator, methods, count=number, layers=layers, samples=samples
-        )
-    drawn = {
-        figures[d.method]: library.draw_directions(loaded, d, seed=seed, labels=labels)
-        for d in found
-        if figures
+    return weights.require_loaded().adjusted(psi=psi)
+
+
+def write(
+    file: Path,
+    others: "Sequence[Directions]",
+    new: "Sequence[Directions]",
+    loaded: "LoadedGenerator",
+    figures: "Mapping[Method, Path]",
+    *,
+    seed: int,
+    label: "Tensor | None",
+    overwrite: bool,
+) -> None:
+    """Write new directions beside the others of the file, and their figures."""
+    from stylegan import directions as library
+    from stylegan.figures import save_picture
+
+    pictures = {
+        figures[d.method]: library.draw_directions(loaded, d, seed=seed, labels=label)
+        for d in new
+        if d.method in figures
     }
-    library.save_directions(path, updated(kept, found), loaded.generator)
-    for file, image in drawn.items():
-        save_picture(file, image, overwrite=overwrite)
-    counts = " and ".join(f"{len(one.vectors)} by {one.method}" for one in found)
-    say(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [path, *drawn]))}")
+    library.save_directions(file, library.updated(others, new), loaded.generator)
+    for path, picture in pictures.items():
+        save_picture(path, picture, overwrite=overwrite)
+    counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)
+    say(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [file, *pictures]))}")

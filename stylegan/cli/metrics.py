@@ -11,7 +11,7 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
-from stylegan.disk import check_file
+from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
     from stylegan.metrics import Result
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "swd without the extra `features`]",
 )
 @options.count_option(
-    "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=0
+    "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=4
 )
 @options.MIRROR
 @options.CENTERS
@@ -51,11 +51,15 @@ if TYPE_CHECKING:
     help="Noise: drawn from the seed of each sample, or the stored maps.",
 )
 @options.count_option(
-    "--seed", "Seed of the first sample; the next one has the next seed.", 0, least=0
+    "--seed",
+    "Seed of the first sample; the next one has the next seed.",
+    default=0,
+    least=0,
+    most=values.LARGEST_SEED,
 )
 @options.BATCH
 @options.DEVICE
-@options.WEIGHTS
+@options.FEATURE_WEIGHTS
 @click.option(
     "--classifier",
     "classifiers",
@@ -78,7 +82,7 @@ def metrics(
     seed: int,
     batch: int | None,
     device: str,
-    weights: Path | None,
+    feature_weights: Path | None,
     classifiers: tuple[Path, ...],
     as_json: bool,
     out: Path | None,
@@ -103,8 +107,7 @@ def metrics(
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 
     if out is not None:
-        check_file(out, overwrite=True)
-        library.check_results(out)
+        check_outputs([out], overwrite=True, mark=library.LINE_BEGINS)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
@@ -112,7 +115,7 @@ def metrics(
     library.check_sources(sources, psis=psis, centers=centers, noise=noise, resolution=resolution)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
-    tools = common.measuring_tools(weights, classifiers)
+    tools = common.measuring_tools(feature_weights, classifiers)
     rows: list[Row] = []
     missing: dict[str, None] = {}
     with process_group(on_device):
@@ -130,7 +133,7 @@ def metrics(
             yardsticks=yardsticks,
             seed=seed,
             batch=batch,
-            progress=common.image_bars(),
+            progress=common.ImageBars(),
         ):
             place = out or (compared.run.metrics_file if compared.run else None)
             psi = "" if compared.psi is None else f"{compared.psi:g}"
@@ -142,7 +145,7 @@ def metrics(
                     say(result.line())
                 if place is not None:
                     result.append_to(place)
-            if not compared.source.half:
+            if not compared.is_yardstick:
                 measured_names = {result.metric for result in row.results}
                 missing |= {
                     request.name: None
@@ -210,18 +213,19 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
 @options.DEVICE
 def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
-    """Write report.html of a run, finished or not: curves, samples, truncation, neighbours.
+    """Write report.html of a run, finished or not: curves, samples, truncation, neighbors.
 
     \b
     stylegan report runs/mine
     """
-    from stylegan.report import check_place, drawings_of, write_report
+    from stylegan.report import MARK, drawings_of, write_report
     from stylegan.report.history import read_run
     from stylegan.run_folder import RunFolder
 
-    chosen = common.use_device(device)
+    on_device = common.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
-    check_place(out or RunFolder(run).report_file)
-    tools, bars = common.measuring_tools(), common.image_bars()
-    drawings = drawings_of(run, tools, data=data, device=chosen, progress=bars)
+    check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
+    tools = common.measuring_tools()
+    bars = common.ImageBars()
+    drawings = drawings_of(run, tools, data=data, device=on_device, progress=bars)
     say(f"the report is {write_report(run, drawings, out)}")

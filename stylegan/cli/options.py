@@ -22,45 +22,57 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 
-def together(*options: Any) -> Any:
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]  # an option of click, say
+
+
+def together(*options: Decorator) -> Decorator:
     """Several options as one, in their order."""
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
 
-def path_option(name: str, help: str, default: str | None = None) -> Any:
+def path_option(name: str, help: str, *, default: str | None = None) -> Decorator:
     return click.option(name, type=values.OUTPUT, default=default, help=help)
 
 
 def count_option(
-    name: str, help: str, default: int | None = None, least: int = 1, most: int = MOST
-) -> Any:
+    name: str, help: str, *, default: int | None = None, least: int = 1, most: int = MOST
+) -> Decorator:
     return click.option(name, type=click.IntRange(least, most), default=default, help=help)
 
 
 def number_option(
-    name: str, help: str, default: float | None = None, least: float = -MOST, most: float = MOST
-) -> Any:
+    name: str,
+    help: str,
+    *,
+    default: float | None = None,
+    least: float = -MOST,
+    most: float = MOST,
+) -> Decorator:
     return click.option(name, type=values.Number(least, most), default=default, help=help)
 
 
-def data_option(default: str) -> Any:
+def data_option(default: str) -> Decorator:
     text = f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]"
     return click.option("--data", type=values.INPUT, help=text)
 
 
-def source_b_option(default: str) -> Any:
+def source_b_option(default: str) -> Decorator:
     text = f"Seeds of source B; --seeds are those of source A.  [default: {default}]"
-    return click.option("--columns", type=values.SEEDS, help=text)
+    return click.option("--seeds-b", type=values.SEEDS, help=text)
 
 
-def channels_option(default: str | None = None) -> Any:
-    text = "L for gray, RGB, RGBA for colour with alpha (or 1, 3, 4); auto: what the pictures have."
+def channels_option(default: str | None = None) -> Decorator:
+    text = "L for gray, RGB, RGBA for color with alpha; auto: what the pictures have."
     text += "" if default else "  [default: RGB, or as configured]"
     return click.option("--channels", type=values.CHANNEL, default=default, help=text)
 
 
 SOURCE = click.argument("source", type=values.SOURCE)
-WEIGHTS = click.option("--weights", type=values.INPUT, help="Weights of Inception or VGG16.")
+FEATURE_WEIGHTS = click.option(
+    "--feature-weights",
+    type=values.INPUT,
+    help="Weights of Inception or VGG16.",
+)
 LATENTS = click.option(
     "--latents",
     metavar="FILE.npz",
@@ -83,7 +95,7 @@ CUTOFF_ALL = click.option("--cutoff", type=values.CUTOFF, default="all", help=RE
 CENTERS = click.option(
     "--centers",
     type=values.CENTERS,
-    help="Truncate toward the nearest of so many centres of w, which keeps variety; 'class': of "
+    help="Truncate toward the nearest of so many centers of w, which keeps variety; 'class': of "
     "the means of classes, or that of the class asked for; 'none': toward the average.  "
     "[default: as in the file, else none]",
 )
@@ -97,8 +109,7 @@ CLASS = click.option(
     "--class",
     "class_name",
     metavar="NAME|NUMBER",
-    help="Label, if the network has labels; several with weights are like smile=0.7,sad=0.3. "
-    "Without it the classes take turns, where there are seeds.",
+    help="Class to show. Several are mixed: smile=0.7,sad=0.3.  [default: classes in turn]",
 )
 RESOLUTION = count_option(
     "--resolution", "Resolution, at most the network's.  [default: as far as trained]", least=4
@@ -138,7 +149,7 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that e
 LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
 
-def look_without(*left_out: Any) -> list[Any]:
+def look_without(*left_out: Decorator) -> list[Decorator]:
     return [option for option in LOOK if option not in left_out]
 
 
@@ -250,7 +261,7 @@ class Selection:
 def with_centers(
     loaded: "LoadedGenerator", centers: values.Centers, class_name: str | None = None
 ) -> "LoadedGenerator":
-    """What `--centers` says; with a class the centres are of its latents alone."""
+    """What `--centers` says; with a class the centers are of its latents alone."""
     if centers is None or centers == "none":
         return loaded.adjusted(centers=centers)
     from stylegan.centers import find_centers
@@ -270,21 +281,23 @@ def note_once(text: str) -> None:
 FIELDS = {field.name for field in dataclasses.fields(Selection)}
 
 
-def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
+def selecting(seeds: str, *options: Decorator) -> Decorator:
     """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
     The values of a Selection's fields reach the command as one `selection`."""
-    also, default = "", seeds
+    also = ""
+    default = seeds
     if LATENTS in options:
-        also, default = "; with --latents their numbers, from 0", f"{seeds}, or all latents"
+        also = "; with --latents their numbers, from 0"
+        default = f"{seeds}, or all latents"
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
 
-    def decorate(command: Callable[..., None]) -> Any:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_selection(**given: Any) -> None:
-            chosen = {name: given.pop(name) for name in FIELDS & given.keys()}
-            chosen["default_seeds"] = values.seeds(seeds) if seeds else []
-            command(selection=Selection(**chosen), **given)
+        def with_selection(**options_given: Any) -> None:
+            fields = {name: options_given.pop(name) for name in FIELDS & options_given.keys()}
+            fields["default_seeds"] = values.seeds(seeds) if seeds else []
+            command(selection=Selection(**fields), **options_given)
 
         return together(SOURCE, *seeds_option, *options, DEVICE)(with_selection)
 

@@ -1,14 +1,20 @@
 """`stylegan project`: the latents whose pictures are nearest to given ones."""
 
+import dataclasses
 import shlex
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import fitting_memory, progress_bar, say
+from stylegan.disk import check_outputs
 from stylegan.messages import count, readable
+
+if TYPE_CHECKING:
+    from stylegan.data import Crop
+    from stylegan.projection import Space
 
 
 @click.command(cls=common.Command)
@@ -21,15 +27,17 @@ from stylegan.messages import count, readable
     help="w: one style for all layers; w+: one per layer, which is a closer match but less like "
     "what the network generates.",
 )
-@click.option(
-    "--noise/--no-noise", "fit_noise", default=False, help="Fit the noise maps to the picture, too."
+@click.option("--fit-noise", is_flag=True, help="Fit the noise maps to the picture, too.")
+@options.count_option("--steps", "Number of search steps.", default=1000)
+@options.count_option(
+    "--starts", "Number of starts of the search; the nearest result is kept.", default=1
 )
-@options.count_option("--steps", "Number of search steps.", 1000)
-@options.count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
 @options.number_option(
-    "--search-noise", "Noise on w at the beginning, in units of its spread.", 0.05, least=0
+    "--search-noise", "Noise on w at the beginning, in units of its spread.", default=0.05, least=0
 )
-@options.count_option("--seed", "Seed of everything random.", 0, 0, values.LARGEST_SEED)
+@options.count_option(
+    "--seed", "Seed of everything random.", default=0, least=0, most=values.LARGEST_SEED
+)
 @click.option(
     "--distance",
     "distance_name",
@@ -38,7 +46,7 @@ from stylegan.messages import count, readable
     help="LPIPS, features of EfficientNet, or squared differences of pixels at every scale; auto: "
     "LPIPS if its weights are on this machine, else pixels.",
 )
-@options.WEIGHTS
+@options.FEATURE_WEIGHTS
 @click.option(
     "--tune",
     is_flag=True,
@@ -60,21 +68,28 @@ from stylegan.messages import count, readable
 @options.CLASS
 @options.BATCH
 @options.DEVICE
-@options.path_option("--out", "Folder to write to.", "projected")
+@options.path_option("--out", "Folder to write to.", default="projected")
 @options.OVERWRITE
 def project(
     source: str,
     images: tuple[Path, ...],
+    space: "Space",
+    fit_noise: bool,
+    steps: int,
+    starts: int,
+    search_noise: float,
+    seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
-    weights: Path | None,
+    feature_weights: Path | None,
     tune: bool,
     tune_steps: int | None,
     locality: float | None,
+    crop: "Crop | None",
+    class_name: str | None,
     batch: int | None,
     device: str,
     out: Path,
     overwrite: bool,
-    **given: Any,
 ) -> None:
     """Find the latents whose picture is nearest to IMAGE.
 
@@ -86,7 +101,7 @@ def project(
     \b
     stylegan project faces64 smile.png --out projected
     stylegan generate faces64 --latents projected/latents.npz --out again
-    stylegan project runs/mine photos/*.jpg --space w+ --noise --out projected
+    stylegan project runs/mine photos/*.jpg --space w+ --fit-noise --out projected
     stylegan project runs/mine me.jpg --tune --out tuned
     """
     from stylegan import projection
@@ -94,28 +109,47 @@ def project(
 
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
-
-    asked: dict[str, Any] = {"steps": tune_steps, "locality": locality}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    if asked and not tune:
+    if not tune and (tune_steps is not None or locality is not None):
         raise click.UsageError("--tune-steps and --locality require --tune")
-    tuning = projection.TuningOptions(**asked) if tune else None
-    search = ("space", "fit_noise", "steps", "search_noise")
-    search_options = projection.SearchOptions(**{name: given.pop(name) for name in search})
-    projection.check_free(images, out, tuned=tune, overwrite=overwrite)
+    tuning: projection.TuningOptions | None = None
+    if tune:
+        tuning = projection.TuningOptions()
+        if tune_steps is not None:
+            tuning = dataclasses.replace(tuning, steps=tune_steps)
+        if locality is not None:
+            tuning = dataclasses.replace(tuning, locality=locality)
+    search = projection.SearchOptions(
+        space=space, fit_noise=fit_noise, steps=steps, search_noise=search_noise
+    )
+    outputs = projection.outputs_of(images, out, tuned=tune)
+    check_outputs(outputs, overwrite=overwrite)  # before a generator is opened
     loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
-    loaded.label(given["class_name"])  # errors come before the weights of a distance are loaded
-    projection.check_noise(search_options, loaded.generator.config)
-    distance, why = projection.choose_distance(distance_name, loaded, weights)
-    say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
+    loaded.label(class_name)  # errors come before the weights of a distance are loaded
+    projection.check_noise(search, loaded.generator.config)
+    distance, reason = projection.choose_distance(distance_name, loaded, feature_weights)
+    say("distance: {name}, {what}; {reason}".format(**distance.about(), reason=reason))
     batch = batch or projection.default_batch(loaded.resolution)
+    request = projection.ProjectionRequest(
+        loaded=loaded,
+        distance=distance,
+        search=search,
+        tuning=tuning,
+        crop=crop,
+        class_name=class_name,
+        seed=seed,
+        batch=batch,
+        starts=starts,
+    )
     with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
-        how = given | {"batch": batch, "tell": say, "progress": progress}
-        found, errors = projection.project_files(
-            loaded, images, out, distance, search_options, tuning, **how
+        projected, errors = projection.project_files(
+            request, images, out, overwrite=overwrite, tell=say, progress=progress
         )
-    if found:
-        generator, latents = str(out / "tuned.pt") if tune else source, str(out / "latents.npz")
+    if projected:
+        generator = str(out / "tuned.pt") if tune else source
+        latents = str(out / "latents.npz")
         again = shlex.join(["stylegan", "generate", generator, "--latents", latents])
-        say(f"{count(found, 'projection')} in {out}. The pictures again:", f"{again} --out again")
+        say(
+            f"{count(projected, 'projection')} in {out}. The pictures again:",
+            f"{again} --out again",
+        )
     common.refuse_left_out("image", errors, asked=len(images))

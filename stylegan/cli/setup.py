@@ -25,7 +25,7 @@ BEFORE = {  # options of the command line that are options of the configuration,
     "kimg": "schedule.total_kimg",
 }
 AFTER = {  # likewise, after `-o`
-    "cond": "data.labels",
+    "labels": "data.labels",
     "mirror": "data.mirror",
     "crop": "data.crop",
     "precision": "precision",

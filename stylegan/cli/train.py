@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     f"[default: that of the run, else auto with --data, {DEFAULT_CONFIG} without]",
 )
 @options.path_option("--out", "Run folder.  [default: runs/<config>]")
-@options.count_option("--resolution", "Width and height of pictures: 32, 64, ...", None, 4, 1024)
+@options.count_option(
+    "--resolution", "Width and height of pictures: 32, 64, ...", least=4, most=1024
+)
 @options.number_option("--kimg", "Length, in thousands of pictures shown.", least=0.001)
 @options.count_option("--width", "Largest number of channels of a layer.")
 @click.option(
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
-@click.option("--cond", is_flag=True, help="Condition on the label of each image.")
+@click.option("--labels", is_flag=True, help="Condition on the class of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
 @options.SHAPE
 @options.channels_option()
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     "--init-from",
     type=values.SOURCE,
     metavar="SOURCE",
-    help="Weights to start from: any source of generate.",
+    help="Weights to start from, as for generate.",
 )
 @click.option(
     "--precision",
@@ -71,14 +73,20 @@ if TYPE_CHECKING:
     "cores; those of the run if it has begun]",
     most=1000,
 )
-@options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
+@options.count_option(
+    "--workers", "Number of threads that read ahead.", default=1, least=0, most=1000
+)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @options.count_option(
     "--processes", "With --dry-run: plan for so many GPUs, which need not be here."
 )
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
 @options.number_option(
-    "--hang-minutes", "End a hanging process, if there are several; 0 = never.", 30, 0, 10_080
+    "--hang-minutes",
+    "End a hanging process, if there are several; 0 = never.",
+    default=30,
+    least=0,
+    most=10_080,
 )
 @click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
@@ -87,7 +95,7 @@ if TYPE_CHECKING:
     "Thousands of images between two measurements.  [default: with every generator file]",
     least=0.001,
 )
-@options.WEIGHTS
+@options.FEATURE_WEIGHTS
 @click.option(
     "--debug", is_flag=True, help="Detect anomalies, launch synchronously, show tracebacks."
 )
@@ -104,7 +112,7 @@ def train(
     hang_minutes: float,
     names: str | None,
     metrics_every: float | None,
-    weights: Path | None,
+    feature_weights: Path | None,
     debug: bool,
     **others: Any,
 ) -> None:
@@ -150,7 +158,7 @@ def train(
         if dry_run:
             show_plan(setup, folder, place, others["threads"])
             return
-        tools = common.measuring_tools(weights)
+        tools = common.measuring_tools(feature_weights)
         if names is not None:  # what is missing is told now, not at the first measurement
             require(parse(names), tools, place)
         begun = folder.saved()
@@ -194,9 +202,15 @@ def evaluation_for(
     """The metrics `names`, measured on the images of the run."""
     from stylegan.metrics.evaluation import evaluation_of
 
-    bars = common.image_bars()
-    mirror = run.config.data.mirror
-    return evaluation_of(names, every_kimg, run.folder, mirror, run.store, tools, bars)
+    return evaluation_of(
+        names,
+        every_kimg,
+        run.folder,
+        mirror=run.config.data.mirror,
+        store=run.store,
+        tools=tools,
+        progress=common.ImageBars(),
+    )
 
 
 def show_plan(

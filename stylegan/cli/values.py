@@ -17,14 +17,15 @@ MOST_SEEDS = 1_000_000
 LARGEST_SEED = 2**32 - 1  # of NumPy
 LARGEST = 10**9  # of other numbers
 SHOWN = 40  # characters of a wrong value
-CHANNELS = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4}
+CHANNELS: dict[str, int | str] = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Parsed(click.ParamType):
     """What a function makes of a text; its ValueError is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name, self.parse = name, parse
+        self.name = name
+        self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -49,9 +50,10 @@ def whole_range(text: str, noun: str, most: int) -> range:
     """`3` or `0-7`, both ends included."""
     ends = re.fullmatch(r"\s*(\d{1,20})\s*(?:-\s*(\d{1,20})\s*)?", text, re.ASCII)
     if not ends:
-        given = readable(text.strip(), SHOWN)
-        raise ValueError(f"{given} is neither a {noun} nor a range like 0-3")
-    first, last = int(ends[1]), int(ends[2] or ends[1])
+        shown = readable(text.strip(), SHOWN)
+        raise ValueError(f"{shown} is neither a {noun} nor a range like 0-3")
+    first = int(ends[1])
+    last = int(ends[2] or ends[1])
     if last > most:
         raise ValueError(f"a {noun} is a whole number from 0 to {most}, not {last}")
     if last < first:
@@ -61,13 +63,13 @@ def whole_range(text: str, noun: str, most: int) -> range:
 
 def seeds(text: str) -> list[int]:
     """`0-35,40`: each number once."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for part in text.split(","):
-        some = whole_range(part, "seed", LARGEST_SEED)
-        if len(found) + len(some) > MOST_SEEDS:
+        part_numbers = whole_range(part, "seed", LARGEST_SEED)
+        if len(numbers) + len(part_numbers) > MOST_SEEDS:
             raise ValueError(f"{part.strip()} is more than {MOST_SEEDS} seeds at once")
-        found |= dict.fromkeys(some)
-    return list(found)
+        numbers |= dict.fromkeys(part_numbers)
+    return list(numbers)
 
 
 def layers(text: str) -> range:
@@ -75,10 +77,10 @@ def layers(text: str) -> range:
     return whole_range(text, "layer", 99)
 
 
-def channels(text: str) -> Any:
-    """`RGBA`, `4` or `auto`."""
+def channels(text: str) -> int | str:
+    """`RGBA` or `auto`."""
     if text.upper() not in CHANNELS:
-        raise ValueError(f"{readable(text, SHOWN)} is not auto, L (1), RGB (3) or RGBA (4)")
+        raise ValueError(f"{readable(text, SHOWN)} is not auto, L, RGB or RGBA")
     return CHANNELS[text.upper()]
 
 

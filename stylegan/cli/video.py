@@ -5,21 +5,31 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, progress_bar, say
-from stylegan.cli.options import CENTERS, CUTOFF, EDIT, LATENTS, LAYERS, PSI, RESOLUTION, Selection
-from stylegan.disk import check_file
+from stylegan.cli.options import (
+    CENTERS,
+    CUTOFF,
+    EDIT,
+    LATENTS,
+    LAYERS,
+    PSI,
+    RESOLUTION,
+    Decorator,
+    Selection,
+)
+from stylegan.disk import check_outputs
 from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.video import Film
 
 POINTS = 4  # of a walk, unless seeds are chosen
-OTHERS = "10-13"  # seeds of source B
+SEEDS_B = "10-13"  # seeds of source B
 Ends = tuple[float, float]  # of what a film changes
 Frames = Callable[..., int]  # frames of a film, or of one through so many points
 LOOP = click.option(
@@ -33,18 +43,20 @@ def video() -> None:
     """Film a walk through latent space, a morph, or the training of a run.
 
     \b
-    stylegan video walk faces64 --seeds 0-7 --out walk.mp4
+    stylegan video walk faces64 --seeds 0-7 --out walk.webp
     stylegan video timelapse runs/mine --out timelapse.webp
     """
 
 
-def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: bool = False) -> Any:
+def film_command(
+    seeds: str, *extra: Decorator, length: float, each: str = "", of_run: bool = False
+) -> Callable[[Callable[..., "Film"]], click.Command]:
     """Turn a function from a selection, a `Frames` and its own options to a film into a
     command. The film lasts `length` seconds by default, for `each` of something."""
 
     def register(make: Callable[..., "Film"]) -> click.Command:
         @video.command(make.__name__, cls=Command)
-        @options.selecting(seeds, *own)
+        @options.selecting(seeds, *extra)
         @click.option(
             "--noise",
             type=click.Choice(["const", "random", "none"]),
@@ -52,15 +64,18 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             help="Fine detail: the stored maps, new ones in every frame (flickers), or none.",
         )
         @options.CLASS
-        @options.number_option("--fps", "Frames per second.", 25, 0.01, 240)
+        @options.number_option("--fps", "Frames per second.", default=25, least=0.01, most=240)
         @options.number_option(
-            "--seconds", f"Length of the film.  [default: {length:g}{each}]", None, 0.001, 86_400
+            "--seconds",
+            f"Length of the film.  [default: {length:g}{each}]",
+            least=0.001,
+            most=86_400,
         )
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
             "--out",
             "File: .webp, .gif or .mp4 (H.264; pip install av).",
-            f"{make.__name__}.webp",
+            default=f"{make.__name__}.webp",
         )
         @options.OVERWRITE
         @functools.wraps(make)
@@ -71,16 +86,16 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             scale: int | None,
             out: Path,
             overwrite: bool,
-            **given: Any,
+            **values: object,
         ) -> None:
             from stylegan import video as library
 
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
-            library.check_video(out, fps)
-            check_file(out, overwrite=overwrite)
-            film = make(selection, frames, **given)
+            check_outputs([out], overwrite=overwrite, endings=library.FORMATS)
+            library.check_rate(out, fps)
+            film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             with progress_bar("frame") as progress:
                 library.write_video(out, shown, count=film.count, fps=fps, progress=progress)
@@ -118,7 +133,7 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
     """Walk from seed to seed.
 
     \b
-    stylegan video walk faces64 --seeds 0-7 --seconds 10 --out walk.mp4
+    stylegan video walk faces64 --seeds 0-7 --seconds 10 --out walk.webp
     stylegan video walk faces64 --space z --grid 3x2 --out walks.webp
     """
     from stylegan import video as library
@@ -127,7 +142,8 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
     if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
     columns, rows = grid
-    walks, loaded = columns * rows, selection.loaded
+    walks = columns * rows
+    loaded = selection.loaded
     points = replace(selection, default_seeds=list(range(POINTS * walks))).points()
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
@@ -145,14 +161,14 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
 
 @film_command(
     "0",
-    *(LATENTS, options.source_b_option(OTHERS), LAYERS, LOOP, *LOOK),
+    *(LATENTS, options.source_b_option(SEEDS_B), LAYERS, LOOP, *LOOK),
     length=2,
     each=" for each seed of source B",
 )
 def mixing(
     selection: Selection,
     frames: Frames,
-    columns: list[int] | None,
+    seeds_b: list[int] | None,
     layers: list[range] | None,
     loop: bool,
 ) -> "Film":
@@ -161,7 +177,7 @@ def mixing(
     A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
 
     \b
-    stylegan video mixing faces64 --seeds 0,1 --columns 10-13 --out mixing.mp4
+    stylegan video mixing faces64 --seeds 0,1 --seeds-b 10-13 --out mixing.webp
     """
     from stylegan.figures import StyleRange, style_ranges
     from stylegan.paths import places
@@ -169,14 +185,18 @@ def mixing(
 
     loaded = selection.loaded
     sources = selection.points()
-    others = selection.other(columns, OTHERS).points(selection.loaded)
-    ranges = [StyleRange(some) for some in layers] if layers else style_ranges(loaded.resolution)
+    others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
+    ranges = (
+        [StyleRange(layer_range) for layer_range in layers]
+        if layers
+        else style_ranges(loaded.resolution)
+    )
     n = len(others.names)
     if n < 2:
-        raise ValueError(f"--columns needs at least 2 {selection.unit}s to walk between")
+        raise ValueError(f"--seeds-b needs at least 2 {selection.unit}s to walk between")
     styles = mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
     t = places(frames(n), n, closed=loop)
-    labels = [f"{name}, {some.label}" for name in sources.names for some in ranges]
+    labels = [f"{name}, {layer_range.label}" for name in sources.names for layer_range in ranges]
     return film(loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise)
 
 
@@ -191,7 +211,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     """Change psi from full variety to opposites, and back.
 
     \b
-    stylegan video truncation faces64 --seeds 0-5 --psis 1,-1 --out truncation.mp4
+    stylegan video truncation faces64 --seeds 0-5 --psis 1,-1 --out truncation.webp
     """
     from stylegan.video import between, truncation_film
 
@@ -212,10 +232,10 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     length=6,
 )
 def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "Film":
-    """Change the strength of edits, there and back.
+    """Change the strength of edits from first to last, and back.
 
     \b
-    stylegan video edit faces64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
+    stylegan video edit faces64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.webp
     """
     from stylegan.video import between, edit_film
 
@@ -229,7 +249,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "
 
 @film_command(
     "0-5",
-    options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", 2),
+    options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", default=2),
     *LOOK,
     length=8,
 )
@@ -237,16 +257,18 @@ def loop(selection: Selection, frames: Frames, waves: int) -> "Film":
     """Let each latent drift at random through z, and return.
 
     \b
-    stylegan video loop faces64 --seeds 0-5 --psi 0.5 --out loop.mp4
+    stylegan video loop faces64 --seeds 0-5 --psi 0.5 --out loop.webp
     """
     from stylegan.figures import default_columns
     from stylegan.paths import places
     from stylegan.video import film, noise_loop, walk_in_z
 
-    loaded, seeds = selection.loaded, selection.chosen_seeds
+    loaded = selection.loaded
+    seeds = selection.chosen_seeds
     curves = [noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
     styles = walk_in_z(loaded, curves, selection.labels(loaded))
-    t, columns = places(frames(), 1, closed=True), default_columns(len(seeds))
+    t = places(frames(), 1, closed=True)
+    columns = default_columns(len(seeds))
     return film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 
 
@@ -257,7 +279,7 @@ def timelapse(selection: Selection, frames: Frames) -> "Film":
     SOURCE is a run folder; each frame shows the nearest generator-*.pt or state-*.pt in time.
 
     \b
-    stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.mp4
+    stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.webp
     """
     from stylegan.run_folder import RunFolder
     from stylegan.video import timelapse_film

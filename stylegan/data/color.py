@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image, ImageCms
 
-# Of any color, in grey levels: profiles that differ less from sRGB are sRGB written differently.
+# Of any color, in gray levels: profiles that differ less from sRGB are sRGB written differently.
 SAME_COLORS = 2
 LEVELS = np.linspace(0, 255, 6).astype(np.uint8)  # of each channel, where profiles are compared
 

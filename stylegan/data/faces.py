@@ -1,12 +1,11 @@
 """Faces cropped as those of CelebA-HQ and FFHQ: upright, eyes and mouth at the same places.
 
-Karras et al. 2018 (Progressive GAN), appendix C: a square whose centre, size and direction follow
+Karras et al. 2018 (Progressive GAN), appendix C: a square whose center, size and direction follow
 from two points of the eyes and two of the mouth.
 """
 
 import csv
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +15,12 @@ from PIL import Image, ImageFilter
 
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
-from stylegan.disk import atomic_file, check_file, check_folder, name_of
+from stylegan.disk import atomic_file, check_outputs, name_of
 from stylegan.messages import listed, readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
 BORDER = 0.1  # around the square, in sides of it
-FADE = 0.3  # width in which mirrored pixels become the median colour, in sides
+FADE = 0.3  # width in which mirrored pixels become the median color, in sides
 BLUR = 0.02  # deviation of the blur, in sides
 LARGEST = 8  # sides of a square, in those of the picture
 FORM = (
@@ -34,7 +33,7 @@ class Square(NamedTuple):
     """Where a face lies; the first pixel of a picture is from 0 to 1."""
 
     center: np.ndarray  # x, y
-    right: np.ndarray  # from the centre to the middle of the right side
+    right: np.ndarray  # from the center to the middle of the right side
 
     @property
     def side(self) -> float:
@@ -96,7 +95,7 @@ def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
 
 def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
     """The part of the picture that the square is in, with a border, and the square in it; beyond
-    the picture it is mirrored, blurred, and fades to the median colour."""
+    the picture it is mirrored, blurred, and fades to the median color."""
     reach = np.abs(square.right) + np.abs(square.down)
     border = math.ceil(BORDER * square.side)
     low = np.floor(square.center - reach).astype(int) - border
@@ -173,19 +172,17 @@ def align_files(
     if missing:
         names_missing = listed([readable(name) for name in missing], 3, ", ")
         raise ValueError(f"not both a picture in {folder} and landmarks: {names_missing}")
-    check_folder(out)
     files: dict[str, list[Path]] = {}
     for name in names:
         path = out / name
         faces = len(landmarks[name])
         ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
         files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
-    for file, times in Counter(file for of_one in files.values() for file in of_one).items():
-        if times > 1:
-            raise ValueError(f"two pictures would both be written to {file}")
+    outputs = [file for of_one in files.values() for file in of_one]
+    for file in outputs:
         if out.resolve() not in file.resolve().parents:
             raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
-        check_file(file, overwrite=overwrite)
+    check_outputs(outputs, overwrite=overwrite)
     sides: dict[Path, float] = {}
     left_out: list[ValueError | OSError] = []
     for done, name in enumerate(names, 1):

@@ -2,6 +2,14 @@
 
 from stylegan.edits import Edit
 
-from .files import default_path, known_directions, load_directions, read_edits, save_directions
+from .files import (
+    default_path,
+    known_directions,
+    load_directions,
+    others_in,
+    read_edits,
+    save_directions,
+    updated,
+)
 from .finding import COUNT, METHODS, Directions, Method, draw_directions, find_directions
 from .learning import check_name, examples_of, fit_hyperplane, to_directions

@@ -2,17 +2,22 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 import torch
 
-from stylegan.directions.finding import COUNT, KNOWN, METHODS, Directions, find_directions
+from stylegan.directions.finding import (
+    COUNT,
+    KNOWN,
+    METHODS,
+    Directions,
+    Method,
+    find_directions,
+)
 from stylegan.disk import atomic_file
-from stylegan.edits import FORM, Edit, check_layers, parsed
+from stylegan.edits import Edit, check_layers, parsed
 from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
@@ -21,33 +26,34 @@ from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator
 
-FORMAT, VERSION = "stylegan-directions", 1
+FORMAT = "stylegan-directions"
+VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
-CALLED = re.compile(rf"((?P<file>.+?\.npz):)?(?P<method>{'|'.join(KNOWN)}):(?P<name>.+)", re.S)
-REMOVED = ("label",)  # a method of earlier versions; its directions are not read
 
 
 def default_path(source: str | Path) -> Path:
     """Where the directions of a source are kept: in a run folder or beside a file; of a bundled
     name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
-    path, name = Path(source), str(source)
+    path = Path(source)
+    name = str(source)
     if name in BUNDLED or not path.exists():
         return Path(f"{PurePosixPath(name.partition('#')[0]).stem}.directions.npz")
     return path / "directions.npz" if path.is_dir() else path.with_suffix(".directions.npz")
 
 
-def save_directions(path: Path, found: Sequence[Directions], generator: Generator) -> None:
+def save_directions(path: Path, directions: Sequence[Directions], generator: Generator) -> None:
     """Write directions as arrays and JSON, with hashes of the generator's weights."""
-    methods: dict[str, dict[str, Any]] = {}
+    methods: dict[str, dict[str, object]] = {}
     arrays: dict[str, np.ndarray] = {"meta": np.array("")}
-    for d in found:
+    for d in directions:
         methods[d.method] = {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
-        methods[d.method] |= {"names": list(d.names)} if d.method == "svm" else {}
+        if d.method == "svm":
+            methods[d.method]["names"] = list(d.names)
         numbers = {"vectors": d.vectors, "deviations": d.deviations, SCORES[d.method]: d.scores}
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
-    about = {"format": FORMAT, "version": VERSION, **hashes(generator), "methods": methods}
-    arrays["meta"] = np.array(json.dumps(about))
+    meta = {"format": FORMAT, "version": VERSION, **hashes(generator), "methods": methods}
+    arrays["meta"] = np.array(json.dumps(meta))
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
@@ -58,19 +64,21 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     if the file is another one, damaged, or was made for other weights."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
-    arrays, config = npz_arrays(path), generator.config
-    about = from_json(str(arrays.get("meta", "{}")), path, entry="meta")
-    if about.get("format") != FORMAT or about.get("version") != VERSION:
-        what = f"{path} does not hold directions of version {VERSION}"
-        raise ValueError(f"{what}; stylegan directions makes them")
-    if not fits(about, generator):
-        what = f"{path} has directions of other weights"
-        raise ValueError(f"{what}; stylegan directions makes those of this generator")
-    found = []
+    arrays = npz_arrays(path)
+    config = generator.config
+    meta = from_json(str(arrays.get("meta", "{}")), path, entry="meta")
+    if meta.get("format") != FORMAT or meta.get("version") != VERSION:
+        raise ValueError(
+            f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"
+        )
+    if not fits(meta, generator):
+        raise ValueError(
+            f"{path} has directions of other weights; stylegan directions makes those of this "
+            "generator"
+        )
+    directions = []
     try:
-        for method, entry in about["methods"].items():
-            if method in REMOVED:
-                continue
+        for method, entry in meta["methods"].items():
             parts = [f"{method}_{part}" for part in ("vectors", "deviations", SCORES[method])]
             vectors, deviations, scores = (checked_numbers(part, arrays[part]) for part in parts)
             k = len(vectors)
@@ -80,28 +88,61 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             if len(set(names)) != k:
                 raise ValueError(f"its {k} directions {method} do not have as many names")
             layers = check_layers(range(*map(int, entry["layers"])), config)
-            numbers = vectors, deviations, scores
-            found.append(Directions(method, layers, int(entry["samples"]), *numbers, names))
+            samples = int(entry["samples"])
+            directions.append(
+                Directions(method, layers, samples, vectors, deviations, scores, names)
+            )
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {readable(reason_of(error), 1000)}") from error
-    return found
+    return directions
 
 
-def updated(kept: Sequence[Directions], found: Sequence[Directions]) -> list[Directions]:
-    """The directions of a file with new ones: these replace methods, but of learnt directions only
+def others_in(
+    path: Path,
+    generator: Generator,
+    methods: Sequence[Method],
+    *,
+    name: str | None = None,
+    overwrite: bool,
+) -> list[Directions]:
+    """The directions in a file that is to get new ones by `methods`, or the learned one of that
+    name; none if there is no file. ValueError, without `overwrite`, if new ones would replace
+    directions, or what is there cannot be read."""
+    if not path.exists():
+        return []
+    try:
+        directions = load_directions(path, generator)
+    except ValueError as error:
+        if overwrite:
+            return []
+        hint = "--overwrite replaces the whole file, --out chooses another"
+        raise ValueError(f"{error}; {hint}") from error
+    replaced = [d.method for d in directions if d.method in methods and name in (None, *d.names)]
+    if replaced and not overwrite:
+        those = f"svm:{name}" if name else " and ".join(replaced)
+        raise ValueError(
+            f"{path} exists, with directions {those}; pass --overwrite to replace them, or choose "
+            "another name"
+        )
+    return directions
+
+
+def updated(others: Sequence[Directions], new: Sequence[Directions]) -> list[Directions]:
+    """The directions of a file with new ones: these replace methods, but of learned directions only
     those of the same name."""
-    new = {d.method: d for d in found}
-    for old in kept:
-        added = new.setdefault(old.method, old)
+    by_method = {d.method: d for d in new}
+    for old in others:
+        added = by_method.setdefault(old.method, old)
         rows = [i for i, name in enumerate(old.names) if name not in added.names]
         if rows and old.method == "svm":
-            both: dict[str, Any] = {
-                part: torch.cat([getattr(old, part)[rows], getattr(added, part)])
-                for part in ("vectors", "deviations", "scores")
-            }
-            names = [*(old.names[i] for i in rows), *added.names]
-            new[old.method] = dataclasses.replace(added, **both, names=names)
-    return [new[method] for method in KNOWN if method in new]
+            by_method["svm"] = dataclasses.replace(
+                added,
+                vectors=torch.cat([old.vectors[rows], added.vectors]),
+                deviations=torch.cat([old.deviations[rows], added.deviations]),
+                scores=torch.cat([old.scores[rows], added.scores]),
+                names=[*(old.names[i] for i in rows), *added.names],
+            )
+    return [by_method[method] for method in KNOWN if method in by_method]
 
 
 def known_directions(
@@ -117,18 +158,21 @@ def known_directions(
     gets the reason, and it is not used."""
     if file is not None:
         return load_directions(file, loaded.generator)
-    found: list[Directions] = []
+    directions: list[Directions] = []
     if default_path(source).exists():
         try:
-            found = load_directions(default_path(source), loaded.generator)
+            directions = load_directions(default_path(source), loaded.generator)
         except ValueError as error:
             tell(f"not used: {error}")
-    config, there = loaded.generator.config, {d.method for d in found}
+    config = loaded.generator.config
+    in_file = {d.method for d in directions}
     possible = METHODS if config.styles else METHODS[:1]
-    if new := [m for m in possible if m in methods and m not in there]:
-        count = min(COUNT, config.w_dim)
-        found += find_directions(loaded.generator, new, count=count, samples=QUICK_SAMPLES)
-    return found
+    missing = [m for m in possible if m in methods and m not in in_file]
+    if missing:
+        directions += find_directions(
+            loaded.generator, missing, count=min(COUNT, config.w_dim), samples=QUICK_SAMPLES
+        )
+    return directions
 
 
 def read_edits(
@@ -142,28 +186,27 @@ def read_edits(
     `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
     counts standard deviations of w and is 1 unless given. In place of all that stands before it,
     an .npy file has one vector of w, as InterFaceGAN's boundaries, which STRENGTH multiplies."""
-    known: dict[tuple[str | None, str], Directions] = {}
-    moves: list[Edit] = []
+    known: dict[tuple[Path | None, str], Directions] = {}
+    edits: list[Edit] = []
     for text in texts:
-        called, strength, layers = parsed(text)
-        if called.endswith(".npy"):
-            moves.append(Edit(vector_of(Path(called), loaded.generator), strength, layers))
+        parts = parsed(text)
+        if parts.vector is not None:
+            vector = vector_of(parts.vector, loaded.generator)
+            edits.append(Edit(vector, parts.strength, parts.layers))
             continue
-        parts = CALLED.fullmatch(called)
-        if parts is None:
-            raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}")
-        file, method, name = parts.group("file", "method", "name")
-        if (file, method) not in known:
-            path = Path(file) if file else None
-            found = known_directions(source, loaded, path, methods=[method], tell=tell)
-            known |= {(file, d.method): d for d in found}
-        if (file, method) not in known:
-            raise ValueError(
-                f"{file or default_path(source)} has no directions of {method}; stylegan "
-                "directions finds those that the network has, with --from for svm"
+        key = (parts.file, parts.method)
+        if key not in known:
+            directions = known_directions(
+                source, loaded, parts.file, methods=[parts.method], tell=tell
             )
-        moves.append(known[file, method].edit(name, strength, layers))
-    return moves
+            known |= {(parts.file, d.method): d for d in directions}
+        if key not in known:
+            raise ValueError(
+                f"{parts.file or default_path(source)} has no directions of {parts.method}; "
+                "stylegan directions find makes those of pca and sefa, learn those of svm"
+            )
+        edits.append(known[key].edit(parts.name, parts.strength, parts.layers))
+    return edits
 
 
 def vector_of(path: Path, generator: Generator) -> torch.Tensor:

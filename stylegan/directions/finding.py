@@ -112,7 +112,7 @@ def find_directions(
     if "sefa" in methods and not config.styles:
         raise ValueError("the network has no style layers, so only pca finds directions in it")
     of_w = covariance_of_w(generator, samples)
-    found = []
+    directions = []
     for method in methods:
         matrix = of_w
         if method == "sefa":  # |A v|^2 is largest for eigenvectors of A^T A: equation 6
@@ -121,8 +121,8 @@ def find_directions(
         eigenvalues, vectors = spectrum(matrix, count)
         numbers = vectors.float(), deviations_along(vectors, of_w), eigenvalues.float()
         names = [str(i + 1) for i in range(count)]
-        found.append(Directions(method, layers, samples, *numbers, names))
-    return found
+        directions.append(Directions(method, layers, samples, *numbers, names))
+    return directions
 
 
 def draw_directions(
@@ -133,7 +133,7 @@ def draw_directions(
     rows = []
     for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]
-        rows.append([next(loaded.pictures([seed], labels=labels, edits=some)) for some in moves])
+        rows.append([next(loaded.pictures([seed], labels=labels, edits=edits)) for edits in moves])
     return chart(
         rows,
         columns=[f"{amount:+g}" if amount else "0" for amount in AMOUNTS],

@@ -1,10 +1,9 @@
-"""Directions of w learnt from examples: InterFaceGAN, Shen et al. 2020.
+"""Directions of w learned from examples: InterFaceGAN, Shen et al. 2020.
 
 The direction is the normal of the plane that separates the w of examples with an attribute from
 those without it, by the support vector machine of linear separability.
 """
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from stylegan import sampling
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
 from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import listed, readable
+from stylegan.messages import listed, readable, require
 from stylegan.metrics.separability import best_plane
 from stylegan.networks import Generator
 
@@ -28,7 +27,7 @@ SEED = re.compile(r"seed(\d{1,10})")
 
 
 def check_name(name: str) -> str:
-    """A name that a learnt direction may have. ValueError if `--edit` would misread it."""
+    """A name that a learned direction may have. ValueError if `--edit` would misread it."""
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
         what = "the name of a direction has 1 to 60 characters"
         raise ValueError(f"{what}, none of them : = @ / or \\, not {readable(name, 80)}")
@@ -37,10 +36,9 @@ def check_name(name: str) -> str:
 
 def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
     """The plane between examples w (N, w_dim) that have the attribute, `present` (N,), and others:
-    its unit normal (w_dim,), towards the first, and the share of examples on their own side of
+    its unit normal (w_dim,), toward the first, and the share of examples on their own side of
     planes fitted without them."""
-    if importlib.util.find_spec("sklearn") is None:
-        raise ValueError("directions from examples need scikit-learn: pip install scikit-learn")
+    require("sklearn", packages="scikit-learn", purpose="a direction from examples")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     counts = int(present.sum()), int((~present).sum())
@@ -62,7 +60,8 @@ def to_directions(
     generator: Generator, name: str, normal: Tensor, accuracy: float, samples: int
 ) -> Directions:
     """The normal as a direction, with the standard deviation of w along it."""
-    vectors, layers = normal[None], range(generator.config.num_styles())
+    vectors = normal[None]
+    layers = range(generator.config.num_styles())
     deviations = deviations_along(vectors, covariance_of_w(generator, samples))
     scores = torch.tensor([accuracy])
     return Directions("svm", layers, samples, vectors, deviations, scores, [name])
@@ -96,10 +95,11 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
             f"{place} needs pictures named by seed as stylegan generate does (seed0012.png), or "
             f"latents (.npz); found {listed(others, 3, ', ') if others else 'neither'}"
         )
-    generator, config = loaded.generator, loaded.generator.config
-    found = {str(p.resolve()): read_latents(p, generator, labels).ws.mean(dim=1) for p in files}
+    generator = loaded.generator
+    config = loaded.generator.config
+    latents = {str(p.resolve()): read_latents(p, generator, labels).ws.mean(dim=1) for p in files}
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
         labels = sampling.in_turn(seeds, config.label_dim) if labels is None else labels
         rows = loaded.styles(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()
-        found |= {f"seed {seed}": row for seed, row in zip(seeds, rows, strict=True)}
-    return found
+        latents |= {f"seed {seed}": row for seed, row in zip(seeds, rows, strict=True)}
+    return latents

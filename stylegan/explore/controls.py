@@ -16,7 +16,7 @@ FIRST_SEED = 10  # the first picture: a good one of both bundled generators
 SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
 REACH = 4  # standard deviations that a direction's slider moves either way
 PLANE = 1.25  # the reach of the plane of seeds; the seeds are at 1
-Values = Mapping[str, Any]  # sent by a browser: anything, until a control has read it
+Values = Mapping[str, object]  # sent by a browser: anything, until a control has read it
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +47,9 @@ class Control:
     label: str
     tip: str
 
-    def check(self, right: bool, given: Any, expected: str) -> None:
+    def check(self, value: object, expected: str, *, right: bool) -> None:
         if not right:
-            raise ValueError(f"{self.label}: {readable(repr(given), 40)} is not {expected}")
+            raise ValueError(f"{self.label}: {readable(repr(value), 40)} is not {expected}")
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,14 @@ class Slider(Control):
     step: float = 1
     most: float | None = None  # what may be typed, beyond the end of the slider
 
-    def read(self, given: Any) -> float:
-        whole, most = self.step % 1 == 0, self.high if self.most is None else self.most
-        number = type(given) in (int, float) and self.low <= given <= most
-        kind, right = "whole number" if whole else "number", number and not (whole and given % 1)
-        self.check(right, given, f"a {kind} from {self.low} to {most}")
-        return int(given) if whole else float(given)
+    def read(self, value: Any) -> float:
+        whole = self.step % 1 == 0
+        most = self.high if self.most is None else self.most
+        number = type(value) in (int, float) and self.low <= value <= most
+        kind = "whole number" if whole else "number"
+        right = number and not (whole and value % 1)
+        self.check(value, f"a {kind} from {self.low} to {most}", right=right)
+        return int(value) if whole else float(value)
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,10 @@ class Menu(Control):
     options: Sequence[tuple[str, str]]
     value: str
 
-    def read(self, given: Any) -> str:
-        self.check(given in [value for value, _ in self.options], given, "one of the choices")
-        return str(given)
+    def read(self, choice: object) -> str:
+        known = choice in [value for value, _ in self.options]
+        self.check(choice, "one of the choices", right=known)
+        return str(choice)
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,10 @@ class Layers(Control):
     count: int
     value: Sequence[int] = ()
 
-    def read(self, given: Any) -> list[int]:
-        known = isinstance(given, list) and all(i in range(self.count) for i in given)
-        self.check(known, given, f"a list of layers below {self.count}")
-        return sorted(set(given))
+    def read(self, layers: Any) -> list[int]:
+        known = isinstance(layers, list) and all(i in range(self.count) for i in layers)
+        self.check(layers, f"a list of layers below {self.count}", right=known)
+        return sorted(set(layers))
 
 
 def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
@@ -103,27 +106,32 @@ class Controls:
     """The controls for a generator and its directions, by section of the page."""
 
     def __init__(self, loaded: LoadedGenerator, directions: Sequence[Directions] = ()) -> None:
-        config, psi = loaded.generator.config, loaded.psi
+        config = loaded.generator.config
+        psi = loaded.psi
         numbers = range(config.label_dim)
-        self.layers, last = config.num_styles(), config.num_styles() - 1
+        self.layers = config.num_styles()
+        last = config.num_styles() - 1
         self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
         self.directions = {
-            f"{some.method}:{name}": (some, name) for some in directions for name in some.names
+            f"{method.method}:{name}": (method, name)
+            for method in directions
+            for name in method.names
         }
-        to_seed, along = "1 is all the way to that seed", "Standard deviations along this direction"
+        to_seed = "1 is all the way to that seed"
+        along = "Standard deviations along this direction"
         same = "The same seed always gives the same picture"
         average = "0 is the average picture, 1 full variety, below 0 the opposite"
         reach = max(1.5, abs(psi))
         classes = [(str(i), self.classes[i]) for i in numbers]
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
-        noise = [
+        noise: list[Slider | Menu | Layers] = [
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),
             seed_slider("noise_seed", "Seed of random noise", "Chooses the random noise", 0),
         ]
-        ticked = "Layers that take the other seed's styles: first pose and shape, last colours"
+        ticked = "Layers that take the other seed's styles: first pose and shape, last colors"
         spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
         starts = [("seed", "the seed"), ("own", "your picture")]
-        self.sections: dict[str, list[Any]] = {
+        self.sections: dict[str, list[Slider | Menu | Layers]] = {
             "start": [Menu("start", "Start from", "What the picture is made from", starts, "seed")],
             "picture": [
                 seed_slider("seed", "Seed", same, FIRST_SEED),
@@ -154,26 +162,28 @@ class Controls:
 
     def read(self, values: Values) -> dict[str, Any]:
         """The value of every control. ValueError, for the user to read, where one is wrong."""
-        controls = [one for section in self.sections.values() for one in section]
-        return {one.name: one.read(values.get(one.name)) for one in controls}
+        controls = [control for section in self.sections.values() for control in section]
+        return {control.name: control.read(values.get(control.name)) for control in controls}
 
-    def view(self, values: Values, own: Tensor | None = None) -> View:
+    def view(self, values: Values, projected: Tensor | None = None) -> View:
         """What the controls show: a seed, or the styles of the user's `own` picture."""
         read = self.read(values)
-        if read["start"] == "own" and own is None:
-            raise ValueError("open Your picture and project one first")
+        if read["start"] == "own" and projected is None:
+            raise ValueError("project a picture first, under 'Your picture'")
         first, last = sorted((read["edit_first"], read["edit_last"]))
         every = last - first + 1 == self.layers
         rows, at = (None, "") if every else (range(first, last + 1), f"@{first}-{last}")
         edits = {
-            f"{name}={read[name]:+}".removesuffix(".0") + at: some.edit(called, read[name], rows)
-            for name, (some, called) in self.directions.items()
+            f"{name}={read[name]:+}".removesuffix(".0") + at: directions.edit(
+                called, read[name], rows
+            )
+            for name, (directions, called) in self.directions.items()
             if read[name]
         }
-        known = {one.name for one in fields(View)} & read.keys() - {"label"}
+        known = {field.name for field in fields(View)} & read.keys() - {"label"}
         return View(
             **{name: read[name] for name in known},
             label=int(read["label"]) if self.classes else None,
             edits=edits,
-            styles=own if read["start"] == "own" else None,
+            styles=projected if read["start"] == "own" else None,
         )

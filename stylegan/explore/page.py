@@ -32,10 +32,12 @@ class Page:
     def __init__(
         self, loaded: LoadedGenerator, directions: Sequence[Directions] = (), name: str = ""
     ) -> None:
-        self.loaded, self.name = loaded, name
+        self.loaded = loaded
+        self.name = name
         self.controls = Controls(loaded, directions)
         self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
-        self.drawing, self.searching = Lock(), Lock()  # one picture and one search at a time
+        self.drawing = Lock()  # one picture at a time
+        self.searching = Lock()  # and one search
         self.closing = Event()  # ends a search at its next step
         answers = (self.scene, self.picture, self.latents, self.search)
         self.answers = {f"/{answer.__name__}": answer for answer in answers}
@@ -43,7 +45,7 @@ class Page:
     def scene(self, values: Values) -> Parts:
         """What the page is built from."""
         sections = {
-            name: [{"kind": type(one).__name__, **vars(one)} for one in controls]
+            name: [{"kind": type(control).__name__, **vars(control)} for control in controls]
             for name, controls in self.controls.sections.items()
         }
         yield {"name": self.name, "plane": PLANE, "sections": sections}
@@ -66,11 +68,15 @@ class Page:
 
     def search(self, values: Values) -> Parts:
         """Search for a picture that the user brought, which then is the page's own."""
-        loaded, read = self.loaded, self.controls.read(values)
-        network, name = loaded.generator, readable(values.get("name"), 80)
-        premultiplied, device = network.config.premultiplied, network.w_avg.device
+        loaded = self.loaded
+        read = self.controls.read(values)
+        network = loaded.generator
+        name = readable(values.get("name"), 80)
+        premultiplied = network.config.premultiplied
+        device = network.w_avg.device
         content = base64.b64decode(str(values.get("content")))
-        size, channels = loaded.resolution, network.config.image_channels
+        size = loaded.resolution
+        channels = network.config.image_channels
         target = projection.target_of(
             content, resolution=size, channels=channels, premultiply=premultiplied,
             crop=loaded.crop, name=name,
@@ -116,7 +122,8 @@ def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
     else:
         ws = of_seed(view.seed)
         if view.plane_x or view.plane_y:
-            a, b = of_seed(view.plane_a), of_seed(view.plane_b)
+            a = of_seed(view.plane_a)
+            b = of_seed(view.plane_b)
             ws = ws + view.plane_x * (a - ws) + view.plane_y * (b - ws)
         if view.mix_layers:
             ws = mixed(ws, of_seed(view.mix_seed), view.mix_layers)
@@ -134,7 +141,8 @@ def render(loaded: LoadedGenerator, view: View) -> np.ndarray:
 def latents_file(loaded: LoadedGenerator, view: View) -> bytes:
     """A file for `--latents` of the commands that gives this picture again: its final styles, and
     the maps of random noise."""
-    config, maps = loaded.generator.config, None
+    config = loaded.generator.config
+    maps = None
     if view.noise == "random":
         maps = sampling.seed_noise([view.noise_seed], config, loaded.resolution)
     with TemporaryDirectory(prefix="stylegan-explore-") as folder:

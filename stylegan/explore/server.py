@@ -40,7 +40,8 @@ class Handler(BaseHTTPRequestHandler):
     server: "Server"
     begun = False  # the answer
     timeout = 5  # seconds without a byte; the end of the server waits as long for idle connections
-    server_version, sys_version = "stylegan", ""
+    server_version = "stylegan"
+    sys_version = ""
 
     def do_GET(self) -> None:
         with self.refusing():
@@ -68,15 +69,15 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, OSError, RecursionError) as error:
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
-    def own(self, places: Mapping[str, Any]) -> Any:
+    def own(self, places: Mapping[str, object]) -> Any:
         """What is at the request's address, for this page alone."""
         # Another name than this computer's: a foreign page whose DNS leads here. Another `Origin`:
         # a page that the user has open beside this one.
         host = self.headers.get("Host", "")
         if host.partition(":")[0] not in NAMES:
             raise PermissionError(f"this is {' or '.join(NAMES)}")
-        own = f"http://{host}"
-        if self.headers.get("Origin", own if self.command == "GET" else "") != own:
+        origin = f"http://{host}"
+        if self.headers.get("Origin", origin if self.command == "GET" else "") != origin:
             raise PermissionError("only this page's own requests are answered")
         if self.path not in places:
             raise FileNotFoundError("there is no such page")

@@ -1,12 +1,12 @@
 """Pictures arranged for people to look at: grids, and the figures of the paper."""
 
-from stylegan.figures.layout import GAP, chart, check_picture, default_columns, grid, save_picture
+from stylegan.figures.layout import FORMATS, GAP, chart, default_columns, grid, save_picture
 from stylegan.figures.noise import noise_components, noise_detail
 from stylegan.figures.points import (
     Points,
     classes,
     evenly,
-    labelled_grid,
+    labeled_grid,
     moment,
     nearest,
     of_latents,

@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from stylegan.disk import atomic_file, check_file
+from stylegan.disk import atomic_file, check_outputs
 from stylegan.sampling import over_squares, picture
 
-SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; whole factors bring pictures into this range
+SMALLEST_CELL = 96  # pixels: whole factors bring pictures into the range
+LARGEST_CELL = 512
 GAP = 4
 ASCII = frozenset(map(chr, range(32, 127)))
-PAPER, INK = (255, 255, 255), (60, 60, 60)
-SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
+PAPER = (255, 255, 255)
+INK = (60, 60, 60)
+SMALLEST_TEXT = 9  # pixels
+TEXT = 16
+LARGEST_TEXT = 32
 FORMATS: dict[str, dict[str, Any]] = {  # by ending
     ".png": {"format": "PNG"},
     ".webp": {"format": "WEBP", "lossless": True},
@@ -29,20 +33,15 @@ LARGEST_SIDES = {".webp": 16_383, ".jpg": 65_500}  # pixels that a format can ha
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def check_picture(path: Path) -> None:
-    """ValueError unless `path` is the name of a picture that can be written, or replaced."""
-    check_file(path, overwrite=True, endings=FORMATS)
-
-
 def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> None:
     """Write the picture. ValueError if the file exists with other content, without `overwrite`."""
-    check_picture(path)
+    check_outputs([path], overwrite=True, endings=FORMATS)
     check_size(path, image.size)
     buffer = io.BytesIO()
     image.save(buffer, **FORMATS[path.suffix.lower()])
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
-    check_file(path, overwrite=overwrite)
+    check_outputs([path], overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(buffer.getvalue())
@@ -73,15 +72,18 @@ def tiled(
 ) -> Image.Image:
     """As `grid`, for images of one size, which keep it."""
     columns = columns or default_columns(len(cells))
-    labels, (width, height) = legible(labels or []), cells[0].size
+    labels = legible(labels or [])
+    (width, height) = cells[0].size
     font = fitting_font(labels or [""], width)
     line = text_height(font) if labels else 0
-    rows, columns = -(-len(cells) // columns), min(columns, len(cells))
+    rows = -(-len(cells) // columns)
+    columns = min(columns, len(cells))
     size = columns * (width + GAP) + GAP, rows * (height + GAP + line) + GAP
     canvas = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
-        x, y = GAP + i % columns * (width + GAP), GAP + i // columns * (height + GAP + line)
+        x = GAP + i % columns * (width + GAP)
+        y = GAP + i // columns * (height + GAP + line)
         paste(canvas, cell, (x, y))
         if labels:
             draw.text((x + width / 2, y + height), labels[i], fill=INK, font=font, anchor="ma")
@@ -148,7 +150,7 @@ def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
 
 
 def upwards(text: str, font: Font, length: int) -> Image.Image:
-    """Text that reads upwards, centred in `length`, in as few lines of whole words as fit."""
+    """Text that reads upwards, centered in `length`, in as few lines of whole words as fit."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""
@@ -170,7 +172,8 @@ def captioned(image: Image.Image, text: str) -> Image.Image:
     height = image.height + text_height(font_of([], size)) + GAP
     canvas = Image.new("RGB", (image.width, height), PAPER)
     paste(canvas, image, (0, 0))
-    place, font = (image.width / 2, image.height), font_of([text], size)
+    place = (image.width / 2, image.height)
+    font = font_of([text], size)
     ImageDraw.Draw(canvas).text(place, text, fill=INK, font=font, anchor="ma")
     return canvas
 
@@ -209,7 +212,8 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     be higher: 4x4 pixels of a network for 512x384 have half a row of that above and below."""
     width, height = size
     shown = scaled(image, width)
-    left, top = (shown.width - width) // 2, (shown.height - height) // 2
+    left = (shown.width - width) // 2
+    top = (shown.height - height) // 2
     return shown.crop((left, top, left + width, top + height))
 
 

@@ -17,7 +17,8 @@ from stylegan.schedule import resolutions
 
 REALIZATIONS = 100  # draws of noise to measure the deviation, as in the paper
 EXAMPLES = 5
-ZOOMED_FROM, ZOOM = 128, 4  # pictures from this resolution on have their details enlarged so much
+ZOOMED_FROM = 128  # resolution of pictures whose details are enlarged
+ZOOM = 4
 FINE = 64  # noise counts as fine from this resolution on, in networks that reach it
 
 
@@ -28,7 +29,7 @@ def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
     check_noise(loaded.generator.config)
     zoom = ZOOM if loaded.resolution >= ZOOMED_FROM else 1
     measured = [deviation(loaded, ws) for ws in points.ws.split(1)]
-    largest = max(float(some.max()) for some in measured)
+    largest = max(float(deviations.max()) for deviations in measured)
     rows = []
     for ws, varying in zip(points.ws.split(1), measured, strict=True):
         first, *others = loaded.pictures(ws=ws.expand(EXAMPLES, -1, -1), noise="random")
@@ -46,7 +47,8 @@ def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATI
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
     for picture in loaded.pictures(ws=ws.expand(realizations, -1, -1), noise="random"):
         levels = picture.astype(np.int64)
-        total, squares = total + levels, squares + np.square(levels)
+        total = total + levels
+        squares = squares + np.square(levels)
     variance = (squares - total * total / realizations) / realizations
     found: np.ndarray = np.sqrt(variance.clip(0).mean(axis=2))
     return found
@@ -74,7 +76,8 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
 def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
     """A row for each point: with all noise, none, that of fine layers alone, that of coarse layers
     alone. Figure 5 of the paper."""
-    config, size = loaded.generator.config, loaded.resolution
+    config = loaded.generator.config
+    size = loaded.resolution
     check_noise(config)
     if isinstance(points.noise, str) and points.noise == "none":
         raise ValueError("noise has no components without noise: choose const or random")
@@ -87,17 +90,17 @@ def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
         maps = sampling.seed_noise(points.seeds, config, size)
     else:
         maps = loaded.generator.synthesis.noise_maps(len(points.ws), size, points.noise)
-    kept = {
+    components = {
         "all noise": sizes,
         "no noise": [],
         f"fine, {span(fine, size)}": [r for r in sizes if r >= fine],
         f"coarse, {span(4, fine // 2)}": [r for r in sizes if r < fine],
     }
     columns = []
-    for some in kept.values():
-        noise = [m * (m.shape[-1] in some) for m in maps if m is not None]
+    for noisy_sizes in components.values():
+        noise = [m * (m.shape[-1] in noisy_sizes) for m in maps if m is not None]
         columns.append(pictures(loaded, replace(points, noise=noise)))
-    return chart(list(zip(*columns, strict=True)), columns=list(kept), names=points.names)
+    return chart(list(zip(*columns, strict=True)), columns=list(components), names=points.names)
 
 
 def check_noise(config: NetworkConfig) -> None:

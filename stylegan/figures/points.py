@@ -71,7 +71,7 @@ def pictures(loaded: LoadedGenerator, points: Points) -> np.ndarray:
     return np.stack(list(loaded.pictures(points.seeds, ws=points.ws, noise=points.noise)))
 
 
-def labelled_grid(loaded: LoadedGenerator, points: Points, columns: int | None = None) -> Image:
+def labeled_grid(loaded: LoadedGenerator, points: Points, columns: int | None = None) -> Image:
     """One picture for each point, none left out. Figure 2 of the paper."""
     return grid(pictures(loaded, points), columns, labels=points.names)
 
@@ -102,7 +102,8 @@ def timelapse(
     snapshots: Iterable[LoadedGenerator], points_of: Callable[[LoadedGenerator], Points]
 ) -> Image:
     """A row for each point, a column for each snapshot of a run."""
-    columns, labels = [], []
+    columns = []
+    labels = []
     for loaded in snapshots:
         points = points_of(loaded)
         columns.append(pictures(loaded, points))

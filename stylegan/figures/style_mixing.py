@@ -18,7 +18,7 @@ NAMES = ("coarse", "middle", "fine")
 
 @dataclass(frozen=True)
 class StyleRange:
-    """Neighbouring layers, counted from 0, two for each resolution."""
+    """Neighboring layers, counted from 0, two for each resolution."""
 
     layers: range
     name: str = ""
@@ -26,7 +26,8 @@ class StyleRange:
     @property
     def label(self) -> str:
         """`coarse 4-8 px`; with numbers of layers where they have no name."""
-        first, last = self.layers[0], self.layers[-1]
+        first = self.layers[0]
+        last = self.layers[-1]
         pixels = span(4 << first // 2, 4 << last // 2)
         return f"{self.name} {pixels}" if self.name else f"layers {first}-{last}, {pixels}"
 
@@ -51,7 +52,7 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
     if not config.styles:
         raise ValueError("this network has no styles (network.styles is off), so none can be mixed")
     count = config.num_layers(resolution)
-    for layers in (some.layers for some in ranges):
+    for layers in (style_range.layers for style_range in ranges):
         if not layers or not set(layers) <= set(range(count)):
             what = f"layers {layers.start}-{layers.stop - 1} were asked for, but at"
             raise ValueError(f"{what} {resolution}x{resolution} there are layers 0-{count - 1}")
@@ -74,17 +75,20 @@ def mixing(
     each, once for every range; their noise is A's. Figure 3 of the paper."""
     ranges = style_ranges(loaded.resolution) if ranges is None else ranges
     check_ranges(ranges, loaded.generator.config, loaded.resolution)
-    own = pictures(loaded, sources)
+    of_sources = pictures(loaded, sources)
     rows: list[list] = [[None, *pictures(loaded, others)]]
-    for some in ranges:
-        for i, picture in enumerate(own):
-            ws = mixed(sources.ws[i : i + 1], others.ws, some.layers)
+    for style_range in ranges:
+        for i, picture in enumerate(of_sources):
+            ws = mixed(sources.ws[i : i + 1], others.ws, style_range.layers)
             rows.append([picture, *pictures(loaded, sources.varied(i, ws))])
     return chart(
         rows,
         columns=["source A", *others.names],
         names=["", *list(sources.names) * len(ranges)],
         title="source B",
-        bands=[("", 1), *((f"{some.label} from B", len(sources.ws)) for some in ranges)],
+        bands=[
+            ("", 1),
+            *((f"{style_range.label} from B", len(sources.ws)) for style_range in ranges),
+        ],
         apart=True,
     )

@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ LARGEST_UNPACKED = 2**30  # bytes of arrays that were compressed
 MOST_BYTES_PER_BYTE = 16
 
 
-def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
+def save(path: Path, kind: Kind, payload: Mapping[str, object]) -> None:
     """Write one of our files; readers see the old file or the complete new one."""
     content = io.BytesIO()  # an error of a full disk within torch's writer would end the process
     torch.save({"format": FORMAT, "version": VERSION, "kind": kind, **payload}, content)
@@ -53,7 +53,7 @@ def is_old(path: Path) -> bool:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
-def load(path: Path, kind: Kind | None = None) -> dict[str, Any]:
+def load(path: Path, kind: Kind | None = None) -> dict[str, object]:
     """The payload of one of our files, on the CPU, loaded without running code from it. ValueError
     if it is not of the `kind` that is needed."""
     payload = checked(read_torch(path), path)
@@ -164,7 +164,7 @@ def check_tensors(content: object, size: int) -> None:
             waiting += value.values() if isinstance(value, dict) else value
 
 
-def checked(payload: object, path: Path) -> dict[str, Any]:
+def checked(payload: object, path: Path) -> dict[str, object]:
     """The content of `path` if it is a payload of ours that this version can use."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")

@@ -13,7 +13,7 @@ from stylegan.messages import readable
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
 BUNDLED = ("faces64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
-BUNDLED_LICENCE = "MIT"
+BUNDLED_LICENSE = "MIT"
 
 
 def bundled_file(name: str) -> Path:

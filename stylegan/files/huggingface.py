@@ -6,16 +6,14 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from stylegan.disk import write_text
-from stylegan.files.formats import SHARED
+from stylegan.disk import check_outputs, write_text
+from stylegan.files.formats import README, SHARED
 from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.lineage import NVIDIA, described, licence_of
+from stylegan.lineage import NVIDIA, described, license_of
 from stylegan.messages import readable
 
-README = "README.md"
-FILES = (SHARED, README)
-NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's licence, as the Hub writes it
+NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
 TEXT = """# StyleGAN generator
 
 A generator of [StyleGAN, version 1](https://arxiv.org/abs/1812.04948), in PyTorch.
@@ -39,7 +37,7 @@ pictures = G.sample(range(4))  # uint8 {shape}
 class Card:
     """What the model card says and the file of weights does not."""
 
-    licence: str = ""  # of the weights, as the Hub writes it: "mit"; "" = NVIDIA's, if it is theirs
+    license: str = ""  # of the weights, as the Hub writes it: "mit"; "" = NVIDIA's, if it is theirs
     data: str = "not specified"  # what it was trained on, in a word or two
     metrics: Mapping[str, float] = field(default_factory=dict)  # by name
     text: str = ""  # anything more, in Markdown
@@ -48,31 +46,27 @@ class Card:
 def save_folder(loaded: LoadedGenerator, out: Path, card: Card, *, overwrite: bool = False) -> None:
     """Write a folder that can be uploaded, and that every command takes as a source."""
     text = str(model_card(loaded, card))
-    existing = [name for name in FILES if (out / name).exists()]
-    if existing and not overwrite:
-        raise ValueError(
-            f"{out} holds {', '.join(existing)} already; pass --overwrite or choose another folder"
-        )
+    check_outputs([out / SHARED, out / README], overwrite=overwrite)
     out.mkdir(parents=True, exist_ok=True)
     save_safetensors(out / SHARED, loaded)
     write_text(out / README, text)
 
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
-    """The licence as the Hub reads it, NVIDIA's if the weights began from theirs, and all else."""
-    is_nvidias = licence_of(loaded.lineage) == NVIDIA
-    licence = card.licence or (NONCOMMERCIAL if is_nvidias else "")
-    if is_nvidias and not licence.startswith("cc-by-nc"):
+    """The license as the Hub reads it, NVIDIA's if the weights began from theirs, and all else."""
+    is_nvidias = license_of(loaded.lineage) == NVIDIA
+    license = card.license or (NONCOMMERCIAL if is_nvidias else "")
+    if is_nvidias and not license.startswith("cc-by-nc"):
         raise ValueError(
             f"these weights began from NVIDIA's, whose license goes with them: {NONCOMMERCIAL}, so "
-            f"the card cannot say {readable(licence)}"
+            f"the card cannot say {readable(license)}"
         )
-    if not licence:
+    if not license:
         raise ValueError(
             "a model card says under which license the weights are: pass --license, such as mit"
         )
     data = ModelCardData(
-        license=licence,
+        license=license,
         library_name="stylegan",
         pipeline_tag="unconditional-image-generation",
         tags=["stylegan", "gan"],
@@ -81,7 +75,7 @@ def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
     rows = {
         "images": f"{loaded.resolution}x{loaded.resolution}, {channels} channels",
         "trained on": readable(card.data),
-        "licence of the weights": readable(licence),
+        "license of the weights": readable(license),
     }
     if loaded.images_seen is not None:
         rows["trained on"] += f", {loaded.images_seen:,} images seen"

@@ -105,10 +105,10 @@ class LoadedGenerator:
         top, bottom, left, right = self.active_rectangle
         return str(Fit.of(f"pad {right - left}:{bottom - top}"))
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """All but the weights, as plain values, for a file."""
         rectangle = self.active_rectangle
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "config": dataclasses.asdict(self.generator.config),
             "images_seen": self.images_seen,
             "resolution": self.resolution,
@@ -229,8 +229,8 @@ class LoadedGenerator:
         if class_name is None:
             known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
             raise ValueError(
-                f"the {self.origin} has labels: choose one, as with --class "
-                f"{readable(names[0]) if names else 0}; known: {readable(known, 1000)}"
+                f"a class is needed, as in --class {readable(names[0]) if names else 0}; known: "
+                f"{readable(known, 1000)}"
             )
         from stylegan.data.labels import weights
 
@@ -271,7 +271,7 @@ def hashes(generator: Generator) -> dict[str, str]:
     return digests
 
 
-def fits(entries: Mapping[str, Any], generator: Generator) -> bool:
+def fits(entries: Mapping[str, object], generator: Generator) -> bool:
     """Whether a file with these hashes is of the same mapping network, so that w mean the same."""
     return any(entries.get(name) == digest for name, digest in hashes(generator).items())
 
@@ -290,7 +290,7 @@ def holds_only(kind: type, values: object) -> bool:
 
 
 def checked_centers(centers: Any, w_dim: int) -> Tensor:
-    """Centres (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
+    """Centers (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
     try:
         rows = torch.as_tensor(centers).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:

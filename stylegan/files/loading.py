@@ -79,7 +79,7 @@ def located(source: str | Path) -> Path:
     if not path.exists():
         beside = list(BUNDLED) if path.parent == Path() else []
         with suppress(OSError):
-            beside += [neighbour.name for neighbour in path.parent.iterdir()]
+            beside += [neighbor.name for neighbor in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
         hint = f"accepted are {ACCEPTED}"
         if near:

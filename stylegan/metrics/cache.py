@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from torch import Tensor
@@ -29,11 +29,11 @@ NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
 
 
 def cached(
-    tools: Tools, name: str, about: Mapping[str, Any], make: Callable[[], np.ndarray | None]
+    tools: Tools, name: str, key_parts: Mapping[str, object], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
     """The array that `name` and `about` (JSON) define, in rank 0; None in the others: read from
     `tools.cache`, or else made by all processes and kept there."""
-    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+    key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:24]
     path = tools.cache / f"{name}-{key}.npy"
     array: np.ndarray | None = None
 
@@ -144,8 +144,8 @@ def gathered_rows(
                 part.seek(0)
                 for owner in range(world_size()):
                     for _ in range(0, 4 * width * len(share_of(images, owner)), BYTES_AT_ONCE):
-                        own = part.read(BYTES_AT_ONCE) if rank() == owner else b""
-                        from_rank0(partial(append, whole, gather(own)[owner]))
+                        block = part.read(BYTES_AT_ONCE) if rank() == owner else b""
+                        from_rank0(partial(append, whole, gather(block)[owner]))
             part = whole
         with part:  # the mapping keeps what is in it
             return None if rank() else np.memmap(part, "<f4", "r+", shape=(images, width))

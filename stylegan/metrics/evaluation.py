@@ -4,10 +4,11 @@ import math
 
 from stylegan import sampling
 from stylegan.data import Store
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import reason_of
 from stylegan.metrics.engine import KINDS, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
-from stylegan.metrics.sources import GeneratorSamples, ImageProgress, quiet
+from stylegan.metrics.sources import Comparison, ImageProgress, quiet
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState
@@ -17,6 +18,7 @@ def evaluation_of(
     names: str,
     every_kimg: float | None,
     run: RunFolder,
+    *,
     mirror: bool,
     store: Store,
     tools: Tools,
@@ -29,19 +31,23 @@ def evaluation_of(
         raise ValueError("ls needs classifiers, which train does not take; use stylegan metrics")
 
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
-        source = GeneratorSamples(
+        average = LoadedGenerator(
             state.generator_ema,
-            store=store,
-            mirror=mirror,
+            f"the run {run.path}",
             resolution=stage.resolution,
             alpha=stage.alpha,
-            batch=min(sampling.default_batch(stage.resolution), stage.batch_size),
-            progress=progress,
-            origin=f"the run {run.path}",
+            cutoff=None,
             images_seen=state.images_seen,
         )
+        comparison = Comparison.of(
+            average,
+            store,
+            mirror=mirror,
+            batch=min(sampling.default_batch(stage.resolution), stage.batch_size),
+            progress=progress,
+        )
         scores: dict[str, float] = {"resolution": stage.resolution}
-        for result in evaluate(source, requests, tools):
+        for result in evaluate(comparison, requests, tools):
             run.check_held()
             try:
                 result.append_to(run.metrics_file)

@@ -18,14 +18,15 @@ from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FEATURES, FeatureNetwork, Measured, Tools, inception
-from stylegan.metrics.sources import ImageSource
+from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
 
-KID_SUBSETS, KID_SUBSET_SIZE = 100, 1000
+KID_SUBSETS = 100
+KID_SUBSET_SIZE = 1000
 SPLITS = 10  # of the Inception score
 SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
 # a metric, features of fakes and of reals (n, dim) -> its values, and what defines it alone
-Compare = Callable[[str, np.ndarray, np.ndarray, ImageSource], Measured]
+Compare = Callable[[str, np.ndarray, np.ndarray, Comparison], Measured]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Family:
     """The metrics that look at the features of one network."""
 
     name: str
-    load: Callable[[Tools, ImageSource], FeatureNetwork]
+    load: Callable[[Tools, Comparison], FeatureNetwork]
     compare: Compare
     least: Mapping[str, int]  # images of each sort that a metric needs
     alone: str = ""  # the metric that does not compare with reals
@@ -41,13 +42,14 @@ class Family:
     dim_of_reals: int | None = None  # features of reals that are compared; None: all
 
     def measure(
-        self, source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+        self, comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
     ) -> dict[str, Measured | str]:
         """Where the data has fewer reals than `images`, all of it is used."""
         num_reals = images
         if set(kinds) != {self.alone}:
-            ways = 2 if self.evenly and source.mirror else 1
-            num_reals = min(images, len(source.real_images()) * ways)
+            real_images = comparison.require_reals()
+            ways = real_images.ways if self.evenly else 1
+            num_reals = min(images, len(real_images.images()) * ways)
         measured: dict[str, Measured | str] = {
             kind: f"found {images:,} samples and {num_reals:,} real images, at least "
             f"{self.least[kind]:,} of each are needed"
@@ -57,20 +59,21 @@ class Family:
         enough = [kind for kind in kinds if kind not in measured]
         if not enough:
             return measured
-        network = self.load(tools, source)
-        about = {**network.about(), "images": images}
+        network = self.load(tools, comparison)
+        protocol = {**network.about(), "images": images}
 
         def features(batches: Iterable[Tensor], num: int, dim: int) -> np.ndarray | None:
             """The first `dim` features, (num, dim) in rank 0."""
-            rows = ([network(some)[:, :dim]] for some in batches)
+            rows = ([network(batch)[:, :dim]] for batch in batches)
             return gathered_rows(rows, [dim], num, tools.cache)[0]
 
-        fakes = features(source.fakes(images), images, network.dim)
-        reals, of_reals = fakes, {}
+        fakes = features(comparison.fake_batches(images), images, network.dim)
+        reals = fakes
+        of_reals = {}
         if set(enough) != {self.alone}:
-            of_reals = {**source.about_reals(), "number": num_reals}
+            of_reals = {**comparison.require_reals().protocol_of_reals(), "number": num_reals}
             dim = self.dim_of_reals or network.dim
-            batches = source.reals(num_reals, evenly=self.evenly)
+            batches = comparison.real_batches(num_reals, evenly=self.evenly)
             key = {**of_reals, **network.about(), "evenly": self.evenly, "torch": torch.__version__}
             make = partial(features, batches, num_reals, dim)
             reals = cached(tools, f"{self.name}-features", key, make)
@@ -78,53 +81,60 @@ class Family:
 
         def compare() -> dict[str, Measured]:
             assert fakes is not None and reals is not None
-            return {kind: self.compare(kind, fakes, reals, source) for kind in enough}
+            return {kind: self.compare(kind, fakes, reals, comparison) for kind in enough}
 
         for kind, (values, defined_by) in from_rank0(compare).items():
             compared = {} if kind == self.alone else {"reals": of_reals}
-            measured[kind] = Measured(values, {**about, **compared, **defined_by})
+            measured[kind] = Measured(values, {**protocol, **compared, **defined_by})
         return measured
 
 
 def compare_inception(
-    kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSource
+    kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Comparison
 ) -> Measured:
     """One metric of `fakes` (n, FEATURES + LOGITS) and `reals` (m, FEATURES)."""
     from torch_fidelity import metric_isc, metric_kid
 
     if kind == "is":
-        found = metric_isc.isc_features_to_metric(
+        scores = metric_isc.isc_features_to_metric(
             torch.from_numpy(fakes[:, FEATURES:]), SPLITS, rng_seed=SEED
         )
-        values = {"is": found["inception_score_mean"], "is_std": found["inception_score_std"]}
+        values = {"is": scores["inception_score_mean"], "is_std": scores["inception_score_std"]}
         return Measured(values, {"splits": SPLITS, "order_seed": SEED})
     fakes = fakes[:, :FEATURES]
     if kind == "fid":
-        # batches as large as the source's: the order of summation decides the last digits
-        ours, theirs = (statistics.moments_of(x, source.batch).gaussian() for x in (fakes, reals))
+        # batches as large as those measured: the order of summation decides the last digits
+        ours, theirs = (
+            statistics.moments_of(x, comparison.batch).gaussian() for x in (fakes, reals)
+        )
         return Measured({"fid": statistics.frechet_distance(*ours, *theirs)}, {})
     both = [torch.from_numpy(rows) for rows in (fakes, reals)]
     if kind == "kid":
         size = min(KID_SUBSET_SIZE, len(fakes), len(reals))
-        found = metric_kid.kid_features_to_metric(
+        scores = metric_kid.kid_features_to_metric(
             *both, kid_subsets=KID_SUBSETS, kid_subset_size=size, rng_seed=SEED, verbose=False
         )
         name = "kernel_inception_distance"
-        values = {"kid": found[f"{name}_mean"], "kid_std": found[f"{name}_std"]}
+        values = {"kid": scores[f"{name}_mean"], "kid_std": scores[f"{name}_std"]}
         return Measured(values, {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED})
-    device = source.device if source.device.type == "cuda" else "cpu"  # others may lack float64
+    device = (
+        comparison.device if comparison.device.type == "cuda" else "cpu"
+    )  # others may lack float64
     precision = share_within(fakes, reals, device)
     recall = share_within(reals, fakes, device)
     values = {"precision": precision, "recall": recall}
     return Measured(values, {"neighborhood": NEIGHBORHOOD})
 
 
-def compare_eff(kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSource) -> Measured:
+def compare_eff(
+    kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Comparison
+) -> Measured:
     if kind == "eff-pr":
         fakes = fakes[: len(reals)]
-        precision, recall = share_within(fakes, reals), share_within(reals, fakes)
-        about = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
-        return Measured({"eff-precision": precision, "eff-recall": recall}, about)
+        precision = share_within(fakes, reals)
+        recall = share_within(reals, fakes)
+        protocol = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
+        return Measured({"eff-precision": precision, "eff-recall": recall}, protocol)
     estimate = statistics.frechet_estimate if kind == "eff-fd" else statistics.kernel_estimate
     value, interval = estimate(fakes, reals)
     return Measured({kind: value}, {"interval_95": {kind: interval}})
@@ -132,7 +142,7 @@ def compare_eff(kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSo
 
 INCEPTION = Family(
     "inception",
-    lambda tools, source: inception(tools, source.device),
+    lambda tools, comparison: inception(tools, comparison.device),
     compare_inception,
     {"fid": 2, "kid": 2, "pr": LEAST_FOR_NEIGHBORHOODS, "is": SPLITS},
     alone="is",
@@ -140,7 +150,7 @@ INCEPTION = Family(
 )
 EFF = Family(
     "eff",
-    lambda tools, source: efficientnet(source.device, source.size),
+    lambda tools, comparison: efficientnet(comparison.device, comparison.resolution),
     compare_eff,
     {"eff-fd": 2 * GROUPS, "eff-kid": 2 * GROUPS, "eff-pr": LEAST_FOR_NEIGHBORHOODS},
     evenly=True,

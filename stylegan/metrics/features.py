@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,8 @@ INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
     "weights-inception-2015-12-05-6726825d.pth"
 )
-FEATURES, LOGITS = 2048, 1008  # of Inception; the logits are without their bias, as officially
+FEATURES = 2048  # of Inception
+LOGITS = 1008  # of Inception, without their bias, as officially
 Weights = tuple[dict[str, Tensor], str]  # the tensors in a file, and its SHA-256
 
 
@@ -50,7 +51,7 @@ class Measured(NamedTuple):
     """One metric's numbers, and what defines them beside the source, for the result."""
 
     values: Mapping[str, float]
-    about: Mapping[str, Any]
+    protocol: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ def as_rgb(images: Tensor) -> Tensor:
     """(n, 3, r, r) from 0 to 255 for public networks: gray repeated, transparency over white."""
     channels = images.shape[1]
     if channels == 4:
-        colours, alpha = images[:, :3].float(), images[:, 3:].float() / 255
-        return (colours * alpha + 255 * (1 - alpha)).round().to(images.dtype)
+        colors = images[:, :3].float()
+        alpha = images[:, 3:].float() / 255
+        return (colors * alpha + 255 * (1 - alpha)).round().to(images.dtype)
     return images.expand(-1, 3, -1, -1) if channels == 1 else images
 
 
@@ -101,30 +103,30 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     )
 
 
-def public_weights(url: str, given: Path | None) -> Weights:
+def public_weights(url: str, place: Path | None) -> Weights:
     """Weights from the file at an https address that ends in `-<digits of its SHA-256>.pth`."""
-    return on_all_ranks(lambda: read_weights(weights_file(url, given)))
+    return on_all_ranks(lambda: read_weights(weights_file(url, place)))
 
 
-def weights_file(url: str, given: Path | None) -> Path:
+def weights_file(url: str, place: Path | None) -> Path:
     """`given`, if it is a file of such weights, or that of the address in this folder, or else in
     the cache of torch.hub, to which it is downloaded; OSError with its place if that fails."""
-    kept = hub_file(url)
-    digits = str(download.hash_prefix(kept.name))
-    if given is not None:
-        if given.is_file():
-            return given
-        if not given.exists():
-            raise FileNotFoundError(f"there is no file or folder {given} with weights of networks")
-        if (given / kept.name).exists():
-            return download.verified(given / kept.name, digits)
+    usual_file = hub_file(url)
+    digits = str(download.hash_prefix(usual_file.name))
+    if place is not None:
+        if place.is_file():
+            return place
+        if not place.exists():
+            raise FileNotFoundError(f"there is no file or folder {place} with weights of networks")
+        if (place / usual_file.name).exists():
+            return download.verified(place / usual_file.name, digits)
     try:
         return download.downloaded(url)
     except OSError as error:
         raise OSError(
             "the weights of a network are missing and could not be downloaded "
             f"({error.__cause__ or error}): get {url}, whose SHA-256 begins with {digits}, "
-            f"elsewhere and put it at {kept}, or give its path as --weights"
+            f"elsewhere and put it at {usual_file}, or give its path as --feature-weights"
         ) from error
 
 
@@ -134,13 +136,13 @@ def hub_file(url: str) -> Path:
 
 
 @contextmanager
-def fitting(network: str, url: str, given: Path | None) -> Iterator[None]:
+def fitting(network: str, url: str, place: Path | None) -> Iterator[None]:
     """ValueError if weights of something else are given to a network."""
     try:
         yield
     except (KeyError, RuntimeError) as error:
         reason = reason_of(error, line=-1)
-        what = f"{given} does not hold the weights of {network} ({reason})"
+        what = f"{place} does not hold the weights of {network} ({reason})"
         raise ValueError(f"{what}; the file is {url}") from error
 
 

@@ -7,7 +7,6 @@ exactly comparable.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +36,7 @@ class Lpips:
             )
         return self.network(as_rgb(images).float(), as_rgb(others).float()).flatten()
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         published = self.trunk_sha256.startswith(str(hash_prefix(WEIGHTS)))
         return {
             "network": "LPIPS 0.1 on VGG16" if published else "LPIPS on a VGG16 of one's own",
@@ -56,6 +55,6 @@ def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
     with fitting("torchvision's VGG16", WEIGHTS, weights):
         # layers have the numbers that they have in torchvision, slice2.5 that of features.5
         names = {name: f"features.{name.partition('.')[2]}" for name in network.net.state_dict()}
-        network.net.load_state_dict({own: tensors[name] for own, name in names.items()})
+        network.net.load_state_dict({name_here: tensors[name] for name_here, name in names.items()})
     heads = Path(library.__file__).parent / "lpips_models" / "vgg.pth"
     return Lpips(network.to(device), sha256, sha256_of(heads))

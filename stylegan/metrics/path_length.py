@@ -16,7 +16,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.distributed import gather, on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
+from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
 from stylegan.paths import slerp
 from stylegan.sampling import mapped
 
@@ -29,12 +29,12 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 
 
 def measure_path_length(
-    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
     """ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs; 8 bytes a pair are kept."""
-    samples = latents_of(source)
-    lpips = lpips_of(tools, samples.device)
-    about = {
+    comparison.require_generator()
+    lpips = lpips_of(tools, comparison.device)
+    protocol = {
         "pairs": images,
         **lpips.about(),
         "epsilon": EPSILON,
@@ -43,8 +43,8 @@ def measure_path_length(
         "resize": AVERAGED_DOWN,
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
-    lengths = {kind: measured_lengths(samples, kind, images, lpips.distance) for kind in kinds}
-    return {kind: Measured({kind: trimmed_mean(x)}, about) for kind, x in lengths.items()}
+    lengths = {kind: measured_lengths(comparison, kind, images, lpips.distance) for kind in kinds}
+    return {kind: Measured({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
 
 
 def lpips_of(tools: Tools, device: torch.device) -> "Lpips":
@@ -54,15 +54,16 @@ def lpips_of(tools: Tools, device: torch.device) -> "Lpips":
 
 
 def measured_lengths(
-    samples: GeneratorSamples, kind: str, pairs: int, distance: Distance
+    comparison: Comparison, kind: str, pairs: int, distance: Distance
 ) -> np.ndarray:
     """Squared lengths of steps between `pairs` pairs of latents, all processes' in order."""
+    samples = comparison.require_generator()
     _, space, where = kind.split("-")  # ppl, z or w, full or end
 
     def own_lengths() -> np.ndarray:
         lengths = [np.empty(0)]
-        for indices in samples.batches(pairs, kind):
-            images, further = ends_of_steps(samples, indices, space, where == "end")
+        for indices in comparison.batches(pairs, kind):
+            images, further = ends_of_steps(samples, indices, space, from_start=where == "end")
             of_pairs = distance(images, further) / EPSILON**2
             lengths.append(of_pairs.cpu().double().numpy())
         return np.concatenate(lengths)
@@ -72,14 +73,15 @@ def measured_lengths(
 
 
 def ends_of_steps(
-    samples: GeneratorSamples, indices: range, space: str, from_start: bool
+    samples: GeneratorSamples, indices: range, space: str, *, from_start: bool
 ) -> list[Tensor]:
     """The images at random places of the paths, or at their starts, and those a step further on.
 
     Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
     In z vectors are as long as latents; officially 1, beside which a label would be too loud.
     """
-    generator, labels = samples.generator, samples.labels(indices)
+    generator = samples.generator
+    labels = samples.labels(indices)
     z0, z1, t = latent_pairs(samples, indices)
     t = torch.zeros_like(t) if from_start else t
     places = (t, t + EPSILON)

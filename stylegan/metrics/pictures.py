@@ -2,95 +2,75 @@
 
 import dataclasses
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
 
 import torch
-from torch import Tensor
 
-from stylegan import sampling
 from stylegan.data import Preparation, Store, cached_store, check, is_store
 from stylegan.data.images import is_image
 from stylegan.data.sources import reasons_of
 from stylegan.distributed import from_rank0
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED
-from stylegan.messages import count, readable
-from stylegan.metrics.sources import FixedImages
+from stylegan.messages import readable
+from stylegan.metrics.sources import CPU, StoreImages
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Pictures(FixedImages):
-    """Pictures in place of samples, in the order of their names."""
-
-    pictures: Store
-    resized: bool  # whether any of the pictures or reals had another size
-
-    @classmethod
-    def of(
-        cls,
-        source: Path,
-        data: Path | None,
-        *,
-        resolution: int | None = None,
-        tell: Callable[[str], None] = lambda text: None,
-        preparing: Callable[[int, int], None] | None = None,
-        **options: Any,
-    ) -> Self:
-        """Those under `source`, to be compared with those under `data`: folders, zips or stores,
-        read as training data is. Without a resolution all must be squares of one size; with one
-        they are brought to it."""
-        given = {"pictures": source} | ({"real images": data} if data else {})
-        preparation = Preparation()
-        for path in filter(is_store, given.values()):  # a store of reals decides
-            meta = Store(path).meta
-            preparation = Preparation(
-                crop=meta.crop, channels=meta.channels, premultiplied=meta.premultiplied
-            )
-        sizes = set().union(*(sizes_of(path, preparation) for path in given.values()))
-        size = common_size(sizes) if resolution is None else resolution
-        preparation = dataclasses.replace(preparation, resolution=size)
-        stores = {}
-        for what, path in given.items():
-            stores[what] = store = cached_store(path, preparation, tell=tell, progress=preparing)
-            if store.skipped:
-                tell(f"left out: {len(store.skipped)} of the {what}: {reasons_of(store.skipped)}")
-        return cls(
-            name=f"pictures of {readable(source)}",
-            pictures=stores["pictures"],
-            store=stores.get("real images"),
-            resolution=size,
-            resized=sizes != {(size, size)},
-            **{"batch": sampling.default_batch(size)} | options,
+def open_pictures(
+    source: Path,
+    data: Path | None,
+    *,
+    resolution: int | None = None,
+    mirror: bool = False,
+    seed: int = 0,
+    device: torch.device = CPU,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[StoreImages, StoreImages | None]:
+    """Pictures under `source` in place of samples, and the reals under `data`: folders, zips or
+    stores, read as training data is. Without a resolution all must be squares of one size; with one
+    they are brought to it."""
+    folders = {"pictures": source} | ({"real images": data} if data else {})
+    preparation = Preparation()
+    for path in filter(is_store, folders.values()):  # a store of reals decides
+        meta = Store(path).meta
+        preparation = Preparation(
+            crop=meta.crop, channels=meta.channels, premultiplied=meta.premultiplied
         )
-
-    def fakes(self, num: int) -> Iterator[Tensor]:
-        """The first `num` pictures, or if there are more, as many from the whole folder."""
-        images = self.pictures.images(self.size)
-        if num > len(images):
-            raise ValueError(
-                f"{count(num, 'picture')} were asked for, and there are {len(images):,}; ask for "
-                "fewer, or leave the number out of the name to take all"
-            )
-        for indices in self.batches(num, "pictures"):
-            rows = images[[i * len(images) // num for i in indices]]
-            yield torch.from_numpy(self.pictures.pictures(rows))
-
-    def about(self) -> dict[str, dict[str, Any]]:
-        about = super().about()
-        about["fakes"] |= {
-            "pictures": self.pictures.identity(self.size),
-            "of": len(self.pictures),
-            "left_out": len(self.pictures.skipped),
-            "channels": self.pictures.channels,
-            "resized": self.resized,
-        }
-        return about
+    sizes = set().union(*(sizes_of(path, preparation) for path in folders.values()))
+    if resolution is None:
+        resolution = common_size(sizes)
+    preparation = dataclasses.replace(preparation, resolution=resolution)
+    stores: dict[str, Store] = {}
+    for role, path in folders.items():
+        stores[role] = store = cached_store(path, preparation, tell=tell, progress=progress)
+        if store.skipped:
+            tell(f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}")
+    pictures = stores["pictures"]
+    opened = StoreImages(
+        store=pictures,
+        resolution=resolution,
+        seed=seed,
+        device=device,
+        name=f"pictures of {readable(source)}",
+        details={
+            "pictures": pictures.identity(resolution),
+            "of": len(pictures),
+            "left_out": len(pictures.skipped),
+            "channels": pictures.channels,
+            "resized": sizes != {(resolution, resolution)},
+        },
+    )
+    reals: StoreImages | None = None
+    if data is not None:
+        reals = dataclasses.replace(
+            opened, store=stores["real images"], mirror=mirror, name="", details={}
+        )
+    return opened, reals
 
 
 def holds_pictures(source: str) -> bool:

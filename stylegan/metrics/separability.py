@@ -23,7 +23,7 @@ from stylegan.lineage import sha256_of
 from stylegan.messages import reason_of
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
+from stylegan.metrics.sources import Comparison, exact_arithmetic
 
 if TYPE_CHECKING:
     from sklearn.svm import LinearSVC
@@ -34,31 +34,31 @@ Classifier = Callable[[Tensor], Tensor]
 
 
 def measure_separability(
-    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
     """`ls`, of the attributes of `tools.classifiers`. The first process holds half of one space in
     memory: 1.4 GB for 200,000 images and 512 numbers each."""
-    samples = latents_of(source)
+    comparison.require_generator()
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
     files = {path.stem: path for path in tools.classifiers}
     if len(files) < len(tools.classifiers):
         names = ", ".join(path.stem for path in tools.classifiers)
         raise ValueError(f"classifiers need different file names: {names}")
-    load = partial(load_classifier, device=samples.device)
+    load = partial(load_classifier, device=comparison.device)
     classifiers = {name: on_all_ranks(partial(load, path)) for name, path in files.items()}
-    entropies = attribute_entropies(samples, classifiers, images, tools.cache)
+    entropies = attribute_entropies(comparison, classifiers, images, tools.cache)
     values = {f"ls-{space}": score(entropies[space]) for space in "zw"}
     for space, of_space in entropies.items():
         values |= {f"entropy-{space}/{name}": entropy for name, entropy in of_space.items()}
-    about = {
+    protocol = {
         "images": images,
         "kept_per_attribute": images // 2,
         "entropy": "nats",
         "resize": AVERAGED_DOWN,
         "classifiers": {name: sha256_of(path) for name, path in files.items()},
     }
-    return {"ls": Measured(values, about)}
+    return {"ls": Measured(values, protocol)}
 
 
 def load_classifier(path: Path, device: torch.device) -> Classifier:
@@ -74,13 +74,14 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
 
 
 def attribute_entropies(
-    samples: GeneratorSamples, classifiers: Mapping[str, Classifier], images: int, folder: Path
+    comparison: Comparison, classifiers: Mapping[str, Classifier], images: int, folder: Path
 ) -> dict[str, dict[str, float]]:
     """H(Y | X) in nats, of the spaces z and w and of each attribute; equal in all processes."""
+    samples = comparison.require_generator()
     config = samples.generator.config
 
     def rows() -> Iterator[list[Tensor]]:
-        for indices in samples.batches(images, "classified"):
+        for indices in comparison.batches(images, "classified"):
             z = sampling.latents(samples.seeds(indices), config.z_dim)
             w = sampling.mapped(samples.generator, z, samples.labels(indices))
             pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
@@ -95,14 +96,14 @@ def attribute_entropies(
         assert z is not None and w is not None and logits is not None
         entropies: dict[str, dict[str, float]] = {"z": {}, "w": {}}
         for i, name in enumerate(classifiers):
-            kept = most_confident(logits[:, i], images // 2)
-            present = logits[kept, i] >= 0
+            confident = most_confident(logits[:, i], images // 2)
+            present = logits[confident, i] >= 0
             for space, latents in (("z", z), ("w", w)):
                 sides = present  # with a single class all lie on one side of any plane
                 if present.any() and not present.all():
-                    sides = best_plane(latents[kept], present).predict(latents[kept])
+                    sides = best_plane(latents[confident], present).predict(latents[confident])
                 entropies[space][name] = conditional_entropy(sides, present)
-                samples.progress(f"fitted {name} in {space}", 1, 1)
+                comparison.progress(f"fitted {name} in {space}", 1, 1)
         return entropies
 
     return from_rank0(fit)
@@ -120,8 +121,8 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
         logits = (logits[:, 1] - logits[:, 0]) / 2
     logits = logits[:, 0] if logits.shape[1:] == (1,) else logits
     if logits.ndim != 1 or not logits.isfinite().all():
-        what = f"{tuple(logits.shape)}" if logits.ndim != 1 else "some that are not finite"
-        raise ValueError(f"classifier {name} must give logits (n,), (n, 1) or (n, 2), not {what}")
+        fault = f"{tuple(logits.shape)}" if logits.ndim != 1 else "some that are not finite"
+        raise ValueError(f"classifier {name} must give logits (n,), (n, 1) or (n, 2), not {fault}")
     return logits.float()
 
 
@@ -141,11 +142,11 @@ def best_plane(latents: np.ndarray, present: np.ndarray) -> "LinearSVC":
     return LinearSVC(dual=False).fit(latents, present)
 
 
-def conditional_entropy(given: np.ndarray, classes: np.ndarray) -> float:
-    """H(classes | given) in nats, of two bools each; (n,) both."""
+def conditional_entropy(sides: np.ndarray, classes: np.ndarray) -> float:
+    """H(classes | sides) in nats, of two bools each; (n,) both."""
     entropy = 0.0
     for side in (False, True):
-        of_side = classes[given == side]
+        of_side = classes[sides == side]
         for count in (int(of_side.sum()), int((~of_side).sum())):
             if count:
                 entropy -= count / len(classes) * math.log(count / len(of_side))

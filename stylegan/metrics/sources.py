@@ -1,11 +1,10 @@
-"""What is measured: images, and the real images beside them, in an order all processes share."""
+"""What is measured: samples, and the real images beside them, in an order all processes share."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -17,207 +16,275 @@ from stylegan.data.cache import changes_since
 from stylegan.distributed import from_rank0
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
-from stylegan.messages import readable
+from stylegan.messages import count, readable
 from stylegan.networks import Generator, Noise
 from stylegan.run_folder import RunFolder
 
 CPU = torch.device("cpu")
 ImageProgress = Callable[[str, int, int], None]  # called with (description, images done, images)
 
+NO_REALS = "this metric compares with real images; pass --data"
 
-def quiet(what: str, done: int, total: int) -> None:
+
+def quiet(description: str, done: int, total: int) -> None:
     """Show no progress."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ImageSource(ABC):
-    """Images to measure, and the real images that they are compared with. Image i depends on
-    `seed` and i alone, not on the batch or the number of processes."""
+class StoreImages:
+    """Images of a store: the reals, half of them, or pictures to measure in place of samples."""
 
-    store: Store | None = None
-    half: bool = False  # compare with every second real image only
-    mirror: bool = False  # flip reals at random, as training with mirroring does
-    resolution: int = 0  # 0: the largest there is
-    seed: int = 0
-    batch: int = 32
-    progress: ImageProgress = field(default=quiet)
+    store: Store
+    resolution: int
+    half: Literal["none", "even", "odd"] = (
+        "none"  # every second image only, from the first or second
+    )
+    mirror: bool = False  # flip images at random, as training with mirroring does
+    seed: int = 0  # of mirroring
+    device: torch.device = CPU  # where features are computed, if they are measured
+    name: str = ""  # what they are, if they are measured
+    details: Mapping[str, object] = field(default_factory=dict)  # and what else defines them
 
-    labelled = False  # whether images have labels, drawn from those of the data
+    labeled = False
+    description = "pictures"
+
+    def images(self) -> np.ndarray:
+        """All of them, not mirrored: uint8 (N, C, r, r), mapped from a file."""
+        images = self.store.images(self.resolution)
+        match self.half:
+            case "even":
+                return images[::2]
+            case "odd":
+                return images[1::2]
+        return images
 
     @property
-    @abstractmethod
-    def size(self) -> int:
-        """The resolution of images and reals."""
+    def ways(self) -> int:
+        """As how many images each one can serve: as it is, and mirrored."""
+        return 2 if self.mirror else 1
 
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Where features are computed."""
+    def batch(self, indices: range, *, spread: int | None = None) -> Tensor:
+        """Images of these numbers, uint8 (n, C, r, r): the first ones, or of `spread` images that
+        are taken evenly from the store, which may be sorted. A store with fewer images starts
+        again, now mirrored the other way."""
+        images = self.images()
+        numbers: Sequence[int] = indices
+        if spread is not None:
+            numbers = [i * max(len(images), spread) // spread for i in indices]
+        turns = [divmod(number, len(images)) for number in numbers]
+        pictures = self.store.pictures(images[[row for _, row in turns]])
+        batch = torch.from_numpy(pictures)
+        if not self.mirror:
+            return batch
+        flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
+        return torch.where(torch.tensor(flips)[:, None, None, None], batch.flip(3), batch)
 
-    @abstractmethod
-    def fakes(self, num: int) -> Iterator[Tensor]:
-        """This process's part of the first `num` images, uint8 (n, C, r, r) each time."""
+    def fakes(self, indices: range, num: int) -> Tensor:
+        """Images of these numbers, of `num` that are taken evenly from the store."""
+        most = len(self.images()) * self.ways
+        if num > most:
+            raise ValueError(
+                f"{count(num, 'picture')} were asked for, and there are {most:,}; ask for fewer, "
+                "or leave the number out of the name to take all"
+            )
+        return self.batch(indices, spread=num)
 
-    @abstractmethod
-    def about(self) -> dict[str, dict[str, Any]]:
-        """`generator`, where the images come from, and `fakes`, what else defines them."""
+    def protocol(self) -> dict[str, dict[str, object]]:
+        """What defines them in place of samples, for a result."""
+        where: dict[str, object] = {"origin": self.name, "sha256": None, "images_seen": None}
+        fakes = {"resolution": self.resolution, "seed": self.seed, **self.details}
+        return {"generator": where, "fakes": fakes}
 
-    def require_store(self) -> Store:
-        if self.store is None:
-            raise ValueError("this metric compares with real images; pass --data")
-        return self.store
-
-    def real_images(self) -> np.ndarray:
-        """The reals to compare with: uint8 (N, C, r, r), mapped from a file."""
-        return self.require_store().images(self.size)[:: 2 if self.half else 1]
-
-    def batches(self, num: int, what: str) -> Iterator[range]:
-        """The numbers of each batch of this process's part of `num` images."""
-        own = share_of(num)
-        for start in range(own.start, own.stop, self.batch):
-            stop = min(start + self.batch, own.stop)
-            yield range(start, stop)
-            self.progress(what, stop - own.start, len(own))
-
-    def reals(
-        self, num: int, *, evenly: bool = False, images: np.ndarray | None = None
-    ) -> Iterator[Tensor]:
-        """This process's part of `num` reals, or of other `images`: officially the first ones.
-        `evenly` takes them from the whole store, which may be sorted; a store with fewer images
-        starts again, now mirrored the other way."""
-        images = self.real_images() if images is None else images
-        step = max(len(images), num) if evenly else num  # over `num`: rows from one to the next
-        for indices in self.batches(num, "real"):
-            turns = [divmod(i * step // num, len(images)) for i in indices]
-            rows = self.require_store().pictures(images[[row for _, row in turns]])
-            part = torch.from_numpy(rows)
-            if self.mirror:
-                flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
-                part = torch.where(torch.tensor(flips)[:, None, None, None], part.flip(3), part)
-            yield part
-
-    def about_reals(self) -> dict[str, Any]:
-        """What defines the real images, for a result and for the cache."""
+    def protocol_of_reals(self) -> dict[str, object]:
+        """What defines them as real images, for a result and for the cache."""
         return {
-            "data": self.require_store().identity(self.size),
-            "images": len(self.real_images()),
+            "data": self.store.identity(self.resolution),
+            "images": len(self.images()),
             "mirror": self.mirror,
             "mirror_seed": self.seed if self.mirror else None,
-            **({"part": "every second one"} if self.half else {}),
+            **({"part": "every second one"} if self.half != "none" else {}),
         }
 
 
 @dataclass(frozen=True, eq=False)
-class GeneratorSamples(ImageSource):
-    generator: Generator  # in eval mode, on the device to use
-    alpha: float = 1.0
-    psi: float = 1.0  # officially off for all metrics
-    cutoff: int | None = None
-    centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
-    noise: Literal["const", "random", "none"] = "random"
-    origin: str = ""  # where the generator comes from, for results
-    images_seen: int | None = None  # by its training
+class GeneratorSamples:
+    """Samples of a generator, truncated as it is loaded. Sample i depends on `seed` and i alone."""
 
-    @classmethod
-    def of(cls, loaded: LoadedGenerator, store: Store | None, **options: Any) -> Self:
-        """A loaded generator as far as it has grown, untruncated."""
-        names = ("resolution", "alpha", "origin", "images_seen")
-        given = {name: getattr(loaded, name) for name in names}
-        given["batch"] = sampling.default_batch(loaded.resolution)
-        return cls(loaded.generator, store=store, **given | options)
+    loaded: LoadedGenerator  # on the device to use
+    _: KW_ONLY
+    store: Store | None = None  # from whose labels those of samples are drawn
+    noise: Literal["const", "random", "none"] = "random"
+    seed: int = 0
+
+    description = "generated"
 
     @property
-    def size(self) -> int:
-        return self.resolution or self.generator.config.resolution
+    def generator(self) -> Generator:
+        return self.loaded.generator
+
+    @property
+    def resolution(self) -> int:
+        return self.loaded.resolution
 
     @property
     def device(self) -> torch.device:
         return self.generator.w_avg.device
 
     @property
-    def labelled(self) -> bool:  # type: ignore[override]
+    def labeled(self) -> bool:
+        """Whether samples have labels, drawn from those of the data."""
         return self.generator.config.label_dim > 0
 
     def seeds(self, indices: range) -> list[int]:
-        """The seeds of images. Those of other runs' pictures are not avoided, as officially."""
+        """The seeds of samples. Those of other runs' pictures are not avoided, as officially."""
         return [(self.seed + i) % (sampling.MAX_SEED + 1) for i in indices]
 
     def labels(self, indices: range) -> Tensor | None:
-        """Labels of images, drawn from those of the data, as officially: float (n, label_dim)."""
-        if not self.labelled:
+        """Labels of samples, drawn from those of the data, as officially: float (n, label_dim)."""
+        if not self.labeled:
             return None
-        store, label_dim = self.require_store(), self.generator.config.label_dim
-        classes = store.require_labels()
-        if len(store.label_names) != label_dim:
-            what = f"the generator has {label_dim} labels, the data {len(store.label_names)}"
-            raise ValueError(f"{what}; pass the data that it was trained on")
+        if self.store is None:
+            raise ValueError(NO_REALS)
+        label_dim = self.generator.config.label_dim
+        classes = self.store.require_labels()
+        if len(self.store.label_names) != label_dim:
+            raise ValueError(
+                f"the generator has {label_dim} labels, the data {len(self.store.label_names)}; "
+                "pass the data that it was trained on"
+            )
         rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
-        return torch.from_numpy(store.one_hot(classes[rows]))
+        return torch.from_numpy(self.store.one_hot(classes[rows]))
 
-    def fakes(self, num: int) -> Iterator[Tensor]:
-        for indices in self.batches(num, "generated"):
-            seeds, labels = self.seeds(indices), self.labels(indices)
-            (pictures,) = sampling.generate(
-                self.generator, seeds, labels=labels, psi=self.psi, cutoff=self.cutoff,
-                centers=self.centers, noise=self.noise, resolution=self.size, alpha=self.alpha,
-                batch=self.batch,
-            )  # fmt: skip
-            yield torch.from_numpy(pictures).permute(0, 3, 1, 2)
+    def fakes(self, indices: range, num: int) -> Tensor:
+        """Samples of these numbers, uint8 (n, C, r, r), however many are measured."""
+        (pictures,) = sampling.generate(
+            self.generator,
+            self.seeds(indices),
+            labels=self.labels(indices),
+            psi=self.loaded.psi,
+            cutoff=self.loaded.cutoff,
+            centers=self.loaded.centers,
+            noise=self.noise,
+            resolution=self.resolution,
+            alpha=self.loaded.alpha,
+            batch=len(indices),
+        )
+        return torch.from_numpy(pictures).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:
-        """The noise of images: drawn from each one's own seed, if it is "random"."""
+        """The noise of samples: drawn from each one's own seed, if it is "random"."""
         if self.noise != "random":
             return self.noise
-        maps = sampling.seed_noise(self.seeds(indices), self.generator.config, self.size)
+        maps = sampling.seed_noise(self.seeds(indices), self.generator.config, self.resolution)
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""
-        ws, average = self.generator.broadcast(w), self.generator.w_avg
-        ws = sampling.truncated(ws, average, self.psi, self.cutoff, self.centers)
-        images = self.generator.synthesis(ws, resolution=self.size, alpha=self.alpha, noise=noise)
+        ws = self.loaded.truncated(self.generator.broadcast(w))
+        images = self.generator.synthesis(
+            ws, resolution=self.resolution, alpha=self.loaded.alpha, noise=noise
+        )
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
-    def about(self) -> dict[str, dict[str, Any]]:
-        sha256 = weights_sha256(self.generator)
-        where = {"origin": self.origin, "sha256": sha256, "images_seen": self.images_seen}
-        names = ("alpha", "psi", "cutoff", "noise", "seed")
-        fakes = {"resolution": self.size} | {name: getattr(self, name) for name in names}
-        fakes |= {} if self.centers is None else {"centers": len(self.centers)}
+    def protocol(self) -> dict[str, dict[str, object]]:
+        """What defines them, for a result."""
+        loaded = self.loaded
+        where: dict[str, object] = {
+            "origin": loaded.origin,
+            "sha256": weights_sha256(self.generator),
+            "images_seen": loaded.images_seen,
+        }
+        fakes: dict[str, object] = {
+            "resolution": loaded.resolution,
+            "alpha": loaded.alpha,
+            "psi": loaded.psi,
+            "cutoff": loaded.cutoff,
+            "noise": self.noise,
+            "seed": self.seed,
+            **({} if loaded.centers is None else {"centers": len(loaded.centers)}),
+        }
         return {"generator": where, "fakes": fakes}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FixedImages(ImageSource):
-    """Images that exist already, in place of a generator's."""
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Images to measure, and the reals beside them, in an order that all processes share."""
 
-    name: str  # what they are, for results
-    device: torch.device = CPU
-
-    @property
-    def size(self) -> int:
-        return self.resolution or self.require_store().resolution
-
-    def about(self) -> dict[str, dict[str, Any]]:
-        where = {"origin": self.name, "sha256": None, "images_seen": None}
-        return {"generator": where, "fakes": {"resolution": self.size, "seed": self.seed}}
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OtherHalf(FixedImages):
-    """One half of the real images, compared with the other half: no generator should be expected to
-    do better on as many images, unless it copies."""
-
-    half: bool = True
-    name: str = "another half of the reals"
+    samples: GeneratorSamples | StoreImages
+    reals: StoreImages | None = None
+    _: KW_ONLY
+    batch: int = 32
+    progress: ImageProgress = quiet
 
     @classmethod
-    def beside(cls, source: ImageSource) -> Self:
-        names = ("store", "mirror", "seed", "batch", "progress", "device")
-        return cls(resolution=source.size, **{name: getattr(source, name) for name in names})
+    def of(
+        cls,
+        loaded: LoadedGenerator,
+        store: Store | None = None,
+        *,
+        psi: float = 1.0,  # officially off for all metrics
+        noise: Literal["const", "random", "none"] = "random",
+        mirror: bool = False,
+        seed: int = 0,
+        batch: int | None = None,
+        progress: ImageProgress = quiet,
+    ) -> Self:
+        """Samples of a generator as far as it has grown, beside the images of a store."""
+        samples = GeneratorSamples(loaded.adjusted(psi=psi), store=store, noise=noise, seed=seed)
+        reals: StoreImages | None = None
+        if store is not None:
+            resolution = loaded.resolution
+            reals = StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
+        batch = sampling.default_batch(loaded.resolution) if batch is None else batch
+        return cls(samples, reals, batch=batch, progress=progress)
 
-    def fakes(self, num: int) -> Iterator[Tensor]:
-        return self.reals(num, evenly=True, images=self.require_store().images(self.size)[1::2])
+    @property
+    def resolution(self) -> int:
+        return self.samples.resolution
+
+    @property
+    def device(self) -> torch.device:
+        """Where features are computed."""
+        return self.samples.device
+
+    @property
+    def seed(self) -> int:
+        return self.samples.seed
+
+    def require_reals(self) -> StoreImages:
+        if self.reals is None:
+            raise ValueError(NO_REALS)
+        return self.reals
+
+    def require_generator(self) -> GeneratorSamples:
+        """The samples, if they have latents."""
+        if not isinstance(self.samples, GeneratorSamples):
+            raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
+        return self.samples
+
+    def at_psi(self, psi: float) -> Self:
+        """The same generator with another truncation."""
+        samples = self.require_generator()
+        return replace(self, samples=replace(samples, loaded=samples.loaded.adjusted(psi=psi)))
+
+    def batches(self, num: int, description: str) -> Iterator[range]:
+        """The numbers of each batch of this process's part of `num` images."""
+        share = share_of(num)
+        for start in range(share.start, share.stop, self.batch):
+            stop = min(start + self.batch, share.stop)
+            yield range(start, stop)
+            self.progress(description, stop - share.start, len(share))
+
+    def fake_batches(self, num: int) -> Iterator[Tensor]:
+        """This process's part of the first `num` samples, uint8 (n, C, r, r) each time."""
+        for indices in self.batches(num, self.samples.description):
+            yield self.samples.fakes(indices, num)
+
+    def real_batches(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
+        """This process's part of `num` reals: officially the first ones; or `evenly` from all."""
+        reals = self.require_reals()
+        for indices in self.batches(num, "real"):
+            yield reals.batch(indices, spread=num if evenly else None)
 
 
 def store_of(
@@ -266,22 +333,13 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
             break
     else:
         return  # nothing says which images they were
-    # states of older versions know the images at full resolution only
-    known = (store.training_identity(resolution, labels=labels), store.identity(resolution))
-    if trained_on not in known:
+    if trained_on != store.training_identity(resolution, labels=labels):
         changed = changes_since(store, str(trained_on), resolution, labels=labels)
         now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
         raise ValueError(
             f"{readable(run.path)} was trained on other images or classes than {now}; put those "
             f"back, or compare with these: --data {readable(store.origin)}"
         )
-
-
-def latents_of(source: ImageSource) -> GeneratorSamples:
-    """The source, if it has latents; ValueError if there are only images."""
-    if not isinstance(source, GeneratorSamples):
-        raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
-    return source
 
 
 def share_of(num: int, rank: int | None = None) -> range:

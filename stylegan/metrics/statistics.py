@@ -1,4 +1,4 @@
-"""Statistics of features: moments, distances, neighbours; rows are read in blocks."""
+"""Statistics of features: moments, distances, neighbors; rows are read in blocks."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -32,9 +32,10 @@ class Moments(NamedTuple):
 def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
     """Moments of rows (n, dim), n > 0, read in blocks."""
     shift = torch.from_numpy(np.array(rows[0])).double()
-    total, products = torch.zeros_like(shift), shift.new_zeros(len(shift), len(shift))
-    for some in blocks(rows, at_once):
-        centered = some.double() - shift
+    total = torch.zeros_like(shift)
+    products = shift.new_zeros(len(shift), len(shift))
+    for block in blocks(rows, at_once):
+        centered = block.double() - shift
         total += centered.sum(dim=0)
         products += centered.T @ centered
     return Moments(len(rows), shift, total, products)
@@ -89,7 +90,8 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     """Frechet distance of features (n, dim) and (m, dim), n at least 2 * GROUPS."""
     if len(fakes) + len(reals) < fakes.shape[1]:  # work in the subspace that they span
         basis = np.linalg.qr(np.concatenate([fakes, reals]).astype(np.float64).T).Q
-        fakes, reals = fakes @ basis, reals @ basis
+        fakes = fakes @ basis
+        reals = reals @ basis
     groups = [moments_of(fakes[i::GROUPS]) for i in range(GROUPS)]
     mean, covariance = moments_of(reals).gaussian()
     real_root = root(covariance)
@@ -108,32 +110,34 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
 def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     """Kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum mean
     discrepancy with k(a, b) = (a.b / dim + 1)^3, over all pairs. Binkowski et al. 2018."""
-    n, m = len(fakes), len(reals)
+    n = len(fakes)
+    m = len(reals)
     member = torch.eye(GROUPS, dtype=torch.float64).repeat(-(-n // GROUPS), 1)[:n]
     every = torch.ones(m, 1, dtype=torch.float64)
-    ours, itself = member.T @ kernel_sums(fakes, fakes, member), kernel_diagonal(fakes)
+    ours = member.T @ kernel_sums(fakes, fakes, member)
+    itself = kernel_diagonal(fakes)
     across = member.T @ kernel_sums(fakes, reals, every)
     theirs = kernel_sums(reals, reals, every).sum()
     real = (theirs - kernel_diagonal(reals).sum()) / (m * (m - 1))
     # row 0 keeps all groups, row i leaves out group i
-    kept = 1 - torch.eye(GROUPS + 1, dtype=torch.float64)[:, 1:]
-    number = kept @ member.sum(dim=0)
-    pairs = ((kept @ ours) * kept).sum(dim=1) - kept @ (member.T @ itself)
-    values = pairs / (number * (number - 1)) + real - 2 * (kept @ across[:, 0]) / (number * m)
+    without = 1 - torch.eye(GROUPS + 1, dtype=torch.float64)[:, 1:]
+    number = without @ member.sum(dim=0)
+    pairs = ((without @ ours) * without).sum(dim=1) - without @ (member.T @ itself)
+    values = pairs / (number * (number - 1)) + real - 2 * (without @ across[:, 0]) / (number * m)
     return estimate(values.numpy())
 
 
 def kernel_sums(a: np.ndarray, b: np.ndarray, member: Tensor) -> Tensor:
     """(n, groups): sums of k(a_i, b_j) over the j of each group; `member` is (m, groups)."""
     sums = torch.zeros(len(a), member.shape[1], dtype=torch.float64)
-    for some, of_some in zip(blocks(a), sums.split(ROWS_AT_ONCE), strict=True):
+    for block, of_some in zip(blocks(a), sums.split(ROWS_AT_ONCE), strict=True):
         for others, of_group in zip(blocks(b), member.split(ROWS_AT_ONCE), strict=True):
-            of_some += kernel(some.double() @ others.double().T, a.shape[1]) @ of_group
+            of_some += kernel(block.double() @ others.double().T, a.shape[1]) @ of_group
     return sums
 
 
 def kernel_diagonal(rows: np.ndarray) -> Tensor:
-    squares = torch.cat([some.double().square().sum(dim=1) for some in blocks(rows)])
+    squares = torch.cat([block.double().square().sum(dim=1) for block in blocks(rows)])
     return kernel(squares, rows.shape[1])
 
 

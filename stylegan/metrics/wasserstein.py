@@ -1,7 +1,7 @@
 """Sliced Wasserstein distance of patches of Laplacian pyramids. Karras et al. 2018, section 5.
 
 Each level of the pyramid shows one range of scales: the finest noise and sharpness, the coarsest
-colours and layout. Each set's channels are normalized, so brightness and contrast of all its images
+colors and layout. Each set's channels are normalized, so brightness and contrast of all its images
 together do not show.
 """
 
@@ -18,7 +18,7 @@ from stylegan import streams
 from stylegan.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.sources import ImageProgress, ImageSource, quiet, share_of
+from stylegan.metrics.sources import Comparison, ImageProgress, quiet, share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 
 PATCH = 7  # pixels, both ways
@@ -32,24 +32,32 @@ Shape = tuple[int, int, int, int]
 
 
 def measure_swd(
-    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
     """`swd`, the average of the levels, and each of them, as `swd-32`. If the data has fewer
     images, they are used again with other patches."""
-    shape = (images, source.require_store().channels, source.size, source.size)
-    num_reals = min(images, len(source.real_images()))
-    reals = source.reals(images, evenly=True)
-    fakes, told = source.fakes(images), source.progress
-    levels = sliced_wasserstein(reals, fakes, shape, source.seed, tools.cache, told)
-    about = {
+    reals = comparison.require_reals()
+    levels = sliced_wasserstein(
+        comparison.real_batches(images, evenly=True),
+        comparison.fake_batches(images),
+        (images, reals.store.channels, comparison.resolution, comparison.resolution),
+        comparison.seed,
+        tools.cache,
+        comparison.progress,
+    )
+    protocol = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
-        "patch_seed": source.seed,
+        "patch_seed": comparison.seed,
         "images": images,
-        "reals": {**source.about_reals(), "number": num_reals, "chosen": "evenly"},
-        "interval_95": {name: one.interval for name, one in levels.items()},
+        "reals": {
+            **reals.protocol_of_reals(),
+            "number": min(images, len(reals.images())),
+            "chosen": "evenly",
+        },
+        "interval_95": {name: level.interval for name, level in levels.items()},
     }
-    return {"swd": Measured({name: one.value for name, one in levels.items()}, about)}
+    return {"swd": Measured({name: level.value for name, level in levels.items()}, protocol)}
 
 
 def sliced_wasserstein(
@@ -72,13 +80,14 @@ def sliced_wasserstein(
     ]
 
     def compare() -> dict[str, Estimate]:
-        found = {}
+        by_level = {}
         for level, (size, *both) in enumerate(zip(levels, *tables, strict=True)):
             ours, theirs = (normalized(table, channels) for table in both)
-            rng, label = streams.directions(seed, level), f"compared at {size}"
-            found[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
-        found = {"swd": np.mean(list(found.values()), axis=0), **found}
-        return {name: estimate(values) for name, values in found.items()}
+            rng = streams.directions(seed, level)
+            label = f"compared at {size}"
+            by_level[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
+        by_level = {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
+        return {name: estimate(values) for name, values in by_level.items()}
 
     return from_rank0(compare)
 
@@ -108,8 +117,8 @@ def level_patches(
             places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
             y, x = torch.from_numpy(places).unbind(1)
             windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # (n, C, rows, cols, 7, 7)
-            chosen = windows[torch.arange(len(batch))[:, None], :, y, x]
-            rows.append(chosen.flatten(1))  # (n, patches * C * 7 * 7)
+            patches = windows[torch.arange(len(batch))[:, None], :, y, x]
+            rows.append(patches.flatten(1))  # (n, patches * C * 7 * 7)
         yield rows
 
 
@@ -167,17 +176,19 @@ def distances(
     directions = directions.astype(np.float32)
     step = min(max(1, VALUES_AT_ONCE // len(a)), COMPARED_AGAIN)
     group = (np.arange(len(b)) // PATCHES % GROUPS).astype(np.int8)
-    total, without = 0.0, np.zeros(GROUPS)
+    total = 0.0
+    without = np.zeros(GROUPS)
     again = -(-COMPARED_AGAIN // step) * step
     for start in range(0, DIRECTIONS, step):
-        some = directions[start : start + step]
-        ours, theirs = some @ a.T, some @ b.T
+        part = directions[start : start + step]
+        ours = part @ a.T
+        theirs = part @ b.T
         ours.sort(axis=1)
         if start < again:
             order = theirs.argsort(axis=1)
             theirs = np.take_along_axis(theirs, order, axis=1)
             for i in range(GROUPS):
-                rest = theirs[group[order] != i].reshape(len(some), -1)
+                rest = theirs[group[order] != i].reshape(len(part), -1)
                 # rest has fewer rows: compare order statistics at equal quantiles
                 same_share = (np.arange(rest.shape[1]) + 0.5) * len(a) // rest.shape[1]
                 apart = np.abs(ours[:, same_share.astype(np.int64)] - rest)

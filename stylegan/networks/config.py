@@ -25,8 +25,8 @@ class NetworkConfig:
     """Sizes and ablations of a generator and its discriminator; the defaults are the paper's."""
 
     resolution: int = 1024  # final resolution, a power of two from 4 to 1024 [pixels]
-    image_channels: Annotated[int, Range(least=1, most=2**10)] = 3  # 1 gray, 3 colour, 4 with alpha
-    premultiplied: bool = False  # colours of 4 channels are multiplied by alpha (--channels RGBA)
+    image_channels: Annotated[int, Range(least=1, most=2**10)] = 3  # 1 gray, 3 color, 4 with alpha
+    premultiplied: bool = False  # colors of 4 channels are multiplied by alpha (--channels RGBA)
     label_dim: Annotated[int, Range(least=0, most=2**20)] = 0  # classes; 0 = unconditional
     z_dim: Width = 512  # length of the latent z
     w_dim: Width = 512  # length of the intermediate latent w

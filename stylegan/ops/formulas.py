@@ -44,7 +44,7 @@ def conv2d_downsample(
 
 
 def upsample(x: Tensor) -> Tensor:
-    """Twice the height and width, nearest neighbour."""
+    """Twice the height and width, nearest neighbor."""
     return F.interpolate(x, scale_factor=2, mode="nearest")
 
 

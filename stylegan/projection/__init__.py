@@ -1,6 +1,13 @@
 """From a picture back to the latent that a generator makes it of (arXiv 1912.04958, appendix D)."""
 
 from .distance import Distance, PerceptualDistance, PixelDistance, choose_distance, psnr
-from .files import check_free, default_batch, project_files, read_target, target_of
+from .files import (
+    ProjectionRequest,
+    default_batch,
+    outputs_of,
+    project_files,
+    read_target,
+    target_of,
+)
 from .search import SearchOptions, SearchState, Space, check_noise, project
 from .tuning import TuningOptions, TuningState, tune

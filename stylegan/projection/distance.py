@@ -3,7 +3,7 @@
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ class Distance(Protocol):
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor: ...
 
-    def about(self) -> dict[str, Any]: ...
+    def about(self) -> dict[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,15 @@ class PixelDistance:
     whose coarse levels lead to what lies a little beside its place."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        difference, levels = images - targets, []
+        difference = images - targets
+        levels = []
         while True:
             levels.append(difference.square().mean(dim=(1, 2, 3)))
             if difference.shape[2] <= COARSEST:
                 return torch.stack(levels).mean(dim=0)
             difference = downsample(difference)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         return {"name": "pixels", "what": "mean squared difference of pixels at every scale"}
 
 
@@ -57,15 +58,15 @@ class PerceptualDistance:
         factor = max(images.shape[2] // LARGEST, 1)
         return self.lpips.distance(*(F.avg_pool2d(x, factor) for x in (images, targets)))
 
-    def about(self) -> dict[str, Any]:
-        about = self.lpips.about()
-        return {"name": "lpips", "what": about.pop("network"), **about}
+    def about(self) -> dict[str, object]:
+        described = self.lpips.about()
+        return {"name": "lpips", "what": described.pop("network"), **described}
 
 
 @dataclass(frozen=True)
 class EfficientNetDistance:
-    """Squared difference of the unit-normalised features of EfficientNet-Lite0, averaged over
-    places and stages: LPIPS without weights fitted to human judgements."""
+    """Squared difference of the unit-normalized features of EfficientNet-Lite0, averaged over
+    places and stages: LPIPS without weights fitted to human judgments."""
 
     network: efficientnet.EfficientNetLite0
     sha256: str
@@ -78,7 +79,7 @@ class EfficientNetDistance:
             levels.append((a - b).square().sum(dim=1).mean(dim=(1, 2)))
         return torch.stack(levels).mean(dim=0)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         return {"name": "eff", "what": "features of EfficientNet-Lite0", "sha256": self.sha256}
 
 
@@ -93,10 +94,11 @@ def choose_distance(
     the weights of VGG16 unless `weights` (their file or its folder) has them.
     """
     if weights is not None and name in ("eff", "pixels"):
-        raise ValueError(f"--weights are those of LPIPS, which --distance {name} does not use")
+        raise ValueError(f"--feature-weights are of LPIPS, which --distance {name} does not use")
     if name == "pixels":
         return PixelDistance(), "as asked"
-    problem, channels = None, loaded.generator.config.image_channels
+    problem = None
+    channels = loaded.generator.config.image_channels
     device = loaded.generator.w_avg.device
     if channels not in (1, 3):  # alpha is searched, too
         problem = f"it looks at gray or RGB, not at images of {channels} channels"
@@ -108,7 +110,7 @@ def choose_distance(
     elif importlib.util.find_spec("torchmetrics") is None:
         problem = "the library torchmetrics is missing (pip install torchmetrics)"
     elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():
-        problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
+        problem = f"weights of VGG16 are not here, see --feature-weights ({WEIGHTS})"
     if problem and name == "auto":
         return PixelDistance(), f"no LPIPS: {problem}"
     if problem:

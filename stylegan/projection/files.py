@@ -2,35 +2,56 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from stylegan import sampling
 from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
-from stylegan.disk import check_file, check_folder, name_of, write_text
+from stylegan.disk import check_outputs, name_of, write_text
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import count
+from stylegan.networks import Generator
 from stylegan.projection.distance import Distance, psnr
-from stylegan.projection.search import SearchOptions, project
+from stylegan.projection.search import SearchOptions, SearchState, project
 from stylegan.projection.tuning import TuningOptions, tune
+from stylegan.sampling import Rectangle
 
-LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png", "result.json"
-TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
+LATENTS = "latents.npz"
+TARGET = "target.png"
+PICTURE = "projection.png"
+RESULT = "result.json"
+TUNED = "tuned.pt"
+TUNED_PICTURE = "tuned.png"
 FAR_DB = 20.0  # PSNR; docs/projection.md has what is usual
 
 
-def read_target(path: Path, **how: Any) -> Tensor:
+def read_target(
+    path: Path,
+    *,
+    resolution: int,
+    channels: int,
+    premultiply: bool = False,
+    crop: Crop = "center",
+) -> Tensor:
     """As `target_of`, of a file. ValueError or FileNotFoundError names it if it cannot be read."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no image file {path}")
-    return target_of(path.read_bytes(), **how, name=str(path))
+    return target_of(
+        path.read_bytes(),
+        resolution=resolution,
+        channels=channels,
+        premultiply=premultiply,
+        crop=crop,
+        name=str(path),
+    )
 
 
 def target_of(
@@ -56,125 +77,240 @@ def default_batch(resolution: int) -> int:
     return max(1, min(8, 512 // resolution))
 
 
-def check_free(images: Sequence[Path], out: Path, *, tuned: bool, overwrite: bool) -> None:
-    """ValueError if two images have one name, or a file would be replaced without `overwrite`."""
-    check_folder(out)
-    names: dict[str, Path] = {}
-    for path in images:
-        if other := names.get(name_of(path)):
-            what = f"{other} and {path} would both be written to {out / name_of(path)}"
-            raise ValueError(f"{what}; rename one, or project it with another --out")
-        names[name_of(path)] = path
+def outputs_of(images: Sequence[Path], out: Path, *, tuned: bool) -> list[Path]:
+    """The files that `project_files` writes for these images, if all can be read."""
     of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
-    files = [LATENTS, *([TUNED] if tuned else []), *(f"{n}/{f}" for n in names for f in of_each)]
-    for file in files:
-        check_file(out / file, overwrite=overwrite)
+    of_all = [LATENTS, *([TUNED] if tuned else [])]
+    folders = [out / name_of(image) for image in images]
+    return [out / file for file in of_all] + [path / file for path in folders for file in of_each]
+
+
+class Projection(NamedTuple):
+    """The nearest result of the search for one picture."""
+
+    ws: Tensor  # (1, num_styles, w_dim), not truncated
+    noise: list[Tensor] | None  # fitted maps (1, 1, r, r); None: the stored ones
+    image: Tensor  # (1, C, r, r)
+    distances: list[float]  # at the end of the search from each start
+
+
+@dataclass(frozen=True)
+class ProjectionRequest:
+    """What is projected, and how: the same for all pictures of a command."""
+
+    loaded: LoadedGenerator
+    distance: Distance
+    search: SearchOptions
+    tuning: TuningOptions | None = None
+    crop: Crop | None = None  # None: as in training
+    class_name: str | None = None
+    seed: int = 0
+    batch: int = 1
+    starts: int = 1
+
+    @property
+    def label(self) -> Tensor | None:
+        return self.loaded.label(self.class_name)
+
+    @property
+    def square(self) -> Crop:
+        """How a picture becomes a square; the crop of the training data knows the aspect."""
+        if self.crop is None or (self.crop == "pad" and self.loaded.active_rectangle is not None):
+            return self.loaded.crop
+        return self.crop
+
+    @property
+    def rectangle(self) -> Rectangle | None:
+        """The part of a picture that is not padding."""
+        return self.loaded.active_rectangle if self.square.startswith("pad") else None
+
+    def described(self) -> dict[str, object]:
+        """What defines a result beside its picture."""
+        return {
+            "generator": self.loaded.origin,
+            "images_seen": self.loaded.images_seen,
+            "seed": self.seed,
+            "settings": dataclasses.asdict(self.search),
+            "distance": self.distance.about(),
+            "class": self.class_name,
+            "crop": self.square,
+        }
 
 
 def project_files(
-    loaded: LoadedGenerator,
+    request: ProjectionRequest,
     images: Sequence[Path],
     out: Path,
-    distance: Distance,
-    options: SearchOptions,
-    tuning: TuningOptions | None,
     *,
-    crop: Crop | None,
-    class_name: str | None,
-    seed: int,
-    batch: int,
-    starts: int,
-    tell: Callable[[str], None],
-    progress: Callable[[int, int], None],
+    overwrite: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[int, list[Exception]]:
-    """Search each image, `batch` at a time, from each of `starts`; write a folder for each below
-    `out`, and the latents of all to `out`, replacing files. With `tuning`, then tune the generator
-    to all of them together, and write it. `tell` gets a line for each image, `progress` the steps
-    done, and of how many. The number of projections, and the errors of images not read.
+    """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
+    tuning, then tune the generator to all of them together, and write it. `tell` gets a line for
+    each image, `progress` the steps done, and of how many. The number of projections, and the
+    errors of images not read.
     """
-    if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
-        crop = loaded.crop  # which knows the aspect
-    rectangle = loaded.active_rectangle if crop.startswith("pad") else None
-    network, config = loaded.generator, loaded.generator.config
-    like = {"channels": config.image_channels, "premultiply": config.premultiplied, "crop": crop}
-    targets, errors = dict[Path, Tensor](), list[Exception]()
-    for path in images:
-        try:
-            targets[path] = read_target(path, resolution=loaded.resolution, **like)
-        except (ValueError, OSError) as error:
-            errors.append(error)
+    tuning = request.tuning
+    check_outputs(outputs_of(images, out, tuned=tuning is not None), overwrite=overwrite)
+    targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
+    search_steps = len(targets) * request.starts * request.search.steps
+    total = search_steps + (tuning.steps if tuning else 0)
 
-    def write_image(path: Path, image: Tensor) -> None:
-        whole = sampling.to_uint8(image, premultiplied=config.premultiplied)
-        save_picture(path, sampling.picture(sampling.unpadded(whole, rectangle)[0]), overwrite=True)
+    def searched(done: int) -> None:
+        progress(done, total)
 
-    growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
-    how = growth | {"labels": loaded.label(class_name), "seed": seed}
-    about = {
-        "generator": loaded.origin,
-        "images_seen": loaded.images_seen,
-        "seed": seed,
-        "settings": dataclasses.asdict(options),
-        "distance": distance.about(),
-        "class": class_name,
-        "crop": crop,
-    }
-    wanted, steps = torch.cat(list(targets.values())), len(targets) * starts * options.steps
-    total = steps + (tuning.steps if tuning else 0)
+    def tuned(done: int) -> None:
+        progress(search_steps + done, total)
 
-    def nearest() -> Iterator[tuple[Tensor, list[Tensor] | None, Tensor, list[float]]]:
-        """Of each target the best result: ws, noise and image, and the distances of all starts."""
-        done = 0
-        for some in wanted.split(batch):
-            ends = []  # the last state from each start
-            for start in range(starts):
-                for state in project(network, some, distance, options, start=start, **how):
-                    progress(done + len(some) * state.step, total)
-                ends.append(state)
-                done += len(some) * options.steps
-            for i in range(len(some)):
-                distances, row = [float(end.distances[i]) for end in ends], slice(i, i + 1)
-                best = ends[distances.index(min(distances))]
-                noise = best.noise and [noise_map[row] for noise_map in best.noise]
-                yield best.ws[row], noise, best.images[row], distances
-
-    found: list[tuple[Tensor, list[Tensor] | None]] = []  # ws and noise of each image
+    projections: list[Projection] = []
     nearness: list[float] = []  # PSNR
-    results = zip(targets.items(), nearest(), strict=True)
-    for (path, target), (ws, noise, image, distances) in results:
-        found.append((ws, noise))
-        near = float(psnr(image, target.to(image), rectangle))
+    results = nearest_of_starts(request, torch.cat(list(targets.values())), searched)
+    for (path, target), projection in zip(targets.items(), results, strict=True):
+        projections.append(projection)
+        near = write_projection(request, path, target, projection, out / name_of(path))
         nearness.append(near)
-        result: dict[str, Any] = {"image": str(path), **about}
-        result |= {"final_distance": min(distances), "psnr_db": near}
-        result |= {"starts": distances} if starts > 1 else {}
-        folder = out / name_of(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_latents(folder / LATENTS, ws, noise)
-        write_image(folder / TARGET, target)
-        write_image(folder / PICTURE, image)
-        write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
-        tell(f"{path}: distance {min(distances):.4g}, PSNR {near:.1f} dB")
-    ws = torch.cat([ws for ws, _ in found])
-    layers = zip(*(noise for _, noise in found if noise), strict=True)
-    noise = [torch.cat(maps) for maps in layers] or None
+        tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
+    ws = torch.cat([projection.ws for projection in projections])
+    maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
+    noise = [torch.cat(of_layer) for of_layer in maps] or None
     write_latents(out / LATENTS, ws, noise)
-    if tuning is None:
-        if min(nearness) < FAR_DB and options.space == "w":
-            tell(f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer")
-        return len(found), errors
-    how |= {"noise": noise, "batch": batch}
-    for tuned in tune(network, wanted, ws, distance, tuning, **how):
-        progress(steps + tuned.step, total)
-    generator = tuned.generator.eval()
-    for (path, target), (ws, noise) in zip(targets.items(), found, strict=True):
+    if tuning is not None:
+        generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
+        write_tuned(request, generator, targets, projections, out, tell)
+    elif min(nearness) < FAR_DB and request.search.space == "w":
+        tell(f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer")
+    return len(projections), errors
+
+
+def read_targets(
+    request: ProjectionRequest, images: Sequence[Path]
+) -> tuple[dict[Path, Tensor], list[Exception]]:
+    """The pictures (1, C, r, r) by their files, and the errors of those that cannot be read."""
+    config = request.loaded.generator.config
+    targets: dict[Path, Tensor] = {}
+    errors: list[Exception] = []
+    for path in images:
+        try:
+            targets[path] = read_target(
+                path,
+                resolution=request.loaded.resolution,
+                channels=config.image_channels,
+                premultiply=config.premultiplied,
+                crop=request.square,
+            )
+        except (ValueError, OSError) as error:
+            errors.append(error)
+    return targets, errors
+
+
+def nearest_of_starts(
+    request: ProjectionRequest, targets: Tensor, progress: Callable[[int], None]
+) -> Iterator[Projection]:
+    """Of each target (N, C, r, r) the nearest result among those of all starts."""
+    done = 0
+    for batch in targets.split(request.batch):
+        ends: list[SearchState] = []  # the last state from each start
+        for start in range(request.starts):
+            for state in project(
+                request.loaded.generator,
+                batch,
+                request.distance,
+                request.search,
+                labels=request.label,
+                resolution=request.loaded.resolution,
+                alpha=request.loaded.alpha,
+                seed=request.seed,
+                start=start,
+            ):
+                progress(done + len(batch) * state.step)
+            ends.append(state)
+            done += len(batch) * request.search.steps
+        for i in range(len(batch)):
+            row = slice(i, i + 1)
+            distances = [float(end.distances[i]) for end in ends]
+            best = ends[distances.index(min(distances))]
+            noise = best.noise and [noise_map[row] for noise_map in best.noise]
+            yield Projection(best.ws[row], noise, best.images[row], distances)
+
+
+def write_projection(
+    request: ProjectionRequest, path: Path, target: Tensor, projection: Projection, folder: Path
+) -> float:
+    """Write all files of one picture but that of tuning; its PSNR in dB."""
+    near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
+    result = {
+        "image": str(path),
+        **request.described(),
+        "final_distance": min(projection.distances),
+        "psnr_db": near,
+    }
+    if request.starts > 1:
+        result["starts"] = projection.distances
+    folder.mkdir(parents=True, exist_ok=True)
+    write_latents(folder / LATENTS, projection.ws, projection.noise)
+    write_image(request, folder / TARGET, target)
+    write_image(request, folder / PICTURE, projection.image)
+    write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
+    return near
+
+
+def write_image(request: ProjectionRequest, path: Path, image: Tensor) -> None:
+    """Write an image (1, C, r, r) without its padding."""
+    premultiplied_colors = request.loaded.generator.config.premultiplied
+    pictures = sampling.to_uint8(image, premultiplied=premultiplied_colors)
+    (shown,) = sampling.unpadded(pictures, request.rectangle)
+    save_picture(path, sampling.picture(shown), overwrite=True)
+
+
+def tuned_generator(
+    request: ProjectionRequest,
+    tuning: TuningOptions,
+    targets: Mapping[Path, Tensor],
+    ws: Tensor,
+    noise: list[Tensor] | None,
+    progress: Callable[[int], None],
+) -> Generator:
+    """The generator, tuned to all pictures at their latents."""
+    for state in tune(
+        request.loaded.generator,
+        torch.cat(list(targets.values())),
+        ws,
+        request.distance,
+        tuning,
+        noise=noise,
+        labels=request.label,
+        resolution=request.loaded.resolution,
+        alpha=request.loaded.alpha,
+        batch=request.batch,
+        seed=request.seed,
+    ):
+        progress(state.step)
+    return state.generator.eval()
+
+
+def write_tuned(
+    request: ProjectionRequest,
+    generator: Generator,
+    targets: Mapping[Path, Tensor],
+    projections: Sequence[Projection],
+    out: Path,
+    tell: Callable[[str], None],
+) -> None:
+    """Write a tuned generator, and what it makes of each picture's latents."""
+    loaded = request.loaded
+    for (path, target), projection in zip(targets.items(), projections, strict=True):
         with torch.no_grad(), sampling.repeatable():
-            image = generator.synthesis(ws, noise=noise or "const", **growth)
-        write_image(out / name_of(path) / TUNED_PICTURE, image)
-        near = float(psnr(image, target.to(image), rectangle))
+            image = generator.synthesis(
+                projection.ws,
+                resolution=loaded.resolution,
+                alpha=loaded.alpha,
+                noise=projection.noise or "const",
+            )
+        write_image(request, out / name_of(path) / TUNED_PICTURE, image)
+        near = float(psnr(image, target.to(image), request.rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
-    origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
+    origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
     save_loaded(out / TUNED, dataclasses.replace(loaded, generator=generator, origin=origin))
-    return len(found), errors

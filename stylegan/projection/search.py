@@ -96,10 +96,13 @@ def project(
     Start 0 is the average, any other one half way from there to a random w. The generator stays
     as it is. ValueError at the first distance that is not finite.
     """
-    options, config = options or SearchOptions(), generator.config
+    options = options or SearchOptions()
+    config = generator.config
     check_noise(options, config)
     check_labels(labels, config.label_dim, 1)
-    full, styles, n = config.resolution, config.num_styles(), len(targets)
+    full = config.resolution
+    styles = config.num_styles()
+    n = len(targets)
     size = check_resolution(full if resolution is None else resolution, full)
     shape = (config.image_channels, size, size)
     if targets.ndim != 4 or n == 0 or targets.shape[1:] != shape:
@@ -150,11 +153,11 @@ def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
         raise ValueError("this network has no noise inputs, so there is no noise to fit")
 
 
-def check_finite(distances: Tensor, what: str, step: int, advice: str) -> None:
+def check_finite(distances: Tensor, activity: str, step: int, advice: str) -> None:
     """ValueError if a distance is not finite: the search cannot recover."""
     if not torch.isfinite(distances).all():
         raise ValueError(
-            f"{what} failed: after {step} steps the distances are {distances.tolist()}; choose "
+            f"{activity} failed: after {step} steps the distances are {distances.tolist()}; choose "
             f"{advice}, and see whether the generator makes pictures at all"
         )
 
@@ -166,7 +169,7 @@ def spread_of_w(
     latents of the class `labels` (1, label_dim)."""
     chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
     z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
-    w = torch.cat([sampling.mapped(generator, some, labels) for some in z])
+    w = torch.cat([sampling.mapped(generator, latents, labels) for latents in z])
     mean = w.mean(dim=0)
     return mean, float((w - mean).square().sum(dim=1).mean().sqrt())
 
@@ -174,7 +177,7 @@ def spread_of_w(
 def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
     """How far each map (N, 1, r, r) is from white noise: (N,), 0 at best.
 
-    The squared correlation of neighbours in each direction, the borders joined, summed over the map
+    The squared correlation of neighbors in each direction, the borders joined, summed over the map
     and its pyramid of 2x2 averages down to 8x8, times 2 each so that their variance stays 1.
     """
     penalty = noise_map.new_zeros(len(noise_map))

@@ -67,13 +67,16 @@ def tune(
     compares copy and original at a w that lies `locality_radius` from it, toward a random one (of
     the class `labels` (1, label_dim)). ValueError at the first distance that is not finite.
     """
-    options, config = options or TuningOptions(), generator.config
+    options = options or TuningOptions()
+    config = generator.config
     check_labels(labels, config.label_dim, 1)
     rows = (len(targets), config.num_styles(), config.w_dim)
     if len(targets) == 0 or ws.shape != rows:
         raise ValueError(f"pivots must be {rows} for as many targets, not {tuple(ws.shape)}")
-    average, n = generator.w_avg, len(targets)
-    targets, ws = targets.to(average), ws.detach().to(average)
+    average = generator.w_avg
+    n = len(targets)
+    targets = targets.to(average)
+    ws = ws.detach().to(average)
     maps = None if noise is None else [m.detach().to(average) for m in noise]
     rng = streams.tuning(seed)
     radius = options.locality_radius * spread_of_w(generator, SAMPLES, rng, labels)[1]
@@ -96,19 +99,19 @@ def tune(
         z = torch.randn(n, config.z_dim, generator=rng)
         near = toward(ws, sampling.mapped(generator, z, labels), radius)
         optimizer.zero_grad()
-        distances, kept = torch.zeros(2, n).to(average)
+        distances, locality = torch.zeros(2, n).to(average)
         for rows in torch.arange(n).split(batch or n):
-            own = maps and [m[rows] if len(m) > 1 else m for m in maps]
+            noise_of_rows = maps and [m[rows] if len(m) > 1 else m for m in maps]
             with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
-                distances[rows], _ = fit(ws[rows], own or "const", targets[rows], 1.0)
+                distances[rows], _ = fit(ws[rows], noise_of_rows or "const", targets[rows], 1.0)
                 if options.locality:
                     with torch.no_grad():
                         before = generator.synthesis(near[rows], noise="const", **growth)
-                    _, kept[rows] = fit(near[rows], "const", before, options.locality)
-        check_finite(torch.cat([distances, kept]), "tuning", step, "a smaller --locality")
+                    _, locality[rows] = fit(near[rows], "const", before, options.locality)
+        check_finite(torch.cat([distances, locality]), "tuning", step, "a smaller --locality")
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()
-        yield TuningState(step, tuned, distances, kept)
+        yield TuningState(step, tuned, distances, locality)
         if step < options.steps:
             optimizer.step()
 

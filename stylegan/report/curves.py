@@ -71,13 +71,14 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
         for name, value in event.items():
             if "/" in name and (value is None or number(value) is not None):
                 left[name].append((event["images_seen"] / 1000, number(value)))
-    augment, names = history.config.augment, dict(NAMES)
+    augment = history.config.augment
+    names = dict(NAMES)
     if augment.kind == "none":
         left.pop("augment/probability", None)
     if augment.adaptive:
         names["d/real_signs"] += f", target {augment.target:g}"
 
-    def charts(groups: Groups, varying: bool) -> list[str]:
+    def charts(groups: Groups, *, varying: bool) -> list[str]:
         drawn = []
         for title, holds in groups.items():
             lines = {name: left.pop(name) for name in [name for name in left if holds(name)]}
@@ -87,7 +88,7 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
                 if not varying or len({value for _, value in points}) > 1
             }
             drawn.append(chart(title, shown, bands, log=title in LOGARITHMIC))
-        return [one for one in drawn if one]
+        return [address for address in drawn if address]
 
     return charts(SPEED, varying=True), charts(LOSSES, varying=False)
 
@@ -126,9 +127,11 @@ def over_time(group: Sequence[Result], value: str) -> Points:
 def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[list[str]]]:
     """Charts of the metrics, and for each value and setting a row: name, last, best, kimg of the
     best, resolution, setting."""
-    charts, rows = [], []
+    charts = []
+    rows = []
     for metric, every in by_metric(history).items():
-        kind, lines = kind_of(metric), {}
+        kind = kind_of(metric)
+        lines = {}
         for setting, group in by_setting(every).items():
             last = group[-1]
             resolution = "" if last.resolution is None else f"{last.resolution:.0f}"
@@ -152,7 +155,8 @@ def best_of(every: Sequence[Result], value: str) -> Result | None:
     kind = kind_of(every[-1].metric)
     if kind is None or value.endswith("_std"):
         return None
-    last, choose = every[-1], min if kind.lower_is_better else max
+    last = every[-1]
+    choose = min if kind.lower_is_better else max
     known = [result for result in every if result.resolution == last.resolution]
     known = [result for result in known if math.isfinite(result.values.get(value, math.nan))]
     return choose(known, key=lambda result: result.values[value], default=None)

@@ -11,28 +11,29 @@ from stylegan.figures import of_seeds, truncation
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.metrics import Tools, beside_reals
-from stylegan.metrics.neighbours import comparing, samples_and_nearest
+from stylegan.metrics.neighbors import comparing, samples_and_nearest
 from stylegan.metrics.sources import ImageProgress, quiet
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import in_turn
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
-SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
+SAMPLES = 5  # rows of samples beside training images
+NEIGHBORS = 9  # columns of the nearest of these
 
 
 class Captioned(NamedTuple):
     """A picture and what is to be said of it."""
 
     image: Image.Image
-    about: str
+    caption: str
 
 
 class Drawings(NamedTuple):
     """What a report shows beside the files of the run. A text explains why something is missing."""
 
     sweep: Captioned | str = "Not drawn."
-    neighbours: Captioned | str = "Not computed yet; stylegan report RUN adds them."
+    neighbors: Captioned | str = "Not computed yet; stylegan report RUN adds them."
 
 
 def truncation_sweep(loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS) -> Captioned:
@@ -64,16 +65,18 @@ def drawings_of(
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
     sweep = truncation_sweep(loaded)
     try:
-        source = beside_reals(loaded, RunFolder(folder), data, tell=tools.tell, progress=progress)
-        if source.store is None:
+        comparison = beside_reals(
+            loaded, RunFolder(folder), data, tell=tools.tell, progress=progress
+        )
+        if comparison.reals is None:
             raise ValueError("the training images are gone; stylegan report --data finds them.")
-        network = comparing(source)
-        image = samples_and_nearest(source, network, SAMPLES, NEIGHBOURS)
+        network = comparing(comparison)
+        image = samples_and_nearest(comparison, network, SAMPLES, NEIGHBORS)
         text = (
             f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-            f"nearest to each among {len(source.store):,}, by {network.name}. Below: the distance "
-            "relative to that between neighbours in the training set; far below 1 is nearly a "
-            "copy."
+            f"nearest to each among {len(comparison.reals.store):,}, by {network.name}. Below: the "
+            "distance in units of that between neighbors in the training set; far below 1 is "
+            "nearly a copy."
         )
         return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:

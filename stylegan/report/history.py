@@ -59,14 +59,14 @@ class RunHistory:
     def progress(self) -> list[Event]:
         """The lines that count, in the order of images seen: a run that was killed repeats what
         came after its last saved state."""
-        kept: list[Event] = []
+        events: list[Event] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
             if seen is not None and event["event"] in BEGINNINGS:
-                kept = [old for old in kept if old["images_seen"] <= seen]
+                events = [old for old in events if old["images_seen"] <= seen]
             elif seen is not None and event["event"] == "progress":
-                kept.append(event)
-        return kept
+                events.append(event)
+        return events
 
     def last_of(self, *names: str) -> Event | None:
         return next((event for event in reversed(self.events) if event["event"] in names), None)
@@ -77,7 +77,8 @@ def read_run(folder: Path) -> RunHistory:
     run = RunFolder(folder)
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")
-    config, toml = run.config(), run.config_file.read_text(encoding="utf-8-sig")
+    config = run.config()
+    toml = run.config_file.read_text(encoding="utf-8-sig")
     measured = [Result.from_line(line) for line in lines]
     grids = [(kimg, path) for kimg, path in run.grids() if path.is_file()]
     unreadable = {run.log_file.name: bad_events, run.metrics_file.name: bad_lines}

@@ -5,12 +5,11 @@ import io
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
-from stylegan.disk import check_file, write_text
+from stylegan.disk import check_outputs, write_text
 from stylegan.figures import evenly
 from stylegan.messages import count, duration
 from stylegan.records import number
@@ -22,8 +21,10 @@ from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stag
 from stylegan.toml import toml_value
 from stylegan.version import __version__
 
-MARK = "stylegan report"  # who made the page, in its head
-NEWEST_SIDE, GRID_SIDE = 1024, 768  # pixels at most
+MAKER = "stylegan report"  # who made the page, in its head
+MARK = f'content="{MAKER}"'.encode()
+NEWEST_SIDE = 1024  # pixels at most, of the newest samples
+GRID_SIDE = 768  # and of the earlier ones
 GRIDS = 12  # over time
 LOSSLESS_PIXELS = 2**17  # larger pictures are compressed with losses that are hard to see
 
@@ -37,7 +38,8 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
 
     history = read_run(folder)
     out = out or history.folder.report_file
-    check_place(out)
+    check_outputs([out], overwrite=True, mark=MARK)
+    out.parent.mkdir(parents=True, exist_ok=True)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,  # what comes from files is text and never markup
@@ -52,22 +54,10 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
         "moment": moment,
         "short": short,
     }
-    given = contents(history, drawings or Drawings())
-    text = environment.get_template("page.html").render(given, mark=MARK, version=__version__)
+    fields = contents(history, drawings or Drawings())
+    text = environment.get_template("page.html").render(fields, mark=MAKER, version=__version__)
     write_text(out, text.encode("utf-8", "replace").decode())  # names need not be UTF-8
     return out
-
-
-def check_place(out: Path) -> None:
-    """ValueError if something else than a report of ours is at `out`."""
-    check_file(out, overwrite=True)
-    if out.exists():
-        with open(out, "rb") as file:
-            ours = f'content="{MARK}"'.encode() in file.read(1000)
-        if not ours:
-            raise ValueError(f"{out} exists and is not a report; choose another --out")
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {out.parent} for {out.name}; make it first")
 
 
 def embedded(image: Image.Image) -> str:
@@ -89,11 +79,13 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
     return Captioned(image, caption)
 
 
-def contents(history: RunHistory, drawings: Drawings) -> dict[str, Any]:
-    bands, schedule = growth_bands(history), history.config.schedule
+def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
+    bands = growth_bands(history)
+    schedule = history.config.schedule
     speed, losses = curves.curves(history, bands)
     metric_charts, metric_rows = curves.metrics(history, bands)
-    newest, over_time = [], []
+    newest = []
+    over_time = []
     for kimg, path in history.grids[-1:]:
         caption = f"Generated, after {kimg:,} kimg: fixed seeds, average generator, psi 1"
         newest.append(reduced(path, NEWEST_SIDE, caption))
@@ -128,7 +120,8 @@ def growth_bands(history: RunHistory) -> list[Band]:
     bands: list[Band] = []
     seen = history.images_seen / 1000
     for first, end, stage in phases(history.config.schedule):
-        start, stop = first / 1000, min(end / 1000, seen)
+        start = first / 1000
+        stop = min(end / 1000, seen)
         name = str(stage.resolution)
         if start >= seen:
             break

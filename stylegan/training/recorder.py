@@ -183,7 +183,7 @@ class Recorder:
 
     def write_grid(self, path: Path, pictures: np.ndarray, name: str) -> None:
         """A grid of pictures (N, r, r, C), small ones enlarged to the full resolution, written and
-        logged, without padding; what is transparent shows a chequered ground."""
+        logged, without padding; what is transparent shows a checkered ground."""
         from PIL import Image
         from torchvision.utils import make_grid
 

@@ -166,7 +166,7 @@ class Run:
         if precision == "tf32" and not has_tf32(self.device, capability(self.device)):
             lines.append(f"{self.device} has no tf32 and computes in float32")
         if num_labels > 1 and not conditional:
-            lines.append(f"{num_labels} labels found, ignored; pass --cond to train on them")
+            lines.append(f"{num_labels} labels found, ignored; pass --labels to train on them")
         if newest is not None:
             lines.append(f"continuing from {newest}")
         elif store.skipped:
@@ -274,7 +274,7 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     if config.network.label_dim not in (0, classes):
         raise ValueError(
             f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
-            + ("" if config.data.labels else "; pass --cond to train with labels")
+            + ("" if config.data.labels else "; pass --labels to train with labels")
         )
     network = dataclasses.replace(config.network, label_dim=classes)
     return dataclasses.replace(config, network=network)

@@ -12,7 +12,7 @@ from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
-from stylegan.lineage import NVIDIA, licence_of
+from stylegan.lineage import NVIDIA, license_of
 from stylegan.messages import readable
 from stylegan.training.state import TrainState
 
@@ -82,8 +82,8 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
             f"{weights} holds no discriminator: it starts untrained (a state-*.pt has one)"
         )
     state.lineage = weights.passed_on(", ".join(counts))
-    if licence_of(state.lineage) == NVIDIA:
-        lines.append(f"licence: NVIDIA's {NVIDIA} (not for commercial purposes) goes with the run")
+    if license_of(state.lineage) == NVIDIA:
+        lines.append(f"license: NVIDIA's {NVIDIA} (not for commercial purposes) goes with the run")
     return lines
 
 

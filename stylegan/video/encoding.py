@@ -1,6 +1,5 @@
 """Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
 
-import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -10,26 +9,27 @@ from typing import IO, Any, cast
 import numpy as np
 from PIL import Image
 
-from stylegan.disk import atomic_file, check_file
+from stylegan.disk import atomic_file, check_outputs
+from stylegan.messages import require
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
 FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}
 # Constant quality. One thread, because the bytes depend on their number, and no macroblock tree,
 # because with it x264 wrote other bytes in one of ten films of the same small frames.
 X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": "mbtree=0"}
-BT709, LIMITED = 1, 1  # primaries, transfer, matrix; levels from 16 on: in FFmpeg's numbers
+BT709 = 1  # primaries, transfer and matrix, in FFmpeg's numbers
+LIMITED = 1  # levels from 16 on
 
 
-def check_video(path: Path, fps: float) -> None:
-    """ValueError if no film of `fps` frames per second can be written to `path`."""
-    check_file(path, overwrite=True, endings=FORMATS)
-    suffix = path.suffix.lower()
-    most = FORMATS[suffix]
+def check_rate(path: Path, fps: float) -> None:
+    """ValueError unless the format of `path` can be written here, with so many frames a second."""
+    ending = path.suffix.lower()
+    most = FORMATS[ending]
     if not 0 < fps <= most:
-        raise ValueError(f"a {suffix} film has at most {most} frames per second, not {fps:g}")
-    if suffix == ".mp4" and importlib.util.find_spec("av") is None:
-        what = "writing .mp4 needs PyAV: pip install av"
-        raise ValueError(f"{what}; .gif and .webp need nothing more")
+        raise ValueError(f"a {ending} film has at most {most} frames per second, not {fps:g}")
+    if ending == ".mp4":
+        purpose = "writing .mp4 (.gif and .webp need nothing more)"
+        require("av", packages="av", purpose=purpose)
 
 
 def write_video(
@@ -46,7 +46,8 @@ def write_video(
     .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
     height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames.
     """
-    check_video(path, fps)
+    check_outputs([path], overwrite=True, endings=FORMATS)
+    check_rate(path, fps)
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def checked() -> Iterator[np.ndarray]:
@@ -69,7 +70,7 @@ def write_video(
 
 
 def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
-    """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709."""
+    """An .mp4 that every player shows: H.264 in 8 bits with halved colors, BT.709."""
     import av
     from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
@@ -91,8 +92,10 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
                 interpolation=Interpolation.AREA,
             )
             if number == 0:
-                stream.width, stream.height = frame.width, frame.height
-            frame.pts, frame.time_base = number, 1 / rate
+                stream.width = frame.width
+                stream.height = frame.height
+            frame.pts = number
+            frame.time_base = 1 / rate
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
 
@@ -106,9 +109,10 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
 def write_animation(
     file: IO[bytes], frames: Iterator[np.ndarray], count: int, fps: float, suffix: str
 ) -> None:
-    """An animation that repeats for ever; in a .gif each frame has its own 256 colours."""
+    """An animation that repeats for ever; in a .gif each frame has its own 256 colors."""
     images = map(Image.fromarray, frames)
-    first, rest = next(images), cast(Any, images)
+    first = next(images)
+    rest = cast(Any, images)
     options: dict[str, Any] = {"format": "GIF"}
     if suffix == ".webp":
         rest = [Reel(images, count - 1)]
@@ -122,7 +126,8 @@ class Reel:
     want all of several images at once."""
 
     def __init__(self, images: Iterator[Image.Image], n_frames: int) -> None:
-        self.images, self.n_frames = images, n_frames
+        self.images = images
+        self.n_frames = n_frames
         self.image: Image.Image | None = None
 
     def seek(self, _: int) -> None:

@@ -50,7 +50,8 @@ class FrameLayout:
         """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3). ValueError, before
         anything is drawn, if that is too large for a film."""
         columns = min(self.columns, len(pictures))
-        width, height = self.cell[0] * columns, self.cell[1] * -(-len(pictures) // columns)
+        width = self.cell[0] * columns
+        height = self.cell[1] * -(-len(pictures) // columns)
         if max(width, height) > LARGEST_SIDE:
             raise ValueError(
                 f"frames of {width}x{height} pixels are too large for a film: choose a smaller "
@@ -94,7 +95,8 @@ def film(
             seeds = range(start * cells, start * cells + len(ws))
             yield from loaded.pictures(seeds, ws=ws, noise=noise)
 
-    made, texts = pictures(), captions or [""] * len(t)
+    made = pictures()
+    texts = captions or [""] * len(t)
     frames = ((np.stack(list(itertools.islice(made, cells))), text) for text in texts)
     return Film(frames, len(t), FrameLayout(loaded.picture_size(), columns, labels))
 
@@ -137,11 +139,16 @@ def mixing_walk(
     """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
     through `path` (points, num_styles, w_dim), the other layers keep theirs."""
     figures.check_ranges(ranges, loaded.generator.config, loaded.resolution)
-    ws, walk = ws.cpu().double(), spline(path.cpu(), closed=closed)
+    ws = ws.cpu().double()
+    walk = spline(path.cpu(), closed=closed)
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
-        cells = [figures.mixed(own[None], moving, some.layers) for own in ws for some in ranges]
+        cells = [
+            figures.mixed(styles[None], moving, style_range.layers)
+            for styles in ws
+            for style_range in ranges
+        ]
         return torch.stack(cells, dim=1)
 
     return at
@@ -160,7 +167,8 @@ def edit_film(
     loaded: LoadedGenerator, points: Points, edits: Mapping[str, Edit], strengths: Tensor
 ) -> Film:
     """A frame of the points for each strength of all edits, whose names are in the caption."""
-    config, truncated = loaded.generator.config, loaded.truncated(points.ws)
+    config = loaded.generator.config
+    truncated = loaded.truncated(points.ws)
     still = torch.zeros(1, config.num_styles(), config.w_dim)
     moves = torch.cat([edited(still, [edit], config) for edit in edits.values()]).double()
 
@@ -176,8 +184,9 @@ def morph_film(
     loaded: LoadedGenerator, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
 ) -> Film:
     """A film of styles that are truncated already."""
-    columns, how = figures.default_columns(len(points.names)), loaded.adjusted(psi=1)
-    return film(how, styles, t, columns=columns, captions=captions, noise=points.noise)
+    columns = figures.default_columns(len(points.names))
+    untruncated = loaded.adjusted(psi=1)
+    return film(untruncated, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
 def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
@@ -196,12 +205,12 @@ def timelapse_film(
 ) -> Film:
     """`count` frames of the same points during a training, above how far it was. Each frame shows
     the nearest in time of `files`, the run's checkpoints in order."""
-    chosen = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
-    last = load(chosen[-1])
+    nearest_files = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
+    last = load(nearest_files[-1])
     columns = figures.default_columns(len(points_of(last).names))
 
     def frames() -> Iterator[tuple[np.ndarray, str]]:
-        for path, same in itertools.groupby(chosen):
+        for path, same in itertools.groupby(nearest_files):
             loaded = load(path)
             frame = figures.pictures(loaded, points_of(loaded)), figures.moment(loaded)
             yield from (frame for _ in same)

@@ -2,8 +2,7 @@
 
 import json
 
-from tiny_generators import TINY, random_generator
-
+from helpers.tiny_generators import TINY, random_generator
 from stylegan.directions import find_directions
 from stylegan.explore.page import Page
 from stylegan.files.loaded import LoadedGenerator

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from stylegan.metrics import GeneratorSamples
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.metrics import Comparison
 from stylegan.metrics.path_length import measured_lengths
 from stylegan.metrics.separability import attribute_entropies
 from stylegan.networks import NetworkConfig
@@ -48,9 +49,8 @@ def linear_samples(size=4, dim=None, loud=0.0, seed=0, batch=64, rng=0):
     if dim is not None:
         matrix = torch.randn(pixels, dim, generator=draws, dtype=torch.float64)
     noise = "random" if loud else "none"
-    return GeneratorSamples(
-        LinearGenerator(matrix, size, loud), noise=noise, seed=seed, batch=batch
-    )
+    loaded = LoadedGenerator(LinearGenerator(matrix, size, loud), "", resolution=size, cutoff=None)
+    return Comparison.of(loaded, noise=noise, seed=seed, batch=batch)
 
 
 def squared_distance(images, others):

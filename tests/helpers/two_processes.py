@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from processes import one_of
-from tiny_training import QUIET, tiny_config
 
+from helpers.processes import one_of
+from helpers.tiny_training import QUIET, tiny_config
 from stylegan import distributed
 from stylegan.data import Store
 from stylegan.networks import Discriminator, Generator

@@ -1,8 +1,9 @@
 """The meta device in the place of Apple's GPU, which has no float64."""
 
 import torch
-from meta_device import ATEN, MetaTracker
 from torch.utils._pytree import tree_leaves
+
+from helpers.meta_device import ATEN, MetaTracker
 
 INDEXING = {ATEN.index, ATEN.index_put_}  # with indices of the CPU, too
 WIDE = torch.float64, torch.complex128

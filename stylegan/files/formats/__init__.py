@@ -1,21 +1,21 @@
 """Every format of a file of weights: which files are of it, how they are read and written."""
 
-import importlib.util
 from pathlib import Path
 from typing import Literal
 
-from stylegan.disk import check_file, check_folder, refuse_mistaken
+from stylegan.disk import check_outputs, refuse_mistaken
 from stylegan.files import checkpoint
-from stylegan.files.download import BUNDLED_LICENCE, bundled_name
+from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import own
 from stylegan.files.formats.foreign import import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Source, source_of
-from stylegan.messages import reason_of
+from stylegan.messages import reason_of, require
 from stylegan.run_folder import RunFolder
 
+README = "README.md"  # the model card beside them
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
@@ -51,7 +51,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         bundled = bundled_name(path, weights.entry.sha256) if weights.entry else None
         if weights.entry is None or bundled is None:
             return weights
-        return weights.from_source(Source(bundled, weights.entry.sha256, BUNDLED_LICENCE))
+        return weights.from_source(Source(bundled, weights.entry.sha256, BUNDLED_LICENSE))
     try:
         weights = import_weights(content, path)
     except ValueError as error:
@@ -74,7 +74,7 @@ def export(
     if ending in PROGRAMS and loaded.centers is not None:
         raise ValueError(
             f"a {ending} file truncates toward the average, and {loaded.origin} has "
-            f"{len(loaded.centers)} centres; write .safetensors, or convert it with --centers none"
+            f"{len(loaded.centers)} centers; write .safetensors, or convert it with --centers none"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if ending == ".safetensors":
@@ -94,19 +94,19 @@ def is_for_the_hub(path: Path) -> bool:
 def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> None:
     """ValueError unless the format of `path` has what is chosen and no file would be lost."""
     if is_for_the_hub(path):
-        check_folder(path)
+        check_outputs([path / name for name in (SHARED, README)], overwrite=overwrite)
         if RunFolder.of(path):
             raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
-        check_installed("a folder for the Hub", "huggingface_hub", "huggingface-hub safetensors")
+        require(
+            "huggingface_hub",
+            packages="huggingface-hub safetensors",
+            purpose="writing a folder for the Hub",
+        )
         return
-    check_file(path, overwrite=overwrite, endings=WRITTEN)
+    check_outputs([path], overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
-        raise ValueError(f"a {ending} file holds weights, for every noise; leave noise out")
+        raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
     if ending in NEEDED:
-        check_installed(f"{ending} files", *NEEDED[ending])
-
-
-def check_installed(product: str, module: str, packages: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise ValueError(f"writing {product} needs {module}: pip install {packages}")
+        module, packages = NEEDED[ending]
+        require(module, packages=packages, purpose=f"writing {ending} files")

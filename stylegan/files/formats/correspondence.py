@@ -58,7 +58,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-def config_from_official(settings: Mapping[str, Any], names: Mapping[str, str]) -> NetworkConfig:
+def config_from_official(settings: Mapping[str, object], names: Mapping[str, str]) -> NetworkConfig:
     """The configuration that official `settings` ask of a network whose settings have these
     `names`; those of its sister networks are ignored, and one that no network has is an error."""
     for name in settings:
@@ -90,7 +90,7 @@ def converted(name: str, value: Any, default: Any) -> Any:
     raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
 
 
-def truncation_from_official(settings: Mapping[str, Any]) -> dict[str, Any]:
+def truncation_from_official(settings: Mapping[str, object]) -> dict[str, object]:
     """psi and cutoff in our terms: officially None for either, or a cutoff <= 0, means none."""
     psi, cutoff = (
         value if value is None else converted(name, value, 0.0)
@@ -102,7 +102,7 @@ def truncation_from_official(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"psi": psi, "cutoff": math.ceil(cutoff)}
 
 
-def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:
+def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool]:
     """Whether the official program upscales to a resolution by a transposed convolution."""
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):

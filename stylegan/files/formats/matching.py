@@ -67,7 +67,7 @@ def filled(
     return network.eval()
 
 
-def growth(name: str, lod: Any, full: int) -> dict[str, Any]:
+def growth(name: str, lod: Any, full: int) -> dict[str, object]:
     """Resolution and alpha of a network of resolution `full` at an official level of detail."""
     array = np.asarray(lod)
     levels = len(resolutions(full))

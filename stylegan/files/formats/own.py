@@ -14,8 +14,8 @@ from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
-from stylegan.lineage import Lineage, from_plain, licence_of, source_of, to_plain
-from stylegan.messages import readable, reason_of
+from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
+from stylegan.messages import readable, reason_of, require
 from stylegan.sampling import CUTOFF, PSI
 from stylegan.schedule import ScheduleConfig, stage_at
 
@@ -35,7 +35,7 @@ def weights_of(payload: Mapping[str, Any], path: Path, *, name: str = "") -> Wei
     except Exception as error:  # the values of a hostile file can raise almost anything
         reason = readable(reason_of(error), 1000)
         raise ValueError(f"the {kind} {path} cannot be used: {reason}") from error
-    entry = source_of(path, licence_of(weights.lineage), name=name)
+    entry = source_of(path, license_of(weights.lineage), name=name)
     return dataclasses.replace(weights, entry=entry)
 
 
@@ -173,10 +173,9 @@ def is_safetensors(path: Path) -> bool:
 
 def load_safetensors(path: Path, *, name: str = "") -> Weights:
     """The generator that `save_safetensors` wrote; numbers of half precision come as float32."""
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise ValueError(".safetensors files need safetensors: pip install safetensors") from error
+    require("safetensors", packages="safetensors", purpose="a .safetensors file")
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="pt") as file:  # sizes agree with the file's
             text = (file.metadata() or {}).get(checkpoint.FORMAT)

@@ -26,7 +26,7 @@ class OfficialFileError(ValueError):
 class OfficialNetwork:
     """One network of a snapshot: the settings that were given, and its variables."""
 
-    settings: dict[str, Any]
+    settings: dict[str, object]
     variables: dict[str, np.ndarray]  # those of components under `G_synthesis/`, `G_mapping/`
 
 
@@ -171,27 +171,27 @@ def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
 
 def attributes(
     record: InertNetwork, builder: str
-) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[Any, Any]]:
+) -> tuple[dict[str, object], dict[str, np.ndarray], dict[Any, Any]]:
     """Settings, own variables and components of a network that `builder` has built."""
     match record.state:
         case {
-            "build_func_name": str(found),
+            "build_func_name": str(actual),
             "static_kwargs": dict(settings),
             "components": dict(components),
-            "variables": list(own),
+            "variables": list(pairs),
         }:
             pass
         case _:
             raise OfficialFileError("holds a network object without the official attributes")
-    if found != builder:
+    if actual != builder:
         role = {"G_style": "generator", "D_basic": "discriminator"}.get(builder, "component")
-        program = f", of {BUILDERS[found]}" if found in BUILDERS else ""
-        built = f"built by {readable(found)} instead of {builder}"
+        program = f", of {BUILDERS[actual]}" if actual in BUILDERS else ""
+        built = f"built by {readable(actual)} instead of {builder}"
         raise OfficialFileError(f"has a {role} {built}{program}")
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
             raise OfficialFileError("has a setting that is not a plain value")
-    return settings, named_variables(own), components
+    return settings, named_variables(pairs), components
 
 
 def is_plain(value: Any) -> bool:

@@ -21,7 +21,8 @@ from stylegan.files.loaded import LoadedGenerator
 
 # A difference of images that rounding does not explain: this part of their largest value (usual is
 # less than 1e-4 of it), or so many times what float32 differs from float64.
-WRONG, ROUNDINGS = 1e-3, 10
+WRONG = 1e-3
+ROUNDINGS = 10
 
 
 class Images(nn.Module):
@@ -150,7 +151,7 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str) -> Differenc
     exact = example_images(double, noise)
     seen = torch.ones_like(exact)
     if loaded.generator.config.premultiplied:
-        # a colour counts as far as it is seen: it was divided by alpha
+        # a color counts as far as it is seen: it was divided by alpha
         seen[:, :3] = ((exact[:, 3:] + 1) / 2).clamp(1 / 255, 1)
     rounding = float(((expected - exact) * seen).abs().max())
     largest = max(float((exact * seen).abs().max()), 1.0)

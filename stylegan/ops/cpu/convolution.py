@@ -127,7 +127,7 @@ class Unfolded(BilinearMap):
         n, _, h, w = x.shape
         y = empty_image(x, (n, len(weight), h, w))
         rows = channels_last(y).view(-1, len(weight))
-        torch.mm(self.neighbourhoods(x), weight.flatten(1).t(), out=rows)
+        torch.mm(self.neighborhoods(x), weight.flatten(1).t(), out=rows)
         return y
 
     def gradients(
@@ -143,24 +143,24 @@ class Unfolded(BilinearMap):
             for tap, here, there in shifts(h, w):
                 image[there].add_(columns[here][..., tap])
         if needed[1] and x is not None:
-            by_w = torch.mm(rows.t(), self.neighbourhoods(x)).view(weight.shape)
+            by_w = torch.mm(rows.t(), self.neighborhoods(x)).view(weight.shape)
         return by_x, by_w
 
-    def neighbourhoods(self, x: Tensor) -> Tensor:
+    def neighborhoods(self, x: Tensor) -> Tensor:
         """x (N, C, H, W) -> scaled (N H W, C 9), zeros beyond the border."""
         image = channels_last(x) * self.scale
         n, h, w, c = image.shape
-        neighbours = image.new_zeros(n, h, w, c, 9)
+        neighbors = image.new_zeros(n, h, w, c, 9)
         for tap, here, there in shifts(h, w):
-            neighbours[here][..., tap] = image[there]
-        return neighbours.view(n * h * w, c * 9)
+            neighbors[here][..., tap] = image[there]
+        return neighbors.view(n * h * w, c * 9)
 
 
 Window = tuple[slice, ...]  # of images (N, H, W, C)
 
 
 def shifts(h: int, w: int) -> Iterator[tuple[int, Window, Window]]:
-    """For each tap of a 3x3 kernel: pixels, and the neighbours there that it multiplies."""
+    """For each tap of a 3x3 kernel: pixels, and the neighbors there that it multiplies."""
     for tap, (dy, dx) in enumerate(itertools.product((-1, 0, 1), repeat=2)):
         spans = [(max(0, -d), size - max(0, d), d) for d, size in ((dy, h), (dx, w))]
         here, there = (

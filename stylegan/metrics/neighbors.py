@@ -12,16 +12,17 @@ from torch.nn.functional import avg_pool2d
 from stylegan.figures import grid
 from stylegan.metrics.efficientnet import efficientnet, weights_path
 from stylegan.metrics.features import FeatureNetwork
-from stylegan.metrics.sources import GeneratorSamples
+from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import distances
 
-REFERENCES = 1000  # training images, at most, whose own neighbours are looked for
-LARGEST, LARGEST_SHOWN = 64, 128  # pixels that are compared, and shown
+REFERENCES = 1000  # training images, at most, whose own neighbors are looked for
+LARGEST = 64  # pixels a side that are compared
+LARGEST_SHOWN = 128  # and shown
 COARSE = 16  # pixels a side, where pixels are compared
 LONGEST = 8  # rows, before two rows share a line
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """The k training images nearest to each of n pictures, nearest first."""
 
     indices: np.ndarray  # (n, k) in the store
@@ -36,32 +37,36 @@ class Neighbours(NamedTuple):
 
 
 def nearest(
-    pictures: Tensor, source: GeneratorSamples, network: FeatureNetwork, k: int = 3
-) -> Neighbours:
-    """Neighbours of pictures uint8 (n, C, r, r) among all training images, either way round if
+    pictures: Tensor, comparison: Comparison, network: FeatureNetwork, k: int = 3
+) -> Neighbors:
+    """Neighbors of pictures uint8 (n, C, r, r) among all training images, either way round if
     these are mirrored. Features of the data are not kept: memory depends on n alone."""
-    images, n = source.real_images(), len(pictures)
+    n = len(pictures)
+    real_images = comparison.require_reals()
+    images = real_images.images()
     references = np.linspace(0, len(images) - 1, min(len(images), REFERENCES)).astype(np.int64)
-    shown = source.require_store().pictures
+    shown = real_images.store.pictures
     known = torch.from_numpy(shown(images[references]))
-    batches = (*pictures.split(source.batch), *known.split(source.batch))
-    queries = torch.cat([network(some).cpu() for some in batches])
+    batches = (*pictures.split(comparison.batch), *known.split(comparison.batch))
+    queries = torch.cat([network(batch).cpu() for batch in batches])
     itself = torch.cat([torch.full((n,), -1), torch.from_numpy(references)])
-    best, names = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
-    for indices in source.batches(len(images), "training images"):
+    best = torch.empty(len(queries), 0)
+    names = torch.empty(len(queries), 0, dtype=torch.int64)
+    for indices in comparison.batches(len(images), "training images"):
         rows = torch.arange(indices.start, indices.stop)
         reals = torch.from_numpy(shown(images[indices.start : indices.stop]).copy())
         apart = distances(queries, network(reals).cpu())
         ways = 2 * rows.expand_as(apart)  # index and way round, (n, batch)
-        if source.mirror:
+        if real_images.mirror:
             flipped = distances(queries, network(reals.flip(3)).cpu())
-            ways, apart = ways + (flipped < apart), apart.minimum(flipped)
+            ways = ways + (flipped < apart)
+            apart = apart.minimum(flipped)
         apart[itself[:, None] == rows] = torch.inf
         best, order = torch.cat([best.to(apart), apart], dim=1).sort(dim=1, stable=True)
         names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])
         best = best[:, :k]
     numbers = names[:n].numpy()
-    return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_of(best[n:]))
+    return Neighbors(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_of(best[n:]))
 
 
 def typical_of(apart: Tensor) -> float:
@@ -73,50 +78,54 @@ def typical_of(apart: Tensor) -> float:
     differing = apart[(apart > 0) & apart.isfinite()]
     if not len(differing):
         raise ValueError(
-            "the training images are copies of each other, so the distance between neighbours is "
+            "the training images are copies of each other, so the distance between neighbors is "
             "0 and there is no unit to compare with; remove the copies"
         )
     return float(differing.median())
 
 
-def comparing(source: GeneratorSamples) -> FeatureNetwork:
+def comparing(comparison: Comparison) -> FeatureNetwork:
     """EfficientNet-Lite0 if its weights are here, else pixels of averages."""
     if weights_path():
-        return efficientnet(source.device, min(source.size, LARGEST))
-    size = min(source.size, COARSE)
+        return efficientnet(comparison.device, min(comparison.resolution, LARGEST))
+    size = min(comparison.resolution, COARSE)
     return FeatureNetwork(
         f"pixels at {size}x{size}",
         "",
-        source.require_store().channels * size**2,
+        comparison.require_reals().store.channels * size**2,
         "averaged down",
         lambda images: avg_pool2d(images.float() / 255, images.shape[-1] // size).flatten(1),
     )
 
 
 def samples_and_nearest(
-    source: GeneratorSamples, network: FeatureNetwork, num: int, k: int
+    comparison: Comparison, network: FeatureNetwork, num: int, k: int
 ) -> Image.Image:
     """A row for each of the first `num` samples: the sample, then the k training images nearest to
     it above their relative distances."""
-    samples = torch.cat(list(source.fakes(num)))
-    found = nearest(*reduced(samples, source, LARGEST), network, k)
-    pictures, shown = reduced(samples, source, LARGEST_SHOWN)
-    images, store = shown.real_images(), source.require_store()
-    cells, labels = [], []
-    for i, sample in enumerate(pictures):
-        reals = store.pictures(images[found.indices[i]])
-        reals = np.where(found.mirrored[i][:, None, None, None], reals[..., ::-1], reals)
-        both = (sample.numpy(), *reals)
-        cells += [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in both]
-        labels += [f"{i}", *(f"{relative:.2f}" for relative in found.relative[i])]
+    samples = torch.cat(list(comparison.fake_batches(num)))
+    small = reduced_reals(comparison, LARGEST)
+    neighbors = nearest(reduced(samples, LARGEST), small, network, k)
+    reals = reduced_reals(comparison, LARGEST_SHOWN).require_reals()
+    cells: list[np.ndarray] = []
+    labels: list[str] = []
+    for i, sample in enumerate(reduced(samples, LARGEST_SHOWN)):
+        rows = reals.store.pictures(reals.images()[neighbors.indices[i]])
+        rows = np.where(neighbors.mirrored[i][:, None, None, None], rows[..., ::-1], rows)
+        cells += [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in (sample.numpy(), *rows)]
+        labels += [f"{i}", *(f"{relative:.2f}" for relative in neighbors.relative[i])]
     beside = 2 if num > LONGEST else 1
-    return grid(cells, columns=beside * (1 + found.indices.shape[1]), labels=labels)
+    return grid(cells, columns=beside * (1 + neighbors.indices.shape[1]), labels=labels)
 
 
-def reduced(
-    pictures: Tensor, source: GeneratorSamples, largest: int
-) -> tuple[Tensor, GeneratorSamples]:
-    """The pictures, averaged down to at most `largest` pixels, and their source at that size."""
-    size = min(source.size, largest)
-    small = avg_pool2d(pictures.float(), source.size // size).round().to(pictures.dtype)
-    return small, dataclasses.replace(source, resolution=size)
+def reduced(pictures: Tensor, largest: int) -> Tensor:
+    """Pictures uint8 (n, C, r, r), averaged down to at most `largest` pixels a side."""
+    factor = max(1, pictures.shape[-1] // largest)
+    return avg_pool2d(pictures.float(), factor).round().to(pictures.dtype)
+
+
+def reduced_reals(comparison: Comparison, largest: int) -> Comparison:
+    """The same with reals of at most `largest` pixels a side."""
+    resolution = min(comparison.resolution, largest)
+    reals = dataclasses.replace(comparison.require_reals(), resolution=resolution)
+    return dataclasses.replace(comparison, reals=reals)
