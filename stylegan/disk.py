@@ -121,28 +121,29 @@ class Held:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.then = folder.stat()
-        self.lock_then = (folder / LOCK).stat()
+        # Open, so that the number of a removed folder is not given to the next one. Windows, which
+        # opens no folders, does not rename those with open files.
+        self.descriptor = os.open(folder, os.O_RDONLY) if hasattr(os, "O_DIRECTORY") else None
+        self.status = folder.stat()
+
+    def is_there(self) -> bool:
+        """Whether the name still means the folder that was locked."""
+        try:
+            return os.path.samestat(self.folder.stat(), self.status)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def check(self) -> None:
-        """LostFolder unless the name still means the folder that was locked."""
-        try:
-            is_there = os.path.samestat(self.folder.stat(), self.then)
-        except (FileNotFoundError, NotADirectoryError):
-            is_there = False
-        # the number of a removed folder is soon another's, but not that of the open lock
-        if not (is_there and self.has_lock(or_none=True)):
+        """LostFolder unless `is_there`."""
+        if not self.is_there():
             raise LostFolder(
                 f"{self.folder} was renamed or removed while this process was writing there; it "
                 "has stopped and left alone whatever has that name now"
             )
 
-    def has_lock(self, *, or_none: bool) -> bool:
-        """Whether the lock by the folder's name is ours, or there is none."""
-        try:
-            return os.path.samestat((self.folder / LOCK).stat(), self.lock_then)
-        except FileNotFoundError:
-            return or_none
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
 
 
 @contextmanager
@@ -170,8 +171,9 @@ def locked(folder: Path) -> Iterator[Held]:
             yield held
         finally:
             with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
-                if held.has_lock(or_none=False):
+                if held.is_there():
                     path.unlink()
+            held.close()
     finally:
         lock.release()
 

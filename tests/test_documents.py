@@ -96,8 +96,9 @@ def test_options_of_scripts_exist(page):
         options = [word.partition("=")[0] for word in words if re.match("--?[a-z]", word)]
         if options:
             command = command_of(ROOT / script)
-            if isinstance(command, click.Group):
-                command = command.commands[words[0]]
+            while isinstance(command, click.Group):
+                name, *words = words
+                command = command.get_command(click.Context(command), name)
             known = {option for parameter in command.params for option in parameter.opts}
             assert set(options) <= known, f"{script} {set(options) - known}"
 

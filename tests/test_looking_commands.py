@@ -101,6 +101,21 @@ def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
     assert wide.shape[1] - narrow.shape[1] == 5 * 100
 
 
+def test_a_timelapse_of_a_run_that_kept_few_files_is_of_its_samples(run_folder, tmp_path):
+    (run_folder / "samples").mkdir(exist_ok=True)
+    for kimg in range(5):
+        grid = np.zeros((4, 96, 8, 96, 3), np.uint8)
+        grid[..., 0] = 10 * kimg
+        grid[..., 1] = 5 * np.arange(32).reshape(4, 1, 8, 1)
+        Image.fromarray(grid.reshape(384, 768, 3)).save(run_folder / "samples" / f"{kimg:06d}.png")
+    image = drawn(tmp_path / "a.png", "timelapse", run_folder, "--seeds", "9,30", "--moments", 4)
+    middles = image[-50 - 100 :: 100, -50 - 300 :: 100]  # of pictures of 96 pixels, 4 apart
+    assert middles[..., 0].tolist() == [[0, 10, 30, 40]] * 2
+    assert middles[:, 0, 1].tolist() == [45, 150]
+    of_files = drawn(tmp_path / "b.png", "timelapse", run_folder, "--psi", 1)
+    assert of_files.shape[1] < image.shape[1]
+
+
 def test_classes_have_columns_or_are_chosen(classes, tmp_path):
     seeds = ["classes", classes, "--seeds", "4,5"]
     every = drawn(tmp_path / "a.png", *seeds)

@@ -172,17 +172,28 @@ def noise_components(selection: Selection) -> "Image":
 def timelapse(selection: Selection, moments: int) -> "Image":
     """Show the same seeds during the training of a run.
 
-    SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt.
+    SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt. Where it has fewer of
+    them than grids of samples, as by default, these are shown, which are not truncated; --psi and
+    other options ask for the files.
 
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
     """
     from stylegan import figures
     from stylegan.run_folder import RunFolder, images_of
+    from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
 
     files = RunFolder(selection.source).checkpoints()
-    spread = figures.evenly([images_of(path) for path in files], moments)
-    return figures.timelapse((selection.load(files[i]) for i in spread), selection.points)
+    grids = RunFolder(selection.source).grids()
+    seeds = selection.chosen_seeds
+    asked = (selection.psi, selection.cutoff, selection.noise, selection.class_name)
+    show_grids = asked == (None, None, None, None) and max(seeds) < SAMPLE_IMAGES
+    if show_grids and len(files) < min(moments, len(grids)):
+        spread = figures.evenly([kimg for kimg, _ in grids], moments)
+        shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
+        return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)
+    chosen = figures.evenly([images_of(path) for path in files], moments)
+    return figures.timelapse((selection.load(files[i]) for i in chosen), selection.points)
 
 
 @figure_command(

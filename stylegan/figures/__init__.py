@@ -13,6 +13,7 @@ from stylegan.figures.points import (
     of_seeds,
     pictures,
     timelapse,
+    timelapse_of_samples,
     truncation,
 )
 from stylegan.figures.style_mixing import StyleRange, check_ranges, mixed, mixing, style_ranges

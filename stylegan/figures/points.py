@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL.Image import Image
+from PIL.Image import open as open_picture
 from torch import Tensor
 
 from stylegan import sampling
@@ -108,6 +109,24 @@ def timelapse(
         columns.append(pictures(loaded, points))
         labels.append(moment(loaded))
     return chart(list(zip(*columns, strict=True)), columns=labels, names=points.names)
+
+
+def timelapse_of_samples(
+    grids: Sequence[tuple[float, Path]], seeds: Sequence[int], *, columns: int, rows: int
+) -> Image:
+    """As `timelapse`, of grids of samples: thousands of images seen, and a file with seed 0, 1, ...
+    in `rows` of so many `columns`."""
+    shown: list[list[np.ndarray]] = []
+    for _, path in grids:
+        with open_picture(path) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+        height = pixels.shape[0] // rows
+        width = pixels.shape[1] // columns
+        places = [(seed // columns * height, seed % columns * width) for seed in seeds]
+        shown.append([pixels[y : y + height, x : x + width] for y, x in places])
+    names = [f"seed {seed}" for seed in seeds]
+    labels = [f"{kimg:,.4g} kimg" for kimg, _ in grids]
+    return chart(list(zip(*shown, strict=True)), columns=labels, names=names)
 
 
 def moment(loaded: LoadedGenerator) -> str:

@@ -30,7 +30,7 @@ PICTURE = "projection.png"
 RESULT = "result.json"
 TUNED = "tuned.pt"
 TUNED_PICTURE = "tuned.png"
-FAR_DB = 20.0  # PSNR; people projected to w have 27 (docs/projection.md)
+FAR_DB = 20.0  # PSNR; docs/projection.md has what is usual
 
 
 def read_target(
