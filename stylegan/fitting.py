@@ -24,7 +24,6 @@ CPU_BASE = "quickstart"  # whose network, rates and steps with R1 are a CPU's
 CPU_RESOLUTION = 64  # at most, on two cores
 CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
 CPU_BATCH = 16
-CPU_PHASE_KIMG = 4.0  # stable, then fading, at each resolution; the quickstart does not grow
 GPU_BATCH = 32  # the paper's images per step
 AVERAGE_KIMG = 10.0  # the paper's half-life of the average
 PUBLISHED_IMAGES = 70_000  # FFHQ
@@ -33,6 +32,7 @@ PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at e
 MOST_DAYS = 15
 R1_RULE = 0.0002
 LEAST_GAMMA = 1.0
+CPU_LEAST_GAMMA = 0.1  # of the narrow networks of a CPU, with which the rendered faces came best
 LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
 MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
 TRANSFER_KIMG = 2000  # at most, with other weights to start from
@@ -103,8 +103,6 @@ def proposal(
     if resolution is not None:
         values[RESOLUTION] = resolution
     base = CPU_BASE if facts.device == "cpu" else None
-    if base:
-        values |= {"schedule.stable_kimg": CPU_PHASE_KIMG, "schedule.fade_kimg": CPU_PHASE_KIMG}
 
     def built(fits: Options) -> TrainConfig:
         return load_config(base, {**values, **fits, **asked}, facts.processes)
@@ -121,12 +119,29 @@ def proposal(
         config = built({})
     # The rule of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data",
     # their program's `auto`), at least the 1 that they published for parts of FFHQ at 256x256.
-    values["r1_gamma"] = max(short(R1_RULE * size**2 / batch_size, digits=2), LEAST_GAMMA)
+    gamma = short(R1_RULE * size**2 / batch_size, digits=2)
+    if facts.device == "cpu":
+        start = config.schedule.start
+        values["r1_gamma"] = gamma_by_resolution(max(gamma, CPU_LEAST_GAMMA), start, size)
+    else:
+        values["r1_gamma"] = max(gamma, LEAST_GAMMA)
     values["ema_half_life_kimg"] = AVERAGE_KIMG * batch_size / GPU_BATCH
     if config.augment.kind == "ada" and config.augment.adaptive:
         most = TRANSFER_SPEED_KIMG if facts.grown else MOST_SPEED_KIMG
         values["augment.speed_kimg"] = min(most, kimg / 2)
     return built(fitted(built({}), load_config(base).network.resolution, width=width))
+
+
+def gamma_by_resolution(gamma: float, start: int, size: int) -> float | dict[int, float]:
+    """Weights of R1 that are equally strong for each pixel of every stage, `gamma` for the last.
+
+    The official penalty is that of images enlarged to the full size, by which small stages have
+    hardly any: there a narrow discriminator wins at once.
+    """
+    if start == size:
+        return gamma
+    grown = [r for r in schedule.resolutions(size) if r >= start]
+    return {r: short(gamma * (size / r) ** 2, digits=2) for r in grown}
 
 
 def whole_batches(facts: Facts) -> dict[int, int]:

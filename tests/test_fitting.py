@@ -34,8 +34,14 @@ def test_what_is_asked_for_stays_and_the_rest_fits_it():
     assert (config.ema_half_life_kimg, config.augment.kind) == (5.0, "diffaugment")
     assert config.schedule.stable_kimg == pytest.approx(7.5)  # four doublings in half of it
     large = chosen("network.resolution=1024", "schedule.batch_size=16")
-    assert large.r1_gamma == pytest.approx(0.0002 * 1024**2 / 16, rel=0.05)
+    assert large.r1_gamma_at(1024) == pytest.approx(0.0002 * 1024**2 / 16, rel=0.05)
     assert chosen("r1_gamma=3.0").r1_gamma == 3
+
+
+def test_on_a_cpu_r1_is_equally_strong_for_each_pixel_of_every_stage():
+    assert chosen().r1_gamma == {8: 6.4, 16: 1.6, 32: 0.4, 64: 0.1}
+    assert chosen(of=facts(300, 64, grown=64)).r1_gamma == 0.1
+    assert chosen(of=facts(300, 64, "24 GB")).r1_gamma == 1
 
 
 def test_the_resolution_is_what_most_pictures_reach_up_to_what_the_device_can_do():

@@ -28,6 +28,20 @@ stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/sample
 stylegan figure neighbors $source --nearest 3 --data datasets/faces-64.zip \
     --out docs/faces64/neighbors.webp
 
+"${PYTHON:-python}" - "$faces/training" docs/faces64/data.webp <<'END'
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from stylegan import figures
+
+folder, out = map(Path, sys.argv[1:])
+files = sorted(folder.glob("*.png"))[:64]
+figures.grid([np.asarray(Image.open(file)) for file in files], columns=16).save(out, lossless=True)
+END
+
 to=docs/editing
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT

@@ -11,6 +11,7 @@ from stylegan.cli.common import progress_bar
 from stylegan.disk import name_of
 from stylegan.messages import aligned, count, readable
 from stylegan.schedule import batch_size_at
+from stylegan.toml import toml_value
 
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
@@ -234,7 +235,7 @@ def chosen_lines(config: "TrainConfig", hindrance: str) -> list[str]:
         f"chosen for them and this machine: --resolution {resolution} "
         f"--width {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
         f"-o schedule.batch_size={batch_size_at(resolution, config.schedule)} "
-        f"-o r1_gamma={config.r1_gamma_at(resolution):g} "
+        f"-o 'r1_gamma={toml_value(config.r1_gamma)}' "
         f"-o 'augment.kind=\"{config.augment.kind}\"'"
     )
     line += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
