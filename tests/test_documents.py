@@ -97,7 +97,7 @@ def test_options_of_scripts_exist(page):
         if options:
             command = command_of(ROOT / script)
             if isinstance(command, click.Group):
-                command = command.commands[words[0]]
+                command = command.get_command(click.Context(command), words[0])
             known = {option for parameter in command.params for option in parameter.opts}
             assert set(options) <= known, f"{script} {set(options) - known}"
 
