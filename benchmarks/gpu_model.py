@@ -476,7 +476,7 @@ def write_into(page: Path, text: str) -> None:
     type=click.Path(exists=True, path_type=Path),
     help="Folder with clones of other programs (see others.py), to be counted anew.",
 )
-@click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
+@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
 @click.option("--by-name", is_flag=True, help="Also show the operations that move the most bytes.")
 @click.option("--page", type=click.Path(path_type=Path), help="Page whose table is replaced.")
 @options("out")
@@ -485,7 +485,7 @@ def main(
     precision: Sequence[str],
     program: Sequence[str],
     clones: Path | None,
-    own: Sequence[str],
+    overrides: Sequence[str],
     by_name: bool,
     page: Path | None,
     out: Path,
@@ -511,7 +511,7 @@ def main(
             counts = {}
             for kind in precision:
                 settings = settings_of(size, name, kind)
-                settings["overrides"] += own if name == "ours" else ()
+                settings["overrides"] += overrides if name == "ours" else ()
                 settings["other"] = str(clones / name) if name in there and clones else None
                 counts[kind] = pools[name].submit(count_of, settings).result()
                 if by_name:

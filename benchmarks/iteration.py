@@ -144,7 +144,7 @@ def row_of(
     type=click.Path(exists=True, path_type=Path),
     help="Folder with clones of other programs, for --against others; see others.py.",
 )
-@click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
+@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
 @click.option("--their", multiple=True, metavar="KEY=VALUE", help="Option of the opponent.")
 @options()
 def main(
@@ -155,7 +155,7 @@ def main(
     alpha: float,
     against: str,
     clones: Path | None,
-    own: Sequence[str],
+    overrides: Sequence[str],
     their: Sequence[str],
     device: str,
     threads: int,
@@ -195,7 +195,7 @@ def main(
                 place = {"resolution": r, "batch": size, "alpha": alpha, "device": device}
                 place |= {"config": config}
                 exact = [*base, f'precision="{name}"']
-                settings = place | {"overrides": [*exact, *own]}
+                settings = place | {"overrides": [*exact, *overrides]}
                 rivals = [Contender("ours", "iteration:ours", settings)]
                 if against == "textbook":
                     settings = place | {"overrides": [*base, *their], "precision": name}

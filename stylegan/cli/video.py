@@ -147,8 +147,10 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
     points = replace(selection, default_seeds=list(range(POINTS * walks))).points()
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
-        what = f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}"
-        raise ValueError(f"{what}: each needs equally many, at least 2")
+        raise ValueError(
+            f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}: each needs "
+            "equally many, at least 2"
+        )
     if space == "w" or points.z is None:
         knots = points.ws.cpu().unflatten(0, (walks, each)).transpose(0, 1)
         styles = spline(knots, closed=loop)

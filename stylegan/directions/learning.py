@@ -29,8 +29,10 @@ SEED = re.compile(r"seed(\d{1,10})")
 def check_name(name: str) -> str:
     """A name that a learned direction may have. ValueError if `--edit` would misread it."""
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
-        what = "the name of a direction has 1 to 60 characters"
-        raise ValueError(f"{what}, none of them : = @ / or \\, not {readable(name, 80)}")
+        raise ValueError(
+            "the name of a direction has 1 to 60 characters, none of them : = @ / or \\, not "
+            f"{readable(name, 80)}"
+        )
     return name
 
 
@@ -43,8 +45,10 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
 
     counts = int(present.sum()), int((~present).sum())
     if min(counts) < FEWEST:
-        what = f"there are {counts[0]} examples with the attribute and {counts[1]} without it"
-        raise ValueError(f"{what}; at least {FEWEST} of each are needed")
+        raise ValueError(
+            f"there are {counts[0]} examples with the attribute and {counts[1]} without it; at "
+            f"least {FEWEST} of each are needed"
+        )
     rows = w.cpu().double().numpy()
     rows = rows - rows.mean(axis=0)
     folds = np.empty(len(present), int)

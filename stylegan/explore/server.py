@@ -125,8 +125,9 @@ def serving(page: Page, *, port: int | None = None, browser: bool = False) -> It
         except OSError as error:
             reason = error.strerror
     else:
-        what = f"port {place} of {HOST} cannot be used ({reason})"
-        raise OSError(f"{what}; choose another with --port")
+        raise OSError(
+            f"port {place} of {HOST} cannot be used ({reason}); choose another with --port"
+        )
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="explorer")
     thread.start()
     try:

@@ -50,8 +50,8 @@ def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATI
         total = total + levels
         squares = squares + np.square(levels)
     variance = (squares - total * total / realizations) / realizations
-    found: np.ndarray = np.sqrt(variance.clip(0).mean(axis=2))
-    return found
+    deviations: np.ndarray = np.sqrt(variance.clip(0).mean(axis=2))
+    return deviations
 
 
 def liveliest(varying: np.ndarray, zoom: int) -> tuple[slice, slice]:

@@ -54,8 +54,10 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
     count = config.num_layers(resolution)
     for layers in (style_range.layers for style_range in ranges):
         if not layers or not set(layers) <= set(range(count)):
-            what = f"layers {layers.start}-{layers.stop - 1} were asked for, but at"
-            raise ValueError(f"{what} {resolution}x{resolution} there are layers 0-{count - 1}")
+            raise ValueError(
+                f"layers {layers.start}-{layers.stop - 1} were asked for, but at "
+                f"{resolution}x{resolution} there are layers 0-{count - 1}"
+            )
 
 
 def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:

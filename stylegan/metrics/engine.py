@@ -164,8 +164,10 @@ def parse(names: str, images: int | None = None) -> list[Request]:
     for name in map(str.strip, names.split(",")):
         match = PATTERN.fullmatch(name)
         if match is None or match[1] not in KINDS:
-            what = f"there is no metric {name!r}; known: {', '.join(KINDS)}"
-            raise ValueError(f"{what}; a number of images may follow, as in fid50k")
+            raise ValueError(
+                f"there is no metric {name!r}; known: {', '.join(KINDS)}; a number of images may "
+                "follow, as in fid50k"
+            )
         kind, digits, thousands = match.groups()
         usual = KINDS[kind].images if images is None else images
         request = Request(kind, int(digits) * (1000 if thousands else 1) if digits else usual)

@@ -142,8 +142,9 @@ def fitting(network: str, url: str, place: Path | None) -> Iterator[None]:
         yield
     except (KeyError, RuntimeError) as error:
         reason = reason_of(error, line=-1)
-        what = f"{place} does not hold the weights of {network} ({reason})"
-        raise ValueError(f"{what}; the file is {url}") from error
+        raise ValueError(
+            f"{place} does not hold the weights of {network} ({reason}); the file is {url}"
+        ) from error
 
 
 def read_weights(path: Path) -> Weights:

@@ -27,7 +27,8 @@ from stylegan.sampling import in_turn, mapped
 from stylegan.schedule import resolutions
 
 Tensors = Mapping[str, Tensor]
-Said = dict[str, Any]  # fields of a LoadedGenerator
+Fields = dict[str, Any]  # of a LoadedGenerator or a NetworkConfig, by name
+Content = Mapping[str, Any]  # what a file holds: anything, until it is checked
 
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
 CHUNK = 1024  # of them at once
@@ -56,14 +57,14 @@ class Layout:
     original: bool = False
     optional: tuple[str, ...] = ()  # "average", "blur": not in every file
     ignored: tuple[str, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)  # fields that no shape tells
+    config: Content = field(default_factory=dict)  # fields that no shape tells
     fused: bool = False  # from 128x128 on their enlarging kernels are ours turned by 180 degrees
     latent_norm: float = 1.0  # root mean square of their normalized latents; ours have 1
     shared_noise: bool = False  # one map for both layers of a resolution
     psi: float = 0.7
     cutoff: int | None = None
     # what else a checkpoint says of its generator, from all that it holds and the weights
-    said: Callable[[Mapping[str, Any], Tensors, NetworkConfig], Said] = lambda *_: {}
+    said: Callable[[Content, Tensors, NetworkConfig], Fields] = lambda *_: {}
     notes: tuple[str, ...] = ()
 
     def match(self, part: str, i: int, j: int, weights: Tensors, name: str = "") -> Match | None:
@@ -137,7 +138,7 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
     )
 
 
-def generators_in(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def generators_in(content: Content) -> Iterator[Fields]:
     """What may be the weights of a generator, the average one first."""
     models = content.get("models", content)
     state = content.get("state_dict", content)
@@ -149,7 +150,7 @@ def generators_in(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (starting(state, start) for start in ("generator_ema.", "generator.", ""))
 
 
-def starting(weights: Mapping[Any, Any], start: str) -> dict[str, Any]:
+def starting(weights: Content, start: str) -> Fields:
     """Those whose names begin so, without that and the prefix of DataParallel."""
     return {
         str(name).removeprefix(start).removeprefix("module."): value
@@ -158,9 +159,7 @@ def starting(weights: Mapping[Any, Any], start: str) -> dict[str, Any]:
     }
 
 
-def read(
-    layout: Layout, stored: Mapping[str, Any], content: Mapping[str, Any], file: Path
-) -> Weights:
+def read(layout: Layout, stored: Content, content: Content, file: Path) -> Weights:
     """The generator whose weights are `stored`, in eval mode."""
     check_weights(stored)
     kernels = [name for name in stored if re.fullmatch(layout.blur, name)]
@@ -236,7 +235,7 @@ def shape(weights: Tensors, name: str) -> tuple[int, ...]:
     return sizes
 
 
-def width_fields(channels: list[int]) -> dict[str, Any]:
+def width_fields(channels: list[int]) -> Fields:
     """resolution, channel_base and max_channels of layers so wide at 4x4, 8x8, ..."""
     if not 1 <= len(channels) <= 20:
         raise ValueError(f"the network has {len(channels)} blocks")
@@ -305,7 +304,7 @@ def he_scaled(strength: Tensor) -> Tensor:
     return strength.flatten().double() * (NORM * math.sqrt(2 / strength.numel()))
 
 
-def said_by_genforce(content: Mapping[str, Any], weights: Tensors, config: NetworkConfig) -> Said:
+def said_by_genforce(content: Content, weights: Tensors, config: NetworkConfig) -> Fields:
     """Growth by the level of detail; images seen, where the file says it."""
     if "synthesis.lod" not in weights:
         raise ValueError("synthesis.lod is missing")
@@ -317,7 +316,7 @@ def said_by_genforce(content: Mapping[str, Any], weights: Tensors, config: Netwo
     }
 
 
-def said_by_mmgen(content: Mapping[str, Any], weights: Tensors, config: NetworkConfig) -> Said:
+def said_by_mmgen(content: Content, weights: Tensors, config: NetworkConfig) -> Fields:
     """Growth and images seen, where the file says them."""
     state = content.get("state_dict")
     others = {**content, **state} if isinstance(state, Mapping) else {}

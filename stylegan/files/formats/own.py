@@ -25,7 +25,10 @@ LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
 HALF = torch.float16, torch.bfloat16
 
 
-def weights_of(payload: Mapping[str, Any], path: Path, *, name: str = "") -> Weights:
+Payload = Mapping[str, Any]  # what a file holds: anything, until it is checked
+
+
+def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
     """What the payload of the file `path` holds, whose lineage calls it `name`; any fault of it is
     an error that names the file."""
     checkpoint.checked(payload, path)
@@ -39,7 +42,7 @@ def weights_of(payload: Mapping[str, Any], path: Path, *, name: str = "") -> Wei
     return dataclasses.replace(weights, entry=entry)
 
 
-def networks_of(payload: Mapping[str, Any], path: Path, kind: str) -> Weights:
+def networks_of(payload: Payload, path: Path, kind: str) -> Weights:
     lineage = from_plain(payload.get("lineage", ()))
     match payload["kind"]:
         case "discriminator":
@@ -79,7 +82,7 @@ def networks_of(payload: Mapping[str, Any], path: Path, kind: str) -> Weights:
 
 
 def loaded_of(
-    payload: Mapping[str, Any],
+    payload: Payload,
     generator: networks.Generator,
     origin: str,
     *,
@@ -106,7 +109,7 @@ def loaded_of(
     )
 
 
-def network_config(settings: Mapping[str, Any]) -> networks.NetworkConfig:
+def network_config(settings: Payload) -> networks.NetworkConfig:
     """The configuration that a file holds. ValueError for a value of another type, with which a
     network would fail only when it is used."""
     for field in dataclasses.fields(networks.NetworkConfig):

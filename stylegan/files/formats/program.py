@@ -115,15 +115,15 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
     helper.set_model_props(model, {FORMAT: description_as_json(loaded)})
     content = model.SerializeToString()
     installed = importlib.util.find_spec("onnxruntime") is not None
-    found = difference(content, loaded, noise) if installed else None
-    if found is not None and not found.most <= found.explained:
+    measured = difference(content, loaded, noise) if installed else None
+    if measured is not None and not measured.most <= measured.explained:
         raise ValueError(
-            f"{path} is not written: in ONNX Runtime its images differ by {found.most:.1e} from "
-            f"the generator's, and rounding explains {found.explained:.1e}"
+            f"{path} is not written: in ONNX Runtime its images differ by {measured.most:.1e} from "
+            f"the generator's, and rounding explains {measured.explained:.1e}"
         )
     with atomic_file(path) as file:
         file.write(content)
-    return None if found is None else found.most
+    return None if measured is None else measured.most
 
 
 class Difference(NamedTuple):
