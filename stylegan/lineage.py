@@ -27,7 +27,7 @@ class Source:
 
     source: str  # a bundled name, an address, or the names of folder and file, as it was given
     sha256: str  # of the file
-    licence: str = UNKNOWN  # of the weights
+    license: str = UNKNOWN  # of the weights
     copied: str = ""  # tensors that each network took over; "" = the file as a whole
 
 
@@ -53,7 +53,7 @@ def public_address(url: str) -> str:
 
 def license_of(lineage: Lineage) -> str:
     """The license that goes with weights of this lineage: NVIDIA's if any of it was theirs."""
-    licenses = [source.licence for source in lineage]
+    licenses = [source.license for source in lineage]
     if NVIDIA in licenses:
         return NVIDIA
     if not licenses or UNKNOWN in licenses:
@@ -65,7 +65,7 @@ def described(lineage: Lineage) -> list[str]:
     """A line for each source, the oldest first."""
     return [
         f"{readable(s.source)} (SHA-256 {readable(s.sha256[:16])}..., license "
-        f"{readable(s.licence)}{'; ' if s.copied else ''}{readable(s.copied) if s.copied else ''})"
+        f"{readable(s.license)}{'; ' if s.copied else ''}{readable(s.copied) if s.copied else ''})"
         for s in lineage
     ]
 

@@ -121,7 +121,7 @@ def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
 
 @pytest.mark.parametrize(("content", "message"), [
     (lambda content: content[:-1], "is cut short, or not a TFRecord file"),
-    ([], "set of TFRecords"),
+    ([], "mine.tfrecords is empty"),
     ([b"\x0a\xff\xff\xff\xff\x7f"], ".tfrecords is not an image"),
     ([record(images(1)[0].reshape(-1))], ".tfrecords has 768 bytes of shape (768,)"),
 ])  # fmt: skip

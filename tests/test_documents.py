@@ -13,6 +13,9 @@ from helpers.documents import FOLDERS, PAGES, ROOT, blocks, text_of
 
 from stylegan.cli import main
 from stylegan.config import config_names
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from stylegan.metrics import KINDS
+from stylegan.networks import DISCRIMINATORS, GENERATORS
 
 PATH = re.compile(rf"(?<![\w/.])(?<!--figure )(?<!--out )(?:{FOLDERS})/[\w./-]*\w")
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -80,10 +83,16 @@ def test_commands_and_their_options_exist(page):
 
 
 def command_of(script: Path) -> click.Command:
-    """The command that a script of benchmarks, tools or datasets is."""
+    """The command that a script is; what it adds to our tables is gone afterwards."""
+    tables = (DISCRIMINATOR_LOSSES, DISCRIMINATORS, GENERATOR_LOSSES, GENERATORS, KINDS)
+    before = [dict(table) for table in tables]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(script.parent))
-        return importlib.import_module(script.stem).main
+        command = importlib.import_module(script.stem).main
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+    return command
 
 
 @pages

@@ -146,7 +146,7 @@ def test_a_misspelled_bundled_name_gets_a_hint_even_where_the_folder_cannot_be_l
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pathlib.Path.iterdir", refuse)
-    with pytest.raises(FileNotFoundError, match=r"no people46; did you mean faces64\?"):
-        load_generator("people46")
-    with pytest.raises(FileNotFoundError, match="people46; accepted are"):
-        load_generator(tmp_path / "people46")
+    with pytest.raises(FileNotFoundError, match=r"no faces46; did you mean faces64\?"):
+        load_generator("faces46")
+    with pytest.raises(FileNotFoundError, match="faces46; accepted are"):
+        load_generator(tmp_path / "faces46")

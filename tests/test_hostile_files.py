@@ -152,8 +152,8 @@ def laughs(depth):
 def overlapping(path):
     """A zip archive whose entries lie on one another."""
     with zipfile.ZipFile(path, "w") as out:
-        out.writestr("a.npy", bytes(2**16))
-        out.filelist *= 100
+        out.writestr("a.npy", bytes(2**20))
+        out.filelist *= 2**10 + 1  # more than arrays may take unpacked
 
 
 FILES = {  # name -> what writes it, what the refusal says; "" = it is read

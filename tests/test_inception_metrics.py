@@ -38,7 +38,7 @@ def weights(tmp_path_factory):
     for tensor in tensors.values():
         if tensor.ndim > 1:
             tensor.normal_(generator=random).mul_((2 / tensor[0].numel()) ** 0.5)
-    images = torch.cat(list(samples_of(None).fakes(8)))
+    images = torch.cat(list(samples_of(None).fake_batches(8)))
     scale = 0.5 / network(images)[0].mean()
     tensors["Conv2d_1a_3x3.conv.weight"].mul_(scale)  # scales all features: there are no biases
     features = network(images)[0]
@@ -150,7 +150,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
 def test_features_are_those_of_torch_fidelitys_network(weights, small, store, tmp_path):
     network = features.inception(Tools(tmp_path, weights), CPU)
     reference = InceptionV3("x", ["2048"], feature_extractor_weights_path=str(weights))
-    images = torch.cat(list(samples_of(store).reals(4)))
+    images = torch.cat(list(samples_of(store).real_batches(4)))
     found = network(images)
     torch.testing.assert_close(found[:, :2048], reference(images)[0])
     assert found[:, :2048].std(dim=0).mean() > 1e-3  # the images are told from each other

@@ -101,12 +101,12 @@ def test_official_weights_carry_their_license_through_conversion_and_training(st
     assert "not for commercial purposes" in said
     chain = load_generator(tmp_path / "run").loaded.lineage
     assert chain[0] == OFFICIAL
-    assert (chain[1].source, chain[1].licence) == ("ffhq.pt", NVIDIA)
+    assert (chain[1].source, chain[1].license) == ("ffhq.pt", NVIDIA)
 
 
 def test_bundled_weights_have_their_name_and_license():
     (bundled,) = open_weights("faces64").passed_on()
-    assert (bundled.source, bundled.licence) == ("faces64", "MIT")
+    assert (bundled.source, bundled.license) == ("faces64", "MIT")
     assert load_generator("faces64").loaded.lineage == (bundled,)
     assert facts_of("faces64")["license"] == "MIT"
 

@@ -13,7 +13,7 @@ from stylegan import load_generator, losses
 from stylegan.config import build_config
 from stylegan.files.formats.own import save_generator
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
-from stylegan.metrics import KINDS, GeneratorSamples, Tools, evaluate, parse
+from stylegan.metrics import KINDS, Comparison, Tools, evaluate, parse
 from stylegan.networks import DISCRIMINATORS, GENERATORS, Discriminator, Generator, MappingNetwork
 from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
@@ -139,7 +139,7 @@ def test_a_block_of_ones_own_begins_as_the_block_inside_and_is_trained_and_measu
     file = tmp_path / "own.pt"
     save_generator(file, state.generator_ema)
     loaded = load_generator(file).loaded
-    source = GeneratorSamples.of(loaded, None)
+    source = Comparison.of(loaded)
     (result,) = evaluate(source, parse("contrast20"), Tools(tmp_path))
     images = load_generator(file).sample(range(20), psi=1.0, noise="random").float()
     assert result.values["contrast"] == pytest.approx(images.diff().abs().mean().item(), rel=1e-3)
