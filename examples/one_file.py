@@ -3,8 +3,7 @@
     python examples/one_file.py
 
 trains at 32x32 on the faces of datasets/faces-64.zip and draws a grid of samples, in 12 minutes of
-a CPU core; the quickstart's pictures in docs/training.md are about as good. It needs only torch,
-numpy and pillow. The paper is Karras, Laine, Aila 2019, "A
+a CPU core; it needs only torch, numpy and pillow. The paper is Karras, Laine, Aila 2019, "A
 Style-Based Generator Architecture for Generative Adversarial Networks" (arXiv 1812.04948).
 In order: options, formulas, layers, generator, discriminator, schedule, pictures, losses,
 training step, training.

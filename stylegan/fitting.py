@@ -144,6 +144,21 @@ def gamma_by_resolution(gamma: float, start: int, size: int) -> float | dict[int
     return {r: short(gamma * (size / r) ** 2, digits=2) for r in grown}
 
 
+def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[int, float]:
+    """The weights of R1 of a configuration for `usual_resolution`, for the one it has now: as
+    strong as before for each pixel of every stage. A single weight stays."""
+    if not isinstance(config.r1_gamma, Mapping):
+        return config.r1_gamma
+    size = config.network.resolution
+    gammas = {}
+    for stage in schedule.resolutions(size):
+        if stage >= config.schedule.start:
+            like = min(stage, usual_resolution)
+            per_pixel = config.r1_gamma_at(like) * (like / usual_resolution) ** 2
+            gammas[stage] = short(per_pixel * (size / stage) ** 2, digits=2)
+    return gammas
+
+
 def whole_batches(facts: Facts) -> dict[int, int]:
     """Images of a step: many small steps on a CPU; on a GPU the paper's, but where growing is
     short, without the large batches of its first resolutions."""

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from stylegan.config import load_config, parse_options
-from stylegan.fitting import FINEST_CHANNELS, Facts, choose, fitted, shortened
+from stylegan.fitting import FINEST_CHANNELS, Facts, choose, fitted, gamma_of_size, shortened
 from stylegan.schedule import ScheduleConfig, phases, resolutions
 
 GIB = 2**30
@@ -36,6 +36,19 @@ def test_what_is_asked_for_stays_and_the_rest_fits_it():
     large = chosen("network.resolution=1024", "schedule.batch_size=16")
     assert large.r1_gamma_at(1024) == pytest.approx(0.0002 * 1024**2 / 16, rel=0.05)
     assert chosen("r1_gamma=3.0").r1_gamma == 3
+
+
+def test_another_resolution_has_r1_as_strong_for_each_pixel_of_a_stage():
+    usual = load_config("quickstart").r1_gamma
+    assert usual == {4: 1.6, 16: 0.4, 32: 0.1}
+    for size, expected in (
+        (16, {8: 0.4, 16: 0.1}),
+        (32, {8: 1.6, 16: 0.4, 32: 0.1}),
+        (64, {8: 6.4, 16: 1.6, 32: 0.4, 64: 0.1}),
+    ):
+        config = load_config("quickstart", {"network.resolution": size})
+        assert gamma_of_size(config, 32) == expected
+    assert gamma_of_size(load_config("quickstart", {"r1_gamma": 3.0}), 64) == 3
 
 
 def test_on_a_cpu_r1_is_equally_strong_for_each_pixel_of_every_stage():

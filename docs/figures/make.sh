@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the pictures of the pages again:  sh docs/figures/make.sh FACES [RUN]
-# FACES is the folder of `datasets/faces.py`. Without RUN, a run folder that has kept files of every
-# resolution, the pictures of a training stay.
+# FACES is the folder of `datasets/faces.py`. Without RUN, the run folder of a quickstart, the pictures
+# of a training stay. Those of blending, alignment, exploring and of three quickstarts are not made.
 set -eu
 faces=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
@@ -78,6 +78,7 @@ files = [file for space, name in rows for file in sorted((work / space).glob(f"*
 figures.grid([np.asarray(Image.open(file)) for file in files], columns=8).save(out, lossless=True)
 END
 
+to=docs/figures
 if [ -n "$run" ]; then
     stylegan figure timelapse "$run" --seeds 0-2 --moments 8 --out $to/timelapse.webp
     stylegan video timelapse "$run" --seeds 0-3 --seconds 4 --fps 5 --scale 2 --out $to/training.webp

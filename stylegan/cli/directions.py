@@ -80,7 +80,7 @@ def find(
 
     \b
     stylegan directions find runs/mine
-    stylegan directions find faces64 --out people.npz --figure people.png --seed 3
+    stylegan directions find faces64 --out faces.npz --figure faces.png --seed 3
     """
     from stylegan import directions as library
 

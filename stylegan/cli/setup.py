@@ -70,7 +70,7 @@ def resolve_setup(
     from stylegan.config import AUTO, load_config, parse_options, read_options
     from stylegan.data.check import needed_channels
     from stylegan.files.loading import open_weights
-    from stylegan.fitting import Facts, choose, fitted, implied
+    from stylegan.fitting import Facts, choose, fitted, gamma_of_size, implied
     from stylegan.networks import NetworkConfig
     from stylegan.training.preflight import largest_step
     from stylegan.training.transfer import GROWS_AGAIN, beginning, sizes
@@ -152,6 +152,8 @@ def resolve_setup(
             usual = file.get("network.resolution", NetworkConfig.resolution)
             begun = stored.schedule if stored else None
             fits = fitted(config, usual, width=width, begun=begun)
+            if not stored and config.network.resolution != usual:
+                fits["r1_gamma"] = gamma_of_size(config, usual)
             config = load_config(name, fits | asked, processes)
     return TrainSetup(config, source, is_own, lines, start)
 
