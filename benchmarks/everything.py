@@ -21,6 +21,7 @@ from contest import PRECISIONS, ROOT, conditions, environment_for, markdown, on_
 from stylegan.cli.common import Command
 
 GRACE_SECONDS = 20  # after SIGTERM
+POLL_SECONDS = 0.2
 PARITY = ("test_parity_networks", "test_parity_losses", "test_trajectory")
 
 
@@ -99,6 +100,7 @@ class Running:
     def __init__(self, part: Part, device: str, out: Path, threads: int) -> None:
         self.part = part
         self.started = time.monotonic()
+        self.ended: float | None = None
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TEST_DEVICE": device}
         variables["OMP_NUM_THREADS"] = str(threads)
@@ -113,23 +115,41 @@ class Running:
                 process_group=0,  # so that its own processes end with it
             )
 
-    def end(self, until: float) -> dict[str, str]:
-        """Wait for it until that time, then end it; a row of the table."""
-        late = False
-        try:
-            self.process.wait(max(until - time.monotonic(), 0))
-        except subprocess.TimeoutExpired:
-            late = True
-        finally:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                with contextlib.suppress(ProcessLookupError):  # none is left
-                    os.killpg(self.process.pid, number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(GRACE_SECONDS)
-        result = "cut off" if late else "failed" if self.process.returncode else "passed"
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself, and so at what time."""
+        if self.ended is None and self.process.poll() is not None:
+            self.ended = time.monotonic()
+        return self.ended is not None
+
+    def stop(self) -> None:
+        """End what still runs of it."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):  # none is left
+                os.killpg(self.process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE_SECONDS)
+
+    def row(self, limit: float) -> dict[str, str]:
+        """Its line of the table, once stopped."""
+        failed = "failed" if self.process.returncode else "passed"
+        result = "cut off" if self.ended is None else failed
         command = " ".join(["python", *self.part.arguments]).replace(f"{ROOT}{os.sep}", "")
-        seconds = f"{time.monotonic() - self.started:.0f} of {until - self.started:.0f}"
+        seconds = f"{(self.ended or self.started + limit) - self.started:.0f} of {limit:.0f}"
         return {"part": self.part.name, "result": result, "s": seconds, "command": f"`{command}`"}
+
+
+def run(parts: Sequence[Part], device: str, limit: float, out: Path) -> list[dict[str, str]]:
+    """Run parts side by side for so many seconds at most; their lines of the table."""
+    threads = max((os.cpu_count() or 1) // len(parts), 1)
+    until = time.monotonic() + limit
+    running = [Running(part, device, out, threads) for part in parts]
+    try:
+        while time.monotonic() < until and not all([one.has_ended() for one in running]):
+            time.sleep(POLL_SECONDS)
+    finally:
+        for process in running:
+            process.stop()
+    return [process.row(limit) for process in running]
 
 
 @click.command(cls=Command)
@@ -154,15 +174,13 @@ def main(device: str, out: Path, minutes: float) -> None:
     tables = list[str]()
     for position, together in enumerate(rounds):
         shares = [sum(part.share for part in later) for later in rounds[position:]]
-        until = time.monotonic() + (end - time.monotonic()) * shares[0] / sum(shares)
+        limit = max((end - time.monotonic()) * shares[0] / sum(shares), 0.0)
         names = ", ".join(part.name for part in together)
-        click.echo(f"{names}: at most {until - time.monotonic():.0f} s", err=True)
-        threads = max(cores // len(together), 1)
-        running = [Running(part, device, out, threads) for part in together]
-        for process in running:
-            rows.append(process.end(until))
-            written = sorted((out / process.part.name).glob("*.md"))
-            if rows[-1]["result"] == "passed":
+        click.echo(f"{names}: at most {limit:.0f} s", err=True)
+        for row in run(together, device, limit, out):
+            rows.append(row)
+            written = sorted((out / row["part"]).glob("*.md"))
+            if row["result"] == "passed":
                 tables += [f"#{path.read_text(encoding='utf-8')}" for path in written]
         head = [f"# Everything on {device}", markdown(rows)]
         head.append(", ".join(f"{name} {value}" for name, value in machine.items()))
