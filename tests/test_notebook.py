@@ -114,6 +114,6 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     (page,) = (o.data["text/html"] for o in cells["walk-code"].outputs)
     film = Image.open(io.BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", page)[1])))
     assert (film.format, film.n_frames, film.size) == ("WEBP", SMALL["WALK_FRAMES"], (256, 256))
-    assert "400 images, 32 px" in text_of(cells["training-code"])
+    assert "448 images, 32 px" in text_of(cells["training-code"])  # the end of the last four steps
     assert "the same pictures: True" in text_of(cells["export-code"])
     assert {path.name for path in folder.iterdir()} == {"clone", "small.ipynb"}
