@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stylegan import schedule
 from stylegan.config import TrainConfig, check_batches, load_config
+from stylegan.losses import full_size_factor
 from stylegan.messages import count, gib
 
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
@@ -121,8 +122,8 @@ def proposal(
     # their program's `auto`), at least the 1 that they published for parts of FFHQ at 256x256.
     gamma = short(R1_RULE * size**2 / batch_size, digits=2)
     if facts.device == "cpu":
-        start = config.schedule.start
-        values["r1_gamma"] = gamma_by_resolution(max(gamma, CPU_LEAST_GAMMA), start, size)
+        per_pixel = dict.fromkeys(stages_of(config), max(gamma, CPU_LEAST_GAMMA))
+        values["r1_gamma"] = gammas_of(per_pixel) if len(per_pixel) > 1 else per_pixel[size]
     else:
         values["r1_gamma"] = max(gamma, LEAST_GAMMA)
     values["ema_half_life_kimg"] = AVERAGE_KIMG * batch_size / GPU_BATCH
@@ -132,16 +133,24 @@ def proposal(
     return built(fitted(built({}), load_config(base).network.resolution, width=width))
 
 
-def gamma_by_resolution(gamma: float, start: int, size: int) -> float | dict[int, float]:
-    """Weights of R1 that are equally strong for each pixel of every stage, `gamma` for the last.
+def stages_of(config: TrainConfig) -> list[int]:
+    """The resolutions that are trained."""
+    return [
+        r for r in schedule.resolutions(config.network.resolution) if r >= config.schedule.start
+    ]
+
+
+def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
+    """Weights of R1 by resolution that are so strong for each pixel of a stage.
 
     The official penalty is that of images enlarged to the full size, by which small stages have
     hardly any: there a narrow discriminator wins at once.
     """
-    if start == size:
-        return gamma
-    grown = [r for r in schedule.resolutions(size) if r >= start]
-    return {r: short(gamma * (size / r) ** 2, digits=2) for r in grown}
+    size = max(per_pixel)
+    return {
+        stage: short(gamma / full_size_factor(size, stage) ** 2, digits=2)
+        for stage, gamma in per_pixel.items()
+    }
 
 
 def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[int, float]:
@@ -149,14 +158,12 @@ def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[in
     strong as before for each pixel of every stage. A single weight stays."""
     if not isinstance(config.r1_gamma, Mapping):
         return config.r1_gamma
-    size = config.network.resolution
-    gammas = {}
-    for stage in schedule.resolutions(size):
-        if stage >= config.schedule.start:
-            like = min(stage, usual_resolution)
-            per_pixel = config.r1_gamma_at(like) * (like / usual_resolution) ** 2
-            gammas[stage] = short(per_pixel * (size / stage) ** 2, digits=2)
-    return gammas
+    per_pixel = {}
+    for stage in stages_of(config):
+        like = min(stage, usual_resolution)
+        factor = full_size_factor(usual_resolution, like)
+        per_pixel[stage] = config.r1_gamma_at(like) * factor**2
+    return gammas_of(per_pixel)
 
 
 def whole_batches(facts: Facts) -> dict[int, int]:

@@ -146,8 +146,9 @@ def resolve_setup(
     elif stored and run.lineage() and not grows_from:
         begins = {GROWS_AGAIN: stored.schedule.initial_resolution}
     if name != AUTO:  # the choice begins there, and has fitted the rest
-        asked = begins | asked
-        config = load_config(name, asked, processes)
+        if begins:
+            asked = begins | asked
+            config = load_config(name, asked, processes)
         if FITTED & asked_for.keys():
             usual = file.get("network.resolution", NetworkConfig.resolution)
             begun = stored.schedule if stored else None
