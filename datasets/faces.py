@@ -218,14 +218,19 @@ def write_atomically(path: Path, content: bytes) -> None:
     os.replace(partial, path)
 
 
-def write_labels(folder: Path) -> None:
-    """Write labels.csv anew, with a line for each picture in the folder."""
+def labels_of(pictures: Iterable[Path]) -> str:
+    """The text of labels.csv, with a line for each picture, which its seed names."""
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["file", *columns()])
-    for path in sorted(folder.glob("*.png")):
+    for path in pictures:
         writer.writerow([path.name, *label_row(draw_person(int(path.stem)))])
-    write_atomically(folder / "labels.csv", table.getvalue().encode())
+    return table.getvalue()
+
+
+def write_labels(folder: Path) -> None:
+    """Write labels.csv anew, with a line for each picture in the folder."""
+    write_atomically(folder / "labels.csv", labels_of(sorted(folder.glob("*.png"))).encode())
 
 
 def encoded(picture: Image.Image) -> bytes:
@@ -278,16 +283,12 @@ def as_webp(picture: Image.Image) -> bytes:
 
 def archive_of(pictures: Mapping[str, bytes]) -> bytes:
     """A zip of these pictures by file name, which starts with the seed, and of their labels."""
-    labels = io.StringIO(newline="")
-    writer = csv.writer(labels, lineterminator="\n")
-    writer.writerow(["file", *columns()])
-    for name in pictures:
-        writer.writerow([name, *label_row(draw_person(int(name.split(".")[0])))])
+    labels = labels_of(map(Path, pictures))
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, picture in pictures.items():
             archive.writestr(zipfile.ZipInfo(name), picture)
-        for name, text in (("labels.csv", labels.getvalue()), ("LICENSE.txt", ATTRIBUTION)):
+        for name, text in (("labels.csv", labels), ("LICENSE.txt", ATTRIBUTION)):
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED, compresslevel=9)
     return content.getvalue()
 
