@@ -12,6 +12,21 @@ stylegan() {
     "${PYTHON:-python}" -m stylegan "$@" --overwrite
 }
 
+sheet() { # COLUMNS OUT PICTURES...
+    "${PYTHON:-python}" - "$@" <<'END'
+import sys
+
+import numpy as np
+from PIL import Image
+
+from stylegan import figures
+
+columns, out, *files = sys.argv[1:]
+pictures = [np.asarray(Image.open(file)) for file in files]
+figures.grid(pictures, columns=int(columns)).save(out, lossless=True)
+END
+}
+
 to=docs/figures
 stylegan figure grid $source --seeds 0-23 --columns 8 --out $to/grid.webp
 stylegan figure mixing $source --seeds 14,22,46 --seeds-b 2,28,31,57,37 --out $to/mixing.webp
@@ -28,19 +43,8 @@ stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/sample
 stylegan figure neighbors $source --nearest 3 --data datasets/faces-64.zip \
     --out docs/faces64/neighbors.webp
 
-"${PYTHON:-python}" - "$faces/training" docs/faces64/data.webp <<'END'
-import sys
-from pathlib import Path
-
-import numpy as np
-from PIL import Image
-
-from stylegan import figures
-
-folder, out = map(Path, sys.argv[1:])
-files = sorted(folder.glob("*.png"))[:64]
-figures.grid([np.asarray(Image.open(file)) for file in files], columns=16).save(out, lossless=True)
-END
+set -- "$faces"/training/0000[0-5]?.png "$faces"/training/00006[0-3].png
+sheet 16 docs/faces64/data.webp "$@"
 
 to=docs/editing
 work=$(mktemp -d)
@@ -63,20 +67,9 @@ to=docs/projection
 set -- "$faces"/held-out/01200[0-7].png
 stylegan project $source "$@" --steps 200 --out "$work/w"
 stylegan project $source "$@" --steps 200 --space w+ --tune --tune-steps 100 --out "$work/w+"
-"${PYTHON:-python}" - "$work" "$to/faces.webp" <<'END'
-import sys
-from pathlib import Path
-
-import numpy as np
-from PIL import Image
-
-from stylegan import figures
-
-work, out = map(Path, sys.argv[1:])
-rows = (("w", "target"), ("w", "projection"), ("w+", "projection"), ("w+", "tuned"))
-files = [file for space, name in rows for file in sorted((work / space).glob(f"*/{name}.png"))]
-figures.grid([np.asarray(Image.open(file)) for file in files], columns=8).save(out, lossless=True)
-END
+set -- "$work"/w/*/target.png "$work"/w/*/projection.png
+set -- "$@" "$work"/w+/*/projection.png "$work"/w+/*/tuned.png
+sheet 8 $to/faces.webp "$@"
 
 to=docs/figures
 if [ -n "$run" ]; then
