@@ -31,6 +31,11 @@ from torch import Tensor, nn
 NAMES = ("genforce", "rosinality", "huangzh13")
 
 
+def device_of(settings: dict[str, Any]) -> str:
+    """Where the program runs."""
+    return str(settings.get("device", "cpu"))
+
+
 def reals_of(settings: Settings) -> Callable[[], Tensor]:
     """What gives the next batch: of the images of `data`, an array; without it, always the same."""
     batch = settings["batch"]
@@ -39,7 +44,7 @@ def reals_of(settings: Settings) -> Callable[[], Tensor]:
     random.manual_seed(settings.get("seed", 0))
     if not settings.get("data"):
         same = torch.rand((batch, 3, size, size), generator=random) * 2 - 1
-        return same.to(settings.get("device", "cpu")).clone
+        return same.to(device_of(settings)).clone
     images = torch.from_numpy(np.load(settings["data"]))
     waiting: list[int] = []
 
@@ -54,7 +59,7 @@ def reals_of(settings: Settings) -> Callable[[], Tensor]:
 def prepare(settings: Settings) -> Path:
     """Makes the program importable, and `cuda`, which it calls unasked, mean the device."""
     folder = Path(settings["other"])
-    device = settings.get("device", "cpu")
+    device = device_of(settings)
     sys.path.insert(0, str(folder))
 
     def moved(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +121,7 @@ def genforce(settings: Settings) -> Trial:
     average = networks["generator_smooth"].eval()
     return Trial(
         lambda: runner.train_step({"image": reals()}),
-        settings.get("device", "cpu"),
+        device_of(settings),
         sample=lambda z: average(z, randomize_noise=True)["image"],
     )
 
@@ -141,7 +146,7 @@ def huangzh13(settings: Settings) -> Trial:
         d_adam,
         loss="logistic",
         use_ema=True,
-        device=torch.device(settings.get("device", "cpu")),
+        device=torch.device(device_of(settings)),
     )
     depth = gan.depth - 1
     reals = reals_of(settings)
@@ -153,8 +158,7 @@ def huangzh13(settings: Settings) -> Trial:
         gan.optimize_generator(z, images, depth, 1.0)
 
     average = gan.gen_shadow.eval()
-    device = settings.get("device", "cpu")
-    return Trial(once, device, sample=lambda z: average(z, depth, 1.0))
+    return Trial(once, device_of(settings), sample=lambda z: average(z, depth, 1.0))
 
 
 def rosinality(settings: Settings) -> Trial:
@@ -162,7 +166,7 @@ def rosinality(settings: Settings) -> Trial:
     folder = prepare(settings)
     leave_out("dataset")
     source = (folder / "train.py").read_text()
-    source = source.replace("device='cuda'", f"device={settings.get('device', 'cpu')!r}")
+    source = source.replace("device='cuda'", f"device={device_of(settings)!r}")
     source = re.sub(r"add_\(1 - decay, (.*)\)", r"add_(\1, alpha=1 - decay)", source)
     program: dict[str, Any] = {"__name__": "train"}
     exec(compile(source, str(folder / "train.py"), "exec"), program)
@@ -198,14 +202,13 @@ def rosinality(settings: Settings) -> Trial:
     threading.Thread(target=train, args=(args, None, generator, discriminator), daemon=True).start()
     average = program["g_running"]
     step = int(math.log2(size)) - 2
-    device = settings.get("device", "cpu")
-    return Trial(turns.once, device, sample=lambda z: average(z, step=step, alpha=1))
+    return Trial(turns.once, device_of(settings), sample=lambda z: average(z, step=step, alpha=1))
 
 
 def generation(settings: Settings) -> Trial:
     """Images of the average generator of the program that the folder `other` is named after."""
     sample = globals()[Path(settings["other"]).name](settings).sample
-    device = settings.get("device", "cpu")
+    device = device_of(settings)
     z = torch.randn(settings["batch"], 512).to(device)
     return Trial(torch.inference_mode()(lambda: sample(z)), device)
 
