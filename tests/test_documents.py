@@ -10,12 +10,10 @@ from pathlib import Path
 import click
 import pytest
 from helpers.documents import FOLDERS, PAGES, ROOT, blocks, text_of
+from helpers.tables import kept_tables
 
 from stylegan.cli import main
 from stylegan.config import config_names
-from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from stylegan.metrics import KINDS
-from stylegan.networks import DISCRIMINATORS, GENERATORS
 
 PATH = re.compile(rf"(?<![\w/.])(?<!--figure )(?<!--out )(?:{FOLDERS})/[\w./-]*\w")
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -84,15 +82,9 @@ def test_commands_and_their_options_exist(page):
 
 def command_of(script: Path) -> click.Command:
     """The command that a script is; what it adds to our tables is gone afterwards."""
-    tables = (DISCRIMINATOR_LOSSES, DISCRIMINATORS, GENERATOR_LOSSES, GENERATORS, KINDS)
-    before = [dict(table) for table in tables]
-    with pytest.MonkeyPatch.context() as patch:
+    with kept_tables(), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(script.parent))
-        command = importlib.import_module(script.stem).main
-    for table, entries in zip(tables, before, strict=True):
-        table.clear()
-        table.update(entries)
-    return command
+        return importlib.import_module(script.stem).main
 
 
 @pages

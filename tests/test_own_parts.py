@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.tables import kept_tables
 from helpers.tiny_training import SHORT, differing, run, stage, step, tiny_config, tiny_store
 from torch import nn
 
@@ -13,7 +14,7 @@ from stylegan import load_generator, losses
 from stylegan.config import build_config
 from stylegan.files.formats.own import save_generator
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
-from stylegan.metrics import KINDS, Comparison, Tools, evaluate, parse
+from stylegan.metrics import Comparison, Tools, evaluate, parse
 from stylegan.networks import DISCRIMINATORS, GENERATORS, Discriminator, Generator, MappingNetwork
 from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
@@ -109,16 +110,10 @@ def test_a_loss_that_cannot_be_trained_with_is_refused_with_its_name(loss, messa
 
 
 @pytest.fixture
-def example(monkeypatch):
+def example():
     """What examples/own_parts.py adds, gone after the test."""
-    for table, name in (
-        (GENERATORS, "attention"),
-        (GENERATOR_LOSSES, "least_squares"),
-        (DISCRIMINATOR_LOSSES, "least_squares"),
-        (KINDS, "contrast"),
-    ):
-        monkeypatch.setitem(table, name, None)
-    return runpy.run_path(str(ROOT / "examples" / "own_parts.py"))
+    with kept_tables():
+        yield runpy.run_path(str(ROOT / "examples" / "own_parts.py"))
 
 
 def test_a_block_of_ones_own_begins_as_the_block_inside_and_is_trained_and_measured(
