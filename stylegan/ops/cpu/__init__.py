@@ -5,8 +5,10 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 
 | way | taken for |
 |---|---|
-| `Winograd`: few multiplications | 3x3, 256 channels or more, even sizes, float32 and float64 |
-| `Unfolded`: one matrix product | of those, the same size and at most 128 pixels in the batch |
+| `Unfolded`: one matrix product | 3x3, 256 channels or more, at most 128 pixels in the batch of the \
+smaller image, 256 in half precision |
+| `Winograd`: few multiplications | of other 3x3 ones with so many channels: even sizes, float32 \
+and float64 |
 | `Direct`: PyTorch's convolution | every other 3x3 convolution |
 | `Dense`: gradients in the weight's order | 2^20 weights or more |
 | `AdaIN`: keeps the order in memory | several images of less than 2^17 numbers, full precision |
@@ -29,7 +31,8 @@ from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
-FEW_PIXELS = 128  # height * width * images, up to which Unfolded is taken: the weight is larger
+FEW_PIXELS = 128  # of a batch, up to which Unfolded is taken: the weight is larger
+FEW_PIXELS_HALF = 256  # where nothing else saves multiplications
 LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
 
 
@@ -39,8 +42,8 @@ def serves(x: Tensor) -> bool:
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
-    if not full_precision(x):
-        return F.linear(x, weight * scale, bias)
+    if not full_precision(x):  # autocast converts the weight, which is larger than the input
+        return F.linear(x * scale, weight, bias)
     weight = weight.to(x.dtype)
     bias = None if bias is None else bias.to(x.dtype)
     if weight.numel() < LARGE_WEIGHT:
@@ -87,13 +90,14 @@ def convolve(
 
 def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Unfolded]:
     n, _, h, w = x.shape
-    exact = x.dtype in (torch.float32, torch.float64)
-    if not exact or min(weight.shape[:2]) < MANY_CHANNELS:
+    even = h % 2 == 0 and w % 2 == 0
+    if min(weight.shape[:2]) < MANY_CHANNELS or not (even or size == "double"):
         return Direct
-    if size == "same" and n * h * w <= FEW_PIXELS:
+    exact = x.dtype in (torch.float32, torch.float64)
+    pixels = n * h * w // (4 if size == "half" else 1)
+    if pixels <= (FEW_PIXELS if exact else FEW_PIXELS_HALF):
         return Unfolded
-    even = size == "double" or (h % 2 == 0 and w % 2 == 0)
-    return Winograd if even else Direct
+    return Winograd if exact else Direct
 
 
 def blur(x: Tensor) -> Tensor:

@@ -20,6 +20,15 @@ from .bilinear import BilinearMap, Maybe, Needed, Pair
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
 
 
+def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
+    """Of the convolution of x."""
+    n, _, h, w = x.shape
+    if size == "double":
+        return n, weight.shape[1], 2 * h, 2 * w
+    by = 2 if size == "half" else 1
+    return n, weight.shape[0], h // by, w // by
+
+
 def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
     """Of what was convolved, from the gradient of the result."""
     n, _, h, w = grad.shape
@@ -118,52 +127,100 @@ def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Unfolded(BilinearMap):
-    """One matrix product with the weight as it is, which is larger than the images."""
+    """One matrix product with the weight in its own order, for images smaller than the weight.
 
-    size: Size  # "same"
+    Each pixel of the small image meets nine numbers of the large one. "same": those around it.
+    "half": around its 2x2 pixels, the means of nine 2x2 boxes. "double": the sums, turned around,
+    because the small image comes first. In half precision the products add up in float32.
+    """
+
+    size: Size
     scale: float
 
+    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+        return None if weight.dtype == x.dtype else weight.to(x.dtype)
+
     def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
-        n, _, h, w = x.shape
-        y = empty_image(x, (n, len(weight), h, w))
-        rows = channels_last(y).view(-1, len(weight))
-        torch.mm(self.neighborhoods(x), weight.flatten(1).t(), out=rows)
+        kernel = weight.to(x.dtype) if cached_weight is None else cached_weight
+        y = empty_image(x, result_shape(x, weight, self.size))
+        self.multiply(x, kernel, y, first=True)
         return y
 
     def gradients(
         self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
-        n, _, h, w = grad.shape
-        rows = channels_last(grad).view(-1, len(weight))
-        by_x = by_w = None
+        by_x = by_weight = None
         if needed[0]:
-            columns = torch.mm(rows * self.scale, weight.flatten(1)).view(n, h, w, -1, 9)
-            by_x = empty_image(grad, image_shape(grad, weight, self.size)).zero_()
-            image = channels_last(by_x)
-            for tap, here, there in shifts(h, w):
-                image[there].add_(columns[here][..., tap])
+            kernel = weight.to(grad.dtype) if cached_weight is None else cached_weight
+            by_x = empty_image(grad, image_shape(grad, weight, self.size))
+            self.multiply(grad, kernel, by_x, first=False)
         if needed[1] and x is not None:
-            by_w = torch.mm(rows.t(), self.neighborhoods(x)).view(weight.shape)
-        return by_x, by_w
+            small, large = (x, grad) if self.size == "double" else (grad, x)
+            by_weight = empty(small, len(weight), weight[0].numel())
+            self.scaled_product(pixels(small).t(), self.windows(large), by_weight)
+            by_weight = by_weight.view(weight.shape).to(weight.dtype)
+        return by_x, by_weight
 
-    def neighborhoods(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> scaled (N H W, C 9), zeros beyond the border."""
-        image = channels_last(x) * self.scale
-        n, h, w, c = image.shape
-        neighbors = image.new_zeros(n, h, w, c, 9)
-        for tap, here, there in shifts(h, w):
-            neighbors[here][..., tap] = image[there]
-        return neighbors.view(n * h * w, c * 9)
+    def multiply(self, image: Tensor, kernel: Tensor, out: Tensor, *, first: bool) -> None:
+        """From one image of the convolution to the other; `first` if `image` is the convolved."""
+        rows = kernel.flatten(1)
+        if first != (self.size == "double"):
+            self.scaled_product(self.windows(image), rows.t(), pixels(out))
+        else:
+            windows = empty(image, pixels(image).shape[0], rows.shape[1])
+            self.scaled_product(pixels(image), rows, windows)
+            self.add_windows(windows, out)
+
+    def scaled_product(self, a: Tensor, b: Tensor, out: Tensor) -> None:
+        scale = self.scale / 4 if self.size == "half" else self.scale
+        torch.addmm(out, a, b, beta=0, alpha=scale, out=out)
+
+    def windows(self, large: Tensor) -> Tensor:
+        """large (N, C, H, W) -> (pixels of the small image, C 9), zeros beyond the border."""
+        image = F.pad(channels_last(large), (0, 0, 1, 1, 1, 1))
+        image = image if self.size == "same" else box_sums(image)
+        n, _, h, w = small_shape(large, self.size)
+        windows = empty(large, n, h, w, large.shape[1], 9)
+        for tap, place in self.places(h, w):
+            windows[..., tap] = image[place]
+        return windows.view(n * h * w, -1)
+
+    def add_windows(self, windows: Tensor, out: Tensor) -> None:
+        """Transpose of `windows`, into an image (N, C, H, W)."""
+        n, c, h, w = small_shape(out, self.size)
+        windows = windows.view(n, h, w, c, 9)
+        border = 2 if self.size == "same" else 1
+        image = windows.new_zeros(n, out.shape[2] + border, out.shape[3] + border, c)
+        for tap, place in self.places(h, w):
+            image[place].add_(windows[..., tap])
+        channels_last(out).copy_(image[:, 1:-1, 1:-1] if border == 2 else box_sums(image))
+
+    def places(self, h: int, w: int) -> Iterator[tuple[int, tuple[slice, ...]]]:
+        """For each tap of the kernel, where the small image's pixels find their numbers."""
+        step = 1 if self.size == "same" else 2
+        for tap, (y, x) in enumerate(itertools.product(range(3), repeat=2)):
+            y, x = (2 - y, 2 - x) if self.size == "double" else (y, x)
+            rows = slice(y, y + step * (h - 1) + 1, step)
+            columns = slice(x, x + step * (w - 1) + 1, step)
+            yield tap, (slice(None), rows, columns)
 
 
-Window = tuple[slice, ...]  # of images (N, H, W, C)
+def small_shape(large: Tensor, size: Size) -> tuple[int, int, int, int]:
+    """(N, C, h, w) of the small image, as one of the channels of the large."""
+    n, c, h, w = large.shape
+    return (n, c, h, w) if size == "same" else (n, c, h // 2, w // 2)
 
 
-def shifts(h: int, w: int) -> Iterator[tuple[int, Window, Window]]:
-    """For each tap of a 3x3 kernel: pixels, and the neighbors there that it multiplies."""
-    for tap, (dy, dx) in enumerate(itertools.product((-1, 0, 1), repeat=2)):
-        spans = [(max(0, -d), size - max(0, d), d) for d, size in ((dy, h), (dx, w))]
-        here, there = (
-            [slice(first + by * d, end + by * d) for first, end, d in spans] for by in (0, 1)
-        )
-        yield tap, (slice(None), *here), (slice(None), *there)
+def box_sums(image: Tensor) -> Tensor:
+    """Of all 2x2 boxes: (N, H, W, C) -> (N, H - 1, W - 1, C)."""
+    rows = image[:, :-1] + image[:, 1:]
+    return rows[:, :, :-1] + rows[:, :, 1:]
+
+
+def pixels(image: Tensor) -> Tensor:
+    """(N, C, H, W) -> (N H W, C): a view of what `empty_image` made."""
+    return channels_last(image).view(-1, image.shape[1])
+
+
+def empty(like: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=like.device)
