@@ -5,10 +5,8 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 
 | way | taken for |
 |---|---|
-| `Unfolded`: one matrix product | 3x3, 256 channels or more, at most 128 pixels in the batch of the \
-smaller image, 256 in half precision |
-| `Winograd`: few multiplications | of other 3x3 ones with so many channels: even sizes, float32 \
-and float64 |
+| `Unfolded`: one matrix product | 3x3, 256 channels or more, few pixels (FEW_PIXELS), even sizes |
+| `Winograd`: few multiplications | of those with more pixels, in float32 and float64 |
 | `Direct`: PyTorch's convolution | every other 3x3 convolution |
 | `Dense`: gradients in the weight's order | 2^20 weights or more |
 | `AdaIN`: keeps the order in memory | several images of less than 2^17 numbers, full precision |
@@ -31,8 +29,8 @@ from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
-FEW_PIXELS = 128  # of a batch, up to which Unfolded is taken: the weight is larger
-FEW_PIXELS_HALF = 256  # where nothing else saves multiplications
+FEW_PIXELS = 128  # of the smaller images of a batch, up to which the weight is larger
+FEW_PIXELS_HALF = 256  # likewise in half precision, which has no Winograd
 LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
 
 
