@@ -10,7 +10,7 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 | `Direct`: PyTorch's convolution | every other 3x3 convolution |
 | `Dense`: gradients in the weight's order | 2^20 weights or more |
 | `AdaIN`: keeps the order in memory | several images of less than 2^17 numbers, full precision |
-| `adain_`: in place | other images of full precision where no gradient is wanted |
+| `adain_`, `batch_norm_`: in place | other images where no gradient is wanted |
 | leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
 What R1 differentiates twice has a function for its gradient: `Product` has `Gradients`, `LeakyReLU`
