@@ -210,7 +210,11 @@ def rosinality(settings: Settings) -> Trial:
 def step(settings: Settings) -> Trial:
     """A training step of the program that the folder `other` is named after."""
     autocast = autocast_of(settings)
-    Turns.around = lambda turns: autocast  # type: ignore[assignment,method-assign]
+
+    def around(turns: Turns) -> torch.autocast:
+        return autocast
+
+    Turns.around = around  # type: ignore[assignment]
     trial = program_of(settings)
     trial.once = autocast(trial.once)
     return trial
