@@ -93,6 +93,8 @@ class TrainConfig:
     precision: Precision = "auto"
     # images at once per process, gradients accumulated; 0 = the whole share
     batch_gpu: Annotated[int, Range(least=0)] = 0
+    # train the discriminator alone for so long, where it starts beside a trained generator [kimg]
+    d_warmup_kimg: AtLeast0 = 0.0
     freeze_d: int = 0  # do not train the discriminator's blocks from this resolution up; 0 = off
     checkpoint_activations: bool = False  # recompute activations: less memory, more time
     deterministic: bool = False  # repeat to the last bit on a GPU, too (slower)

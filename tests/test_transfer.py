@@ -16,7 +16,7 @@ from stylegan.files.formats import own
 from stylegan.files.loading import open_weights
 from stylegan.lineage import to_toml as lineage_toml
 from stylegan.run_folder import RunFolder
-from stylegan.training import start
+from stylegan.training import TrainState, start
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +121,17 @@ def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
     assert not torch.equal(
         state.discriminator.head.conv.weight, given["discriminator"]["head.conv.weight"]
     )
+
+
+def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
+    only = folder / "only.pt"
+    own.save_generator(only, load_generator(folder / "run").loaded.generator, resolution=16)
+    given = load_generator(only).state_dict()
+    head = "head.conv.weight"
+    for kimg, moves in ((SHORT["total_kimg"], False), (0.0, True)):
+        run = f"warmed for {kimg} kimg"
+        state, _ = train(folder, run, init_from=only, d_warmup_kimg=kimg, schedule=SHORT)
+        trained = dict(state.generator.named_parameters())
+        assert any(not torch.equal(p, given[name]) for name, p in trained.items()) is moves
+        untrained = TrainState.create(state.config).discriminator.state_dict()[head]
+        assert not torch.equal(state.discriminator.state_dict()[head], untrained)

@@ -31,7 +31,8 @@ Metrics = dict[str, Tensor]  # names of loss terms and logits -> averages over t
 def train_step(
     state: TrainState, reals: Tensor, labels: Tensor | None, stage: Stage, draws: Draws
 ) -> Metrics:
-    """Update the discriminator, the average generator, then the generator.
+    """Update the discriminator, the average generator, then the generator unless that still waits
+    for the discriminator (`d_warmup_kimg`).
 
     `reals` (n, C, r, r) are processed images of this process, r the stage's resolution; `labels`
     (n, label_dim) theirs, exactly when the networks have labels. An adaptive augmentation needs
@@ -41,8 +42,9 @@ def train_step(
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
     # As officially, the average moves before this step's update of the generator.
     update_ema(networks, state.config.ema_half_life_kimg * 1000, stage.batch_size)
-    with frozen(networks.discriminator.weights):
-        metrics |= update_generator(state, networks, stage, draws.generator)
+    if state.images_seen >= state.config.d_warmup_kimg * 1000:
+        with frozen(networks.discriminator.weights):
+            metrics |= update_generator(state, networks, stage, draws.generator)
     state.position.advance(stage.batch_size)
     return metrics
 
