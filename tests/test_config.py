@@ -57,7 +57,7 @@ OWN = {  # the official program has nothing like them
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg",
     "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.strength",
     "augment.target", "augment.speed_kimg",
-    "freeze_d", "precision",
+    "d_warmup_kimg", "freeze_d", "precision",
 }  # fmt: skip
 
 
