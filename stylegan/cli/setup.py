@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
     mirror: bool
     crop: str | None
     channels: int | Literal["auto"] | None
+    strict: bool
     init_from: str | None
     precision: str | None
     batch_gpu: int | None
@@ -55,6 +56,7 @@ class Options(TypedDict, total=False):
     threads: int | None
     workers: int
     preflight: bool
+    hang_minutes: float
     tensorboard: bool
 
 

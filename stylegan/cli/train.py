@@ -115,11 +115,9 @@ def train(
     out: Path | None,
     overrides: tuple[str, ...],
     aspect: str | None,
-    strict: bool,
     device: str,
     dry_run: bool,
     processes: int | None,
-    hang_minutes: float,
     names: str | None,
     metrics_every: float | None,
     feature_weights: Path | None,
@@ -139,9 +137,7 @@ def train(
     import torch
 
     from stylegan.distributed import on_all_ranks, process_group
-    from stylegan.metrics.engine import parse, require
     from stylegan.run_folder import RunFolder
-    from stylegan.training import Stopped
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.preflight import memory_and_cores
 
@@ -156,12 +152,10 @@ def train(
     if processes is not None:
         if not dry_run:
             raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
-        if device != "cuda":
-            raise click.UsageError("--processes plans for GPUs: add --device cuda")
-        show_published_plan(asked, processes)
+        show_published_plan(asked, processes, device)
         return
     place = common.use_device(device)
-    with nothing_to_save(), process_group(place, hang_minutes):
+    with nothing_to_save(), process_group(place, others["hang_minutes"]):
         memory, cores = memory_and_cores(place)
         machine = Machine(place.type, memory, cores)
         setup = on_all_ranks(partial(resolve_setup, asked, machine))
@@ -170,15 +164,9 @@ def train(
             show_plan(setup, folder, place, others["threads"])
             return
         metrics = None
-        tools = common.measuring_tools(feature_weights)
-        if names is not None:  # what is missing is told now, not at the first measurement
-            require(parse(names), tools, place)
-            metrics = Measurement(names, metrics_every, tools)
-        try:
-            train_as_set_up(setup, asked, place, metrics, strict=strict, hang_minutes=hang_minutes)
-        except Stopped as stopped:
-            print_hint(str(stopped))
-            sys.exit(stopped.exit_code)
+        if names is not None:
+            metrics = Measurement.checked(names, metrics_every, feature_weights, place)
+        train_as_set_up(setup, asked, place, metrics)
 
 
 @dataclass(frozen=True)
@@ -189,17 +177,52 @@ class Measurement:
     every_kimg: float | None  # None: with every generator file
     tools: "Tools"
 
+    @classmethod
+    def checked(
+        cls,
+        names: str,
+        every_kimg: float | None,
+        feature_weights: Path | None,
+        device: "torch.device",
+    ) -> "Measurement":
+        """What is missing for it is told now, not at the first measurement."""
+        from stylegan.metrics.engine import parse, require
+
+        tools = common.measuring_tools(feature_weights)
+        require(parse(names), tools, device)
+        return cls(names, every_kimg, tools)
+
 
 def train_as_set_up(
     setup: "TrainSetup",
     asked: Asked,
     device: "torch.device",
     metrics: Measurement | None,
-    *,
-    strict: bool,
-    hang_minutes: float,
 ) -> None:
-    """The training, with its report; and what to do with the generator."""
+    """The training, with its report; and what to do with the generator. One that a signal stops
+    ends the program."""
+    from stylegan.training import Stopped
+
+    folder = asked.run
+    begun = folder.saved()
+    try:
+        run, images_seen = trained(setup, asked, device, metrics)
+    except Stopped as stopped:
+        print_hint(str(stopped))
+        sys.exit(stopped.exit_code)
+    if first_process() and not (folder.report_file.exists() and images_seen == begun):
+        write_page(folder.path, device)
+    label = run.store.label_names[0] if run.config.network.label_dim else None
+    print_hint(*closing_lines(folder, run.config, label, run.store.num_images))
+
+
+def trained(
+    setup: "TrainSetup",
+    asked: Asked,
+    device: "torch.device",
+    metrics: Measurement | None,
+) -> tuple["Run", int]:
+    """A finished run, and the images that it has seen."""
     from stylegan.training import Run
 
     folder = asked.run
@@ -213,8 +236,8 @@ def train_as_set_up(
             init_from=setup.start or asked.options["init_from"],
             tell=print_hint,
             progress=progress,
-            strict=strict,
-            hang_minutes=hang_minutes,
+            strict=asked.options["strict"],
+            hang_minutes=asked.options["hang_minutes"],
         )
         with opened as run, status_line(run.config) as report:
             if setup.is_own and not begun:
@@ -228,10 +251,7 @@ def train_as_set_up(
                 workers=asked.options["workers"],
                 tensorboard=asked.options["tensorboard"],
             )
-    if first_process() and not (folder.report_file.exists() and state.images_seen == begun):
-        write_page(folder.path, device)
-    label = run.store.label_names[0] if run.config.network.label_dim else None
-    print_hint(*closing_lines(folder, run.config, label, run.store.num_images))
+    return run, state.images_seen
 
 
 def evaluation_for(run: "Run", metrics: Measurement) -> "Evaluation":
@@ -268,8 +288,10 @@ def show_plan(
     print_hint(*plan_lines(config, costs, device), batch_line(config), *notes)
 
 
-def show_published_plan(asked: Asked, processes: int) -> None:
+def show_published_plan(asked: Asked, processes: int, device: str) -> None:
     """As `show_plan` for GPUs that are not here: nothing is tried."""
+    if device != "cuda":
+        raise click.UsageError("--processes plans for GPUs: add --device cuda")
     import torch
 
     from stylegan.config import check_batches
