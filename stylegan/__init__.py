@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["Discriminator", "Generator", "NetworkConfig", "__version__", "load_generator"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """The networks and `load_generator`, imported at their first use: torch takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_origin
 
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
@@ -145,9 +146,9 @@ def option_names() -> list[str]:
     return [name for name in flatten(to_dict(TrainConfig())) if name != DERIVED]
 
 
-def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(values: Mapping[str, object]) -> dict[str, object]:
     """Values by `name` or `section.name`; tables by resolution stay whole."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in values.items():
         if name not in SECTIONS:
             flat[name] = value
@@ -159,13 +160,13 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nested(flat: Mapping[str, object]) -> dict[str, object]:
     """The inverse of `flatten`."""
-    values: dict[str, Any] = {}
+    sections: dict[str, dict[str, object]] = {"": {}}
     for name, value in flat.items():
         section, _, key = name.rpartition(".")
-        (values.setdefault(section, {}) if section else values)[key] = value
-    return values
+        sections.setdefault(section, {})[key] = value
+    return {**sections.pop(""), **sections}
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def read_options(name: str | Path) -> dict[str, Any]:
     return flatten({key: value for key, value in values.items() if key != LINEAGE})
 
 
-def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+def parse_options(texts: Sequence[str]) -> dict[str, object]:
     """The options that TOML texts `section.key=value` give, as `-o` has them; later ones win."""
     return {name: value for text in texts for name, value in flatten(parse_override(text)).items()}
 
@@ -252,7 +253,7 @@ def load_config(
 
 
 def build_config(
-    values: Mapping[str, Any], num_processes: int = 1, *, unknown_parts: bool = False
+    values: Mapping[str, object], num_processes: int = 1, *, unknown_parts: bool = False
 ) -> TrainConfig:
     """A checked configuration; unless given, the batch table is the one for `num_processes`.
 
@@ -289,7 +290,7 @@ def build_config(
     return config
 
 
-def explain(fault: Mapping[str, Any]) -> str:
+def explain(fault: ErrorDetails) -> str:
     """A fault that pydantic found, with the name of the option and its value in TOML."""
     where = ".".join(str(part) for part in fault["loc"] if part not in ("[key]", NUMBER, TABLE))
     message = str(fault["msg"]).removeprefix("Value error, ")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -64,13 +64,15 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
 
 
 @functools.lru_cache(maxsize=1)
-def group_of_cpus(default: Any) -> Any:
+def group_of_cpus(default: dist.ProcessGroup | None) -> dist.ProcessGroup:
     """A group of the CPUs beside the default one, whoever made that: agreeing never waits for a
     device. All processes must ask for it together at first."""
-    return dist.new_group(backend="gloo", timeout=PATIENCE)
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    assert isinstance(group, dist.ProcessGroup)  # of which every process is a member
+    return group
 
 
-def control_group() -> Any:
+def control_group() -> dist.ProcessGroup:
     return group_of_cpus(dist.group.WORLD)
 
 
@@ -116,7 +118,7 @@ def gather(value: Value) -> list[Value]:
     """What each process holds, by rank."""
     if world_size() == 1:
         return [value]
-    values: list[Any] = [None] * world_size()
+    values = [value] * world_size()
     dist.all_gather_object(values, value, group=control_group())
     return values
 

@@ -10,6 +10,7 @@ from stylegan import schedule
 from stylegan.config import TrainConfig, check_batches, load_config
 from stylegan.losses import full_size_factor
 from stylegan.messages import count, gib
+from stylegan.published import published_seconds
 
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
 MOST_GROWING = 0.5  # of a training
@@ -29,8 +30,7 @@ GPU_BATCH = 32  # the paper's images per step
 AVERAGE_KIMG = 10.0  # the paper's half-life of the average
 PUBLISHED_IMAGES = 70_000  # FFHQ
 PUBLISHED_KIMG = 25_000  # the length of the paper's training
-PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at each doubling
-MOST_DAYS = 15
+MOST_DAYS = 15  # of V100s
 R1_RULE = 0.0002
 LEAST_GAMMA = 1.0
 CPU_LEAST_GAMMA = 0.1  # of the narrow networks of a CPU, with which the rendered faces came best
@@ -195,10 +195,9 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
         return "takes a CPU several times as long, as every doubling" if resolution > most else ""
     if facts.images < FEW and resolution > max(FEW_RESOLUTION, facts.grown):
         return f"wants {FEW:,} pictures, or weights to start from"
-    plan = config.schedule  # its time by those published for the official program
-    days = PUBLISHED_DAYS * 1.66 ** math.log2(resolution / 256)
-    days *= plan.total_kimg / PUBLISHED_KIMG / plan.num_processes**0.88
-    gpus = f"{plan.num_processes} V100s" if plan.num_processes > 1 else "a V100"
+    processes = config.schedule.num_processes
+    days = published_seconds(config, 0, processes) / 86_400
+    gpus = f"{processes} V100s" if processes > 1 else "a V100"
     return f"takes {gpus} {days:.0f} days" if days > MOST_DAYS else ""
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from stylegan.messages import readable
@@ -75,19 +75,22 @@ def to_plain(lineage: Lineage) -> list[dict[str, str]]:
     return [dataclasses.asdict(source) for source in lineage]
 
 
-def from_plain(values: Any) -> tuple[Source, ...]:
+def from_plain(values: object) -> tuple[Source, ...]:
     """The lineage that a file specifies; ValueError for what no file should say."""
     fields = {field.name for field in dataclasses.fields(Source)}
     if not isinstance(values, list | tuple) or len(values) > MOST_SOURCES:
         raise ValueError(f"{SECTION} must be a list of sources, not {readable(repr(values))}")
     for value in values:
-        texts = isinstance(value, dict) and all(
-            isinstance(text, str) and len(text) <= LONGEST and not SURROGATE.search(text)
-            for text in value.values()
-        )
-        if not texts or not {"source", "sha256"} <= value.keys() <= fields:
+        if not is_table_of_texts(value) or not {"source", "sha256"} <= value.keys() <= fields:
             raise ValueError(f"{SECTION} holds {readable(repr(value))}, which is not a source")
     return tuple(Source(**value) for value in values)
+
+
+def is_table_of_texts(value: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(value, dict) and all(
+        isinstance(text, str) and len(text) <= LONGEST and not SURROGATE.search(text)
+        for text in value.values()
+    )
 
 
 def to_toml(lineage: Lineage) -> str:

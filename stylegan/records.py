@@ -24,7 +24,7 @@ def to_line(record: Mapping[str, object]) -> str:
     return json.dumps(finite(record))
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> object:
     """`value` as JSON has it: without NaN and infinity."""
     if isinstance(value, Mapping):
         return {str(name): finite(inner) for name, inner in value.items()}

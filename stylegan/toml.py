@@ -36,7 +36,7 @@ def parse_override(text: str) -> dict[str, Any]:
         ) from error
 
 
-def toml_value(value: Any) -> str:
+def toml_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):

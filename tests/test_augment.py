@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from helpers import reference
 from helpers.tiny_training import SHORT, differing, run, stage, tiny_config
 from helpers.two_processes import fixed_signs, strengths
@@ -120,20 +121,47 @@ def test_diffaugment_is_the_published_one_image_by_image():
     assert (size == 7).all()  # half of 16 pixels
 
 
-def test_blocks_of_a_band_are_the_whole_matrix(monkeypatch):
-    """Some enlarged as a whole, some in several blocks."""
-    images = torch.randn(8, 3, 48, 40, dtype=torch.float64, requires_grad=True)
+def published_warp(images, matrices, margins):
+    """By operations of torch, in the order of appendix B.1."""
+    channels, height, width = images.shape[1:]
+    left, right, top, bottom = margins
+    taps = torch.tensor(resampling.TAPS, dtype=images.dtype)
+    kernel = (taps * taps[:, None]).repeat(channels, 1, 1, 1)
+    padded = F.pad(images, margins, mode="reflect")
+    fine = F.conv_transpose2d(padded, 4 * kernel, stride=2, padding=5, groups=channels)
+    size = torch.tensor([width, height], dtype=images.dtype)
+    padded_size = size + torch.tensor([left + right, top + bottom])
+    # Pixels of the result and of the padded image, from the center, and there half a fine pixel on:
+    # affine_grid counts both from -1 to 1 between the outermost edges.
+    reach = size + 2 * resampling.REACH
+    offset = torch.tensor([left - right, top - bottom]) / 2
+    linear = matrices[:, :2, :2] * reach / padded_size[:, None]
+    quarter = matrices[:, :2, :2] @ torch.full((2,), 0.25, dtype=images.dtype) - 0.25
+    shift = (matrices[:, :2, 2] + offset + quarter) * 2 / padded_size
+    theta = torch.cat([linear, shift[:, :, None]], dim=2)
+    shape = [len(images), channels, *(2 * reach.flip(0)).int().tolist()]
+    grid = F.affine_grid(theta, shape, align_corners=False)
+    samples = F.grid_sample(fine, grid, align_corners=False)
+    return F.conv2d(samples[:, :, 1:-1, 1:-1], kernel, stride=2, groups=channels)
+
+
+@pytest.mark.parametrize("at_once", [1, 2**20])
+def test_images_are_seen_through_matrices_as_published(at_once, monkeypatch):
+    """A few at a time, or all together."""
+    monkeypatch.setattr(resampling, "AT_ONCE", at_once)
+    images = torch.randn(8, 3, 24, 20, dtype=torch.float64)
     transform = drawn(ada, images.shape, ["bg"])
-    results = []
-    for whole, size in ((10**6, 1), (150, 64), (0, 7)):
-        monkeypatch.setattr(resampling, "WHOLE", whole)
-        monkeypatch.setitem(resampling.BLOCK, "cpu", size)
-        resampling.reducing.cache_clear()
-        y = ada.apply(images, transform)
-        results.append([y, *torch.autograd.grad(y.pow(3).sum(), images)])
-    resampling.reducing.cache_clear()
-    for found in results[1:]:
-        assert_close(found, results[0], rtol=0, atol=1e-11)
+    expected = published_warp(images, transform.geometry, transform.margins)
+    assert_close(ada.apply(images, transform), expected, rtol=0, atol=1e-11)
+
+
+def test_samples_go_back_to_their_pixels_in_order_too():
+    """What a GPU takes where its bits are to be the same every time."""
+    samples = torch.randn(3, 2, 5, 6, dtype=torch.float64)
+    grid = 2.5 * torch.rand(3, 5, 6, 2, dtype=torch.float64) - 1.25
+    size = torch.Size([7, 4])
+    expected = resampling.spread(samples, grid, size)
+    assert_close(resampling.spread_in_order(samples, grid, size), expected)
 
 
 @pytest.mark.gpu

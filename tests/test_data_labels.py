@@ -54,8 +54,8 @@ def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path
     assert (store.labels.dtype, store.labels.shape) == (np.float32, (3, 2))
     assert store.one_hot(store.labels[[2, 0]]).tolist() == [numbers[2], numbers[0]]
     assert store.sample_labels(6).tolist() == [numbers[i] for i in (0, 0, 1, 1, 2, 2)]
-    batch = next(batches(store, 8, batch_size=3, start=0, seed=0, labels=True))
-    assert sorted(batch.labels.tolist()) == sorted(numbers)
+    _, labels = next(batches(store, 8, batch_size=3, start=0, seed=0, labels=True))
+    assert sorted(labels.tolist()) == sorted(numbers)
     other = store_of(tmp_path / "other", with_json([[0.25, -1], [0, 2], [1, 0.75]]))
     assert store.identity(16) == other.identity(16)
     known = [one.training_identity(16, labels=True) for one in (store, other)]

@@ -97,9 +97,9 @@ def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store):
         for r in range(3)
     ]
     for number, (images, _) in enumerate(whole):
-        joined = torch.cat([part[number].images for part in parts])
+        joined = torch.cat([part[number][0] for part in parts])
         assert torch.equal(joined, images)
-    assert len(set(shown(whole[0].images))) == 6  # within an epoch nothing is shown twice
+    assert len(set(shown(whole[0][0]))) == 6  # within an epoch nothing is shown twice
 
 
 def test_resuming_continues_the_stream_also_with_another_batch_size(store):

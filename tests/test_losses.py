@@ -12,9 +12,10 @@ from stylegan.config import build_config
 from stylegan.networks import Discriminator
 from stylegan.schedule import Stage
 from stylegan.training.terms import (
+    discriminator_images,
     discriminator_logits,
-    discriminator_passes,
     discriminator_terms,
+    penalty_weights,
 )
 
 REAL = torch.tensor([-2.0, 0.5, 3.0], dtype=torch.float64)
@@ -155,12 +156,12 @@ def test_penalties_at_native_size_equal_those_of_enlarged_images(resolution, alp
         return x.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
 
     def terms(network, reals, fakes, stage):
-        passes = discriminator_passes(config, reals, fakes, mix, None, None, config.r1_gamma)
-        for kind, images, _, gamma in passes:
+        weights = penalty_weights(config, 0, stage)
+        for kind, images in discriminator_images(config, reals, fakes, mix).items():
             logits, leaf = discriminator_logits(
                 config, network, images, None, stage, penalized=True
             )
-            yield kind, discriminator_terms(config, kind, logits, leaf, stage, gamma)
+            yield kind, discriminator_terms(config, kind, logits, leaf, stage, weights[kind])
 
     ours_of_all = dict(terms(network, reals, fakes, native))
     enlarged = enlarge(reals), enlarge(fakes)

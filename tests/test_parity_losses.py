@@ -17,9 +17,10 @@ from stylegan.training.step import (
     update_generator,
 )
 from stylegan.training.terms import (
+    discriminator_images,
     discriminator_logits,
-    discriminator_passes,
     discriminator_terms,
+    penalty_weights,
 )
 
 LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
@@ -86,11 +87,11 @@ class Step:
         """Weighted sum of the terms, as `update_discriminator` propagates them."""
         config = self.state.config
         terms = []
-        for kind, x, _, gamma in discriminator_passes(
-            config, self.reals, self.fakes(), self.mix, None, None, config.r1_gamma
-        ):
-            logits, leaf = self.logits_of(x, penalized=gamma > 0)
-            terms += discriminator_terms(config, kind, logits, leaf, self.stage, gamma)
+        weights = penalty_weights(config, 0, self.stage)
+        images_of = discriminator_images(config, self.reals, self.fakes(), self.mix)
+        for kind, images in images_of.items():
+            logits, leaf = self.logits_of(images, penalized=weights[kind] > 0)
+            terms += discriminator_terms(config, kind, logits, leaf, self.stage, weights[kind])
         return sum(term.weight * term.value for term in terms if term.weight)
 
     def logits_of(self, images, *, penalized):
@@ -118,7 +119,7 @@ class Step:
     def update(self):
         """The update itself, which leaves its gradients behind."""
         if self.network == "generator":
-            with frozen(self.networks.discriminator.weights):
+            with frozen(self.networks.d_weights):
                 return update_generator(self.state, self.networks, self.stage, self.draws)
         draws = Draws(self.draws, self.draws, self.mix)
         return update_discriminator(self.state, self.networks, self.reals, None, self.stage, draws)

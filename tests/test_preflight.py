@@ -9,8 +9,7 @@ from helpers.tiny_training import SCHEDULE, tiny_config
 from stylegan.config import load_config
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
-from stylegan.training.preflight import disk_warning, seconds_left, try_out
-from stylegan.training.published import published_costs
+from stylegan.training.preflight import disk_warning, published_costs, seconds_left, try_out
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import pytest
 from helpers.tiny_training import write_pictures
 from PIL import Image
 
-from stylegan.cli.setup import advice, bundled_data, resolve_setup, usual_folder
+from stylegan.cli.setup import Asked, Machine, advice, bundled_data, resolve_setup, usual_folder
 from stylegan.config import load_config, to_toml
 from stylegan.run_folder import RunFolder
 
@@ -22,7 +22,8 @@ def pictures(tmp_path):
 
 
 def decided(data, *overrides, config=None, out="none/run", **options):
-    return resolve_setup(RunFolder(out), config, data, overrides, options, "cpu", cores=2)
+    asked = Asked(RunFolder(out), config, data, overrides, options)
+    return resolve_setup(asked, Machine("cpu", cores=2))
 
 
 def begin(folder, decision):

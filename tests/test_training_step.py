@@ -31,9 +31,10 @@ def test_the_average_forgets_half_in_its_half_life():
             parameter.add_(torch.randn_like(parameter))
         for buffer in generator.buffers():
             buffer.add_(1)
-    networks = stage_networks(generator, state.discriminator, average, stage(16, 0.5), freeze_d=0)
-    for batch_size in (100, 300, 100, 500):  # together, one half-life
-        update_ema(networks, half_life_images=1000, batch_size=batch_size)
+    state.generator = generator
+    networks = stage_networks(state, stage(16, 0.5))
+    for batch_size in (100, 300, 100, 500):  # together, one half-life of 1000
+        update_ema(state, networks, 0.5 ** (batch_size / 1000))
     parameters = {name for name, _ in average.named_parameters()}
     for name, value in average.state_dict().items():
         target = generator.state_dict()[name]

@@ -8,7 +8,7 @@ from helpers.tiny_generators import random_generator
 from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
 from stylegan import load_generator
-from stylegan.cli.setup import resolve_setup
+from stylegan.cli.setup import Asked, Machine, resolve_setup
 from stylegan.config import build_config, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
@@ -44,9 +44,10 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
 
 
 def decided(folder, source, *overrides, config=None, run="none", width=None):
-    asked = (config and str(config), folder / "pictures", overrides)
     options = {"width": width, "init_from": source and str(source)}
-    return resolve_setup(RunFolder(folder / run), *asked, options, "cpu")
+    name = config and str(config)
+    asked = Asked(RunFolder(folder / run), name, folder / "pictures", overrides, options)
+    return resolve_setup(asked, Machine("cpu"))
 
 
 def sketch(path, **schedule):

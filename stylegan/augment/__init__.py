@@ -2,7 +2,7 @@
 so that it cannot learn few images by heart. Samples are not transformed."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,20 +39,19 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
 
 def part(transform: Transform | None, rows: slice) -> Transform | None:
     """The transform of those images."""
-    if transform is None:
-        return None
-    values = vars(transform).items()
-    parts = {k: v[rows] for k, v in values if isinstance(v, Tensor) or k == "windows"}
-    return dataclasses.replace(transform, **parts)
+    return of_tensors(transform, lambda parameters: parameters[rows])
 
 
 def sent(transform: Transform | None, device: torch.device, dtype: torch.dtype) -> Transform | None:
     """The transform with its tensors on the device, of that type; nobody waits for the copies."""
+    return of_tensors(transform, lambda x: distributed.sent(x.to(dtype), device))
+
+
+def of_tensors(transform: Transform | None, change: Callable[[Tensor], Tensor]) -> Transform | None:
+    """The transform with all of its tensors changed."""
     if transform is None:
         return None
-    there: dict[str, Any] = {
-        name: distributed.sent(value.to(dtype), device)
-        for name, value in vars(transform).items()
-        if isinstance(value, Tensor)
+    tensors: dict[str, Any] = {
+        name: change(value) for name, value in vars(transform).items() if isinstance(value, Tensor)
     }
-    return dataclasses.replace(transform, **there)
+    return dataclasses.replace(transform, **tensors)

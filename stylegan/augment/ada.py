@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .resampling import Margins, Window, reach_of, reflected, warp
+from .resampling import Margins, margins_of, reflected, warp
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ class Transform:
 
     geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, seen from the center
     margins: Margins = (0, 0, 0, 0)  # of reflection, for the whole batch
-    windows: Sequence[Window] = ()  # (N): the part of each enlarged image that is needed
     color: Tensor | None = None  # (N, 4, 4) on (r, g, b, 1)
     bands: Tensor | None = None  # (N, 4) amplification of bands of frequency, lowest first
     noise: Tensor | None = None  # (N, C, H, W), added
@@ -130,10 +129,9 @@ def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Gene
     color = None
     noise = None
     margins: Margins = (0, 0, 0, 0)
-    windows: Sequence[Window] = ()
     if drawn.keys() & {*BLIT, *GEOMETRY}:
         geometry = geometry_matrices(values, *size)
-        margins, windows = reach_of(geometry, *size)
+        margins = margins_of(geometry, *size)
     if drawn.keys() & {*COLOR}:
         color = color_matrices(values)
     if "noise" in drawn:
@@ -141,14 +139,14 @@ def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Gene
         noise = torch.randn(tuple(shape), generator=rng) * deviation
     bands = band_gains(values["imgfilter"]) if "imgfilter" in drawn else None
     cutout = values["cutout"] + 0.5 if "cutout" in drawn else None
-    return Transform(geometry, margins, windows, color, bands, noise, cutout)
+    return Transform(geometry, margins, color, bands, noise, cutout)
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
     """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
     the last is alpha, which color leaves alone."""
     if transform.geometry is not None:
-        images = warp(images, transform.geometry, transform.margins, transform.windows)
+        images = warp(images, transform.geometry, transform.margins)
     for change, parameters in (
         (recolor, transform.color),
         (amplify, transform.bands),

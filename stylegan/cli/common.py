@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from stylegan.messages import count, listed, printable, reason_of
+from stylegan.signals import ending_signals
 
 if TYPE_CHECKING:
     import torch
@@ -65,19 +66,17 @@ def ending_at_signals() -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP end what is inside with one line and the exit code of a signal,
     whatever fails on the way out: a library that was being imported, a terminal that is gone."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, leave)
-        hangup = getattr(signal, "SIGHUP", None)  # not on Windows
-        if hangup and signal.getsignal(hangup) is not signal.SIG_IGN:  # as nohup does
-            signal.signal(hangup, leave)
+        for number in ending_signals():
+            signal.signal(number, leave)
     try:
         yield
     except (Exception, KeyboardInterrupt, Signalled) as error:
-        number = signal_behind(error)
-        if number is None:
+        cause = signal_behind(error)
+        if cause is None:
             raise
         with suppress(OSError):
-            note(f"stopped by {signal.Signals(number).name}")
-        raise SystemExit(128 + number) from error
+            note(f"stopped by {signal.Signals(cause).name}")
+        raise SystemExit(128 + cause) from error
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stylegan.cli.common import progress_bar
 from stylegan.disk import name_of
@@ -38,6 +38,60 @@ FEW = 2000  # pictures
 FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 
 
+class Options(TypedDict, total=False):
+    """The other options of `train`, by their names; None or False: not given."""
+
+    resolution: int | None
+    kimg: float | None
+    width: int | None
+    labels: bool
+    mirror: bool
+    crop: str | None
+    channels: int | Literal["auto"] | None
+    strict: bool
+    init_from: str | None
+    precision: str | None
+    batch_gpu: int | None
+    seed: int | None
+    threads: int | None
+    workers: int
+    preflight: bool
+    hang_minutes: float
+    tensorboard: bool
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for."""
+
+    run: "RunFolder"
+    config_name: str | None
+    data: Path | None
+    overrides: Sequence[str]  # those of `-o`
+    options: Options
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that are given, by their names."""
+        items = self.options.items()
+        return {name: value for name, value in items if value is not None and value is not False}
+
+    def configured(self, names: Mapping[str, str]) -> dict[str, object]:
+        """Those of these `names`, by the names that the configuration has for them."""
+        given = self.given
+        return {option: given[name] for name, option in names.items() if name in given}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is trained on; memory and cores are those of each process."""
+
+    device: str  # its type
+    memory: float = math.inf  # bytes
+    cores: int = 1
+    processes: int | None = None  # None: as many as there are now
+
+
 @dataclass(frozen=True)
 class TrainSetup:
     config: "TrainConfig"
@@ -47,116 +101,165 @@ class TrainSetup:
     start: "Weights | None"  # the weights that a new run begins with
 
 
-def resolve_setup(
-    run: "RunFolder",
-    config_name: str | None,
-    data: Path | None,
-    overrides: Sequence[str],
-    options: Mapping[str, Any],
-    device: str,
-    memory: float = math.inf,
-    cores: int = 1,
-    processes: int | None = None,
-) -> TrainSetup:
+def resolve_setup(asked: Asked, machine: Machine) -> TrainSetup:
     """The configuration and the data: those of the run that has begun, except what is asked.
 
-    `overrides` are those of `-o`, `options` all others by their names (None or False: not given).
-    `device` is its type, `memory` in bytes and `cores` are those of a process, of which there are
-    `processes`, by default as many as there are now. With weights to
-    start from and no configuration asked for, the network has their sizes; growth begins where
-    theirs has ended.
+    With weights to start from and no configuration asked for, the network has their sizes; growth
+    begins where theirs has ended.
     """
-    from stylegan import distributed
-    from stylegan.config import AUTO, load_config, parse_options, read_options
-    from stylegan.data.check import needed_channels
+    from stylegan.config import AUTO
     from stylegan.files.loading import open_weights
-    from stylegan.fitting import Facts, choose, fitted, gamma_of_size, implied
-    from stylegan.networks import NetworkConfig
-    from stylegan.training.preflight import largest_step
-    from stylegan.training.transfer import GROWS_AGAIN, beginning, sizes
+    from stylegan.training.transfer import sizes
 
-    asked_for = {k: v for k, v in options.items() if v is not None and v is not False}
-    width = asked_for.get("width")
-    channels = asked_for.get("channels")
-    init_from = asked_for.get("init_from")
-    stored = run.stored_config()
-    source = data or (data_of(run) if stored else bundled_data())
+    stored = asked.run.stored_config()
+    source = asked.data or (data_of(asked.run) if stored else bundled_data())
     is_own = source != bundled_data()
-    remembered = str(run.config_file)
-    name = config_name or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
-    lines: list[str] = []
-    if stored and (name == AUTO or (is_own and name == DEFAULT_CONFIG)):  # which once chose, too
-        lines.append(f"{readable(run.path)} keeps the options that it began with")
-        name = remembered
+    name, lines = configuration_of(asked, stored, is_own=is_own)
     start = None
+    init_from = asked.options.get("init_from")
     if init_from and not stored:  # first: it may be a mistake
         start = open_weights(init_from, need="training")
+    values, more = asked_values(asked, source, stored)
+    lines += more
+    if start and asked.config_name in (None, AUTO):
+        values = sizes(start, width=asked.options.get("width")) | values
+    if name == AUTO:
+        config, more = chosen(asked, machine, source, values, start)
+    else:
+        config, more = named(asked, machine, name, source, values, start)
+    return TrainSetup(config, source, is_own, lines + more, start)
 
-    asked: dict[str, object] = {
-        **{option: asked_for[key] for key, option in BEFORE.items() if key in asked_for},
-        **parse_options(overrides),
-        **{option: asked_for[key] for key, option in AFTER.items() if key in asked_for},
+
+def configuration_of(
+    asked: Asked, stored: "TrainConfig | None", *, is_own: bool
+) -> tuple[str, list[str]]:
+    """The name of the configuration, and what to say of it: that of a run that has begun, a fitted
+    one for a user's own data, else that of the bundled data."""
+    from stylegan.config import AUTO
+
+    run = asked.run
+    remembered = str(run.config_file)
+    name = asked.config_name or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
+    if stored and (name == AUTO or (is_own and name == DEFAULT_CONFIG)):  # which once chose, too
+        return remembered, [f"{readable(run.path)} keeps the options that it began with"]
+    return name, []
+
+
+def asked_values(
+    asked: Asked, source: Path, stored: "TrainConfig | None"
+) -> tuple[dict[str, object], list[str]]:
+    """What is asked for, as options of the configuration; and why as many channels."""
+    from stylegan.config import load_config, parse_options
+    from stylegan.data.check import needed_channels
+
+    values: dict[str, object] = {
+        **asked.configured(BEFORE),
+        **parse_options(asked.overrides),
+        **asked.configured(AFTER),
     }
+    lines: list[str] = []
+    channels = asked.options.get("channels")
     if channels == "auto" and not stored:  # a run that has begun keeps its own
-        channels, why = needed_channels(source, load_config(None, asked).data.include)
+        channels, why = needed_channels(source, load_config(None, values).data.include)
         lines.append(why)
     if isinstance(channels, int):
         # older runs are not premultiplied
         premultiplied = channels == 4 and (not stored or stored.network.premultiplied)
-        asked["network.image_channels"] = channels
-        asked["network.premultiplied"] = premultiplied
-    if start and config_name in (None, AUTO):
-        asked = sizes(start, width=width) | asked
-    processes = processes or distributed.world_size()
+        values["network.image_channels"] = channels
+        values["network.premultiplied"] = premultiplied
+    return values, lines
+
+
+def chosen(
+    asked: Asked,
+    machine: Machine,
+    source: Path,
+    values: Mapping[str, object],
+    start: "Weights | None",
+) -> tuple["TrainConfig", list[str]]:
+    """A configuration fitted to pictures and machine, with the `values` asked for; what to say."""
+    from stylegan import distributed
+    from stylegan.config import load_config
+    from stylegan.fitting import Facts, choose, implied
+    from stylegan.training.preflight import largest_step
+    from stylegan.training.transfer import GROWS_AGAIN, beginning
+
+    findings = looked_at(source, load_config(None, {**implied(values), **values}))
+    facts = Facts(
+        images=findings.num_good,
+        reach=findings.reach(),
+        device=machine.device,
+        memory=machine.memory,
+        cores=machine.cores,
+        processes=machine.processes or distributed.world_size(),
+        grown=start.require_loaded().grown if start else 0,
+    )
+    config, hindrance = choose(facts, values, largest_step, width=asked.options.get("width"))
+    lines = [*found_lines(findings), *chosen_lines(config, hindrance)]
+    if start:  # the choice has begun there
+        lines.append(beginning(start, config, is_asked=GROWS_AGAIN in values)[1])
+    return config, lines
+
+
+def named(
+    asked: Asked,
+    machine: Machine,
+    name: str,
+    source: Path,
+    values: Mapping[str, object],
+    start: "Weights | None",
+) -> tuple["TrainConfig", list[str]]:
+    """The configuration of that name with the `values` asked for; what to say of it and the data.
+    Lengths and widths are fitted where a resolution, a length or a width is asked for."""
+    from stylegan import distributed
+    from stylegan.config import load_config, read_options
+    from stylegan.fitting import fitted, gamma_of_size
+    from stylegan.networks import NetworkConfig
+    from stylegan.training.transfer import GROWS_AGAIN, beginning
+
+    stored = asked.run.stored_config()
+    processes = machine.processes or distributed.world_size()
     if stored:
         processes = stored.schedule.num_processes
-
-    file: dict[str, Any] = {}
-    if name == AUTO:
-        findings = looked_at(source, load_config(None, implied(asked) | asked))
-        facts = Facts(
-            images=findings.num_good,
-            reach=findings.reach(),
-            device=device,
-            memory=memory,
-            cores=cores,
-            processes=processes,
-            grown=start.require_loaded().grown if start else 0,
-        )
-        config, hindrance = choose(facts, asked, largest_step, width=width)
-        lines += [*found_lines(findings), *chosen_lines(config, hindrance)]
-    else:
-        config = load_config(name, asked, processes)
-        file = read_options(name)
-        if is_own and not stored:
-            lines += found_lines(looked_at(source, config))
-        elif not (is_own or stored or config_name):
-            if near := run.nearly():
-                raise ValueError(
-                    f"there is no run in {readable(run.path)}; did you mean {readable(near)}? "
-                    f"--config {DEFAULT_CONFIG} begins a new one, on the bundled faces"
-                )
-            lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
-
-    grows_from = GROWS_AGAIN in file.keys() | asked.keys()
+    config = load_config(name, values, processes)
+    file = read_options(name)
+    lines = data_lines(asked, stored, source, config)
+    grows_from = GROWS_AGAIN in file.keys() | values.keys()
     begins: dict[str, object] = {}
     if start:
         begins, line = beginning(start, config, is_asked=grows_from)
         lines.append(line)
-    elif stored and run.lineage() and not grows_from:
+    elif stored and asked.run.lineage() and not grows_from:
         begins = {GROWS_AGAIN: stored.schedule.initial_resolution}
-    if name != AUTO:  # the choice begins there, and has fitted the rest
-        if begins:
-            asked = begins | asked
-            config = load_config(name, asked, processes)
-        if FITTED & asked_for.keys():
-            usual = file.get("network.resolution", NetworkConfig.resolution)
-            begun = stored.schedule if stored else None
-            fits = fitted(config, usual, width=width, begun=begun)
-            if not stored and config.network.resolution != usual:
-                fits["r1_gamma"] = gamma_of_size(config, usual)
-            config = load_config(name, fits | asked, processes)
-    return TrainSetup(config, source, is_own, lines, start)
+    if begins:
+        values = {**begins, **values}
+        config = load_config(name, values, processes)
+    if FITTED & asked.given.keys():
+        usual = file.get("network.resolution", NetworkConfig.resolution)
+        begun = stored.schedule if stored else None
+        fits = fitted(config, usual, width=asked.options.get("width"), begun=begun)
+        if not stored and config.network.resolution != usual:
+            fits["r1_gamma"] = gamma_of_size(config, usual)
+        config = load_config(name, {**fits, **values}, processes)
+    return config, lines
+
+
+def data_lines(
+    asked: Asked, stored: "TrainConfig | None", source: Path, config: "TrainConfig"
+) -> list[str]:
+    """What to say of the data of a run under a named configuration. ValueError if the bundled ones
+    are probably not meant."""
+    if source != bundled_data() and not stored:
+        return found_lines(looked_at(source, config))
+    if source != bundled_data() or stored or asked.config_name:
+        return []
+    path = readable(asked.run.path)
+    if near := asked.run.nearly():
+        raise ValueError(
+            f"there is no run in {path}; did you mean {readable(near)}? "
+            f"--config {DEFAULT_CONFIG} begins a new one, on the bundled faces"
+        )
+    return [f"no --data, and no run in {path}: the bundled faces"]
 
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:

@@ -5,15 +5,25 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import first_process, progress_bar, say
-from stylegan.cli.setup import DEFAULT_CONFIG, advice, looked_at, resolve_setup, usual_folder
+from stylegan.cli.setup import (
+    DEFAULT_CONFIG,
+    Asked,
+    Machine,
+    Options,
+    advice,
+    looked_at,
+    resolve_setup,
+    usual_folder,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -105,16 +115,14 @@ def train(
     out: Path | None,
     overrides: tuple[str, ...],
     aspect: str | None,
-    strict: bool,
     device: str,
     dry_run: bool,
     processes: int | None,
-    hang_minutes: float,
     names: str | None,
     metrics_every: float | None,
     feature_weights: Path | None,
     debug: bool,
-    **others: Any,
+    **others: Unpack[Options],
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -129,9 +137,7 @@ def train(
     import torch
 
     from stylegan.distributed import on_all_ranks, process_group
-    from stylegan.metrics.engine import parse, require
     from stylegan.run_folder import RunFolder
-    from stylegan.training import Run, Stopped
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.preflight import memory_and_cores
 
@@ -142,73 +148,123 @@ def train(
         raise ValueError("--metrics-every needs --metrics: what to measure")
     folder = RunFolder(out or usual_folder(config_name, data))
     others["crop"] = options.crop_of(others["crop"], aspect)
+    asked = Asked(folder, config_name, data, overrides, others)
     if processes is not None:
         if not dry_run:
             raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
-        if device != "cuda":
-            raise click.UsageError("--processes plans for GPUs: add --device cuda")
-        show_published_plan(folder, processes, config_name, data, overrides, others)
+        show_published_plan(asked, processes, device)
         return
     place = common.use_device(device)
-    with nothing_to_save(), process_group(place, hang_minutes):
-        asked = folder, config_name, data, overrides, others
-        machine = place.type, *memory_and_cores(place)
-        setup = on_all_ranks(partial(resolve_setup, *asked, *machine))
+    with nothing_to_save(), process_group(place, others["hang_minutes"]):
+        memory, cores = memory_and_cores(place)
+        machine = Machine(place.type, memory, cores)
+        setup = on_all_ranks(partial(resolve_setup, asked, machine))
         print_hint(*setup.lines)
         if dry_run:
             show_plan(setup, folder, place, others["threads"])
             return
+        metrics = None
+        if names is not None:
+            metrics = Measurement.checked(names, metrics_every, feature_weights, place)
+        train_as_set_up(setup, asked, place, metrics)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured while training."""
+
+    names: str
+    every_kimg: float | None  # None: with every generator file
+    tools: "Tools"
+
+    @classmethod
+    def checked(
+        cls,
+        names: str,
+        every_kimg: float | None,
+        feature_weights: Path | None,
+        device: "torch.device",
+    ) -> "Measurement":
+        """What is missing for it is told now, not at the first measurement."""
+        from stylegan.metrics.engine import parse, require
+
         tools = common.measuring_tools(feature_weights)
-        if names is not None:  # what is missing is told now, not at the first measurement
-            require(parse(names), tools, place)
-        begun = folder.saved()
-        try:
-            with progress_bar("img") as progress:
-                opened = Run.open(
-                    setup.config,
-                    setup.source,
-                    folder.path,
-                    device=place,
-                    init_from=setup.start or others["init_from"],
-                    tell=print_hint,
-                    progress=progress,
-                    strict=strict,
-                    hang_minutes=hang_minutes,
-                )
-                with opened as run, status_line(run.config) as report:
-                    if setup.is_own and not begun:
-                        started = setup.start is not None
-                        print_hint(*advice(run.store.num_images, run.config, started=started))
-                    state = run.train(
-                        None if names is None else evaluation_for(run, names, metrics_every, tools),
-                        report=report,
-                        preflight=others["preflight"],
-                        threads=others["threads"],
-                        workers=others["workers"],
-                        tensorboard=others["tensorboard"],
-                    )
-        except Stopped as stopped:
-            print_hint(str(stopped))
-            sys.exit(stopped.exit_code)
-        if first_process() and not (folder.report_file.exists() and state.images_seen == begun):
-            write_page(folder.path, place)
-        label = run.store.label_names[0] if run.config.network.label_dim else None
-        print_hint(*closing_lines(folder, run.config, label, run.store.num_images))
+        require(parse(names), tools, device)
+        return cls(names, every_kimg, tools)
 
 
-def evaluation_for(
-    run: "Run", names: str, every_kimg: float | None, tools: "Tools"
-) -> "Evaluation":
-    """The metrics `names`, measured on the images of the run."""
+def train_as_set_up(
+    setup: "TrainSetup",
+    asked: Asked,
+    device: "torch.device",
+    metrics: Measurement | None,
+) -> None:
+    """The training, with its report; and what to do with the generator. One that a signal stops
+    ends the program."""
+    from stylegan.training import Stopped
+
+    folder = asked.run
+    begun = folder.saved()
+    try:
+        run, images_seen = trained(setup, asked, device, metrics)
+    except Stopped as stopped:
+        print_hint(str(stopped))
+        sys.exit(stopped.exit_code)
+    if first_process() and not (folder.report_file.exists() and images_seen == begun):
+        write_page(folder.path, device)
+    label = run.store.label_names[0] if run.config.network.label_dim else None
+    print_hint(*closing_lines(folder, run.config, label, run.store.num_images))
+
+
+def trained(
+    setup: "TrainSetup",
+    asked: Asked,
+    device: "torch.device",
+    metrics: Measurement | None,
+) -> tuple["Run", int]:
+    """A finished run, and the images that it has seen."""
+    from stylegan.training import Run
+
+    folder = asked.run
+    begun = folder.saved()
+    with progress_bar("img") as progress:
+        opened = Run.open(
+            setup.config,
+            setup.source,
+            folder.path,
+            device=device,
+            init_from=setup.start or asked.options["init_from"],
+            tell=print_hint,
+            progress=progress,
+            strict=asked.options["strict"],
+            hang_minutes=asked.options["hang_minutes"],
+        )
+        with opened as run, status_line(run.config) as report:
+            if setup.is_own and not begun:
+                started = setup.start is not None
+                print_hint(*advice(run.store.num_images, run.config, started=started))
+            state = run.train(
+                None if metrics is None else evaluation_for(run, metrics),
+                report=report,
+                preflight=asked.options["preflight"],
+                threads=asked.options["threads"],
+                workers=asked.options["workers"],
+                tensorboard=asked.options["tensorboard"],
+            )
+    return run, state.images_seen
+
+
+def evaluation_for(run: "Run", metrics: Measurement) -> "Evaluation":
+    """The metrics, measured on the images of the run."""
     from stylegan.metrics.evaluation import evaluation_of
 
     return evaluation_of(
-        names,
-        every_kimg,
+        metrics.names,
+        metrics.every_kimg,
         run.folder,
         mirror=run.config.data.mirror,
         store=run.store,
-        tools=tools,
+        tools=metrics.tools,
         progress=common.ImageBars(),
     )
 
@@ -232,23 +288,17 @@ def show_plan(
     print_hint(*plan_lines(config, costs, device), batch_line(config), *notes)
 
 
-def show_published_plan(
-    folder: "RunFolder",
-    processes: int,
-    config_name: str | None,
-    data: Path | None,
-    overrides: tuple[str, ...],
-    others: dict[str, Any],
-) -> None:
+def show_published_plan(asked: Asked, processes: int, device: str) -> None:
     """As `show_plan` for GPUs that are not here: nothing is tried."""
+    if device != "cuda":
+        raise click.UsageError("--processes plans for GPUs: add --device cuda")
     import torch
 
     from stylegan.config import check_batches
-    from stylegan.training.preflight import plan_lines
-    from stylegan.training.published import MEMORY_OF_V100, published_costs, published_outlook
+    from stylegan.published import MEMORY_OF_V100
+    from stylegan.training.preflight import plan_lines, published_costs, published_outlook
 
-    machine = {"memory": MEMORY_OF_V100, "processes": processes}
-    setup = resolve_setup(folder, config_name, data, overrides, others, "cuda", **machine)
+    setup = resolve_setup(asked, Machine("cuda", MEMORY_OF_V100, processes=processes))
     print_hint(*setup.lines)
     config = config_shown(setup)
     check_batches(config, processes)
@@ -256,7 +306,7 @@ def show_published_plan(
     *rows, _ = plan_lines(config, costs, torch.device("meta"))
     legend = f"precision {config.precision}; ~ = scaled from the published times of V100s"
     print_hint(*rows, legend, batch_line(config))
-    print_hint(*published_outlook(config, costs, processes, folder.saved()))
+    print_hint(*published_outlook(config, costs, processes, asked.run.saved()))
 
 
 def config_shown(setup: "TrainSetup") -> "TrainConfig":
@@ -335,7 +385,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
 
     total = config.schedule.total_images
     known = dict[int, float]()
-    bar: tqdm[Any] | None = None
+    bar: tqdm[NoReturn] | None = None
 
     def show(progress: "TrainingProgress") -> None:
         nonlocal bar

@@ -3,7 +3,7 @@
 from .cache import cached_store, default_cache_dir
 from .check import Findings, check
 from .images import Crop, read_image
-from .loader import Batch, batches, process_reals
+from .loader import batches, process_reals
 from .preparation import Preparation
 from .prepare import prepare, prepare_images, pyramid
 from .sources import open_source

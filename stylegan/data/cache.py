@@ -61,22 +61,15 @@ def cached_store(
         for note in source.notes():
             say(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
-        store = sound_store(path, preparation.resolution)
-        if store is None:
-            try:
-                store = prepare(
-                    source,
-                    path,
-                    preparation,
-                    strict=strict,
-                    workers=workers,
-                    progress=progress if first else None,
-                    tell=say,
-                )
-            except (OSError, ValueError):
-                store = sound_store(path, preparation.resolution)  # another program was faster
-                if store is None:
-                    raise
+        store = sound_store(path, preparation.resolution) or prepared(
+            source,
+            path,
+            preparation,
+            strict=strict,
+            workers=workers,
+            progress=progress if first else None,
+            tell=say,
+        )
         mark_used(store, source, preparation)
         return store
 
@@ -93,6 +86,33 @@ def cached_store(
         return store
 
     return distributed.on_all_ranks(opened)
+
+
+def prepared(
+    source: Source,
+    path: Path,
+    preparation: Preparation,
+    *,
+    strict: bool,
+    workers: int | None,
+    progress: ProgressCallback | None,
+    tell: Callable[[str], None],
+) -> Store:
+    """A new store at `path`, or that of another program that was faster."""
+    try:
+        return prepare(
+            source,
+            path,
+            preparation,
+            strict=strict,
+            workers=workers,
+            progress=progress,
+            tell=tell,
+        )
+    except (OSError, ValueError):
+        if store := sound_store(path, preparation.resolution):
+            return store
+        raise
 
 
 def mark_used(store: Store, source: Source, preparation: Preparation) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,17 +16,8 @@ from .store import Store
 
 RANGE_SCALE = float(np.float32(2 / 255))  # a float32 number officially, also in float64
 Indices = Iterator[np.ndarray]  # of images
-
-
-class Batch(NamedTuple):
-    """Real images uint8 (n, C, r, r) and, if asked for, their one-hot labels (n, classes)."""
-
-    images: Tensor
-    labels: Tensor | None
-
-    def on(self, device: torch.device) -> "Batch":
-        labels = None if self.labels is None else sent(self.labels, device)
-        return Batch(sent(self.images, device), labels)
+# Real images uint8 (n, C, r, r) and, if asked for, their one-hot labels (n, classes)
+Batches = Iterator[tuple[Tensor, Tensor | None]]
 
 
 def epochs(num_images: int, seed: int, start: int) -> Indices:
@@ -70,7 +60,7 @@ def batches(
     workers: int = 1,
     device: str | torch.device = "cpu",
     labels: bool = False,
-) -> Iterator[Batch]:
+) -> Batches:
     """Endless batches at one resolution, beginning after the first `start` images.
 
     All processes follow one stream of indices that depends on the seed only. A global batch is the
@@ -86,16 +76,16 @@ def batches(
     classes = store.require_labels() if labels else None
     on_gpu = device.type == "cuda"
 
-    def read(indices: np.ndarray) -> Batch:
+    def read(indices: np.ndarray) -> tuple[Tensor, Tensor | None]:
         rows = torch.empty((len(indices), *images.shape[1:]), dtype=torch.uint8, pin_memory=on_gpu)
         # in this mode it writes straight into the rows, and other threads run meanwhile
         np.take(images, indices, axis=0, out=rows.numpy(), mode="clip")
         labels = None if classes is None else torch.from_numpy(store.one_hot(classes[indices]))
-        return Batch(rows, labels)
+        return rows, labels
 
     order = shares(epochs(store.num_images, seed, start), batch_size, rank, world_size)
     ahead = map_ahead(read, order, workers, workers + 1) if workers else map(read, order)
-    return moved(ahead, device) if on_gpu else (batch.on(device) for batch in ahead)
+    return moved(ahead, device) if on_gpu else (on_device(*batch, device) for batch in ahead)
 
 
 def shares(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indices:
@@ -109,15 +99,21 @@ def shares(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indi
         order = order[batch_size:]
 
 
-def moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+def on_device(
+    images: Tensor, labels: Tensor | None, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    return sent(images, device), None if labels is None else sent(labels, device)
+
+
+def moved(source: Batches, device: torch.device) -> Batches:
     """Batches on the GPU, each copied there while the one before is in use."""
     copies = torch.cuda.Stream(device)
 
-    def move(batch: Batch) -> Batch:
+    def move(images: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
         with torch.cuda.stream(copies):
-            return batch.on(device)
+            return on_device(images, labels, device)
 
-    coming = move(next(source))
+    coming = move(*next(source))
     for following in source:
         current = torch.cuda.current_stream(device)
         current.wait_stream(copies)
@@ -125,5 +121,5 @@ def moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
             if tensor is not None:
                 tensor.record_stream(current)  # its memory is not free before its use has ended
         ready = coming
-        coming = move(following)
+        coming = move(*following)
         yield ready

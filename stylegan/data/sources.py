@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -77,7 +77,7 @@ class Source(ABC):
         """An image in its own mode, maybe not decoded; ValueError or OSError if it is none."""
 
     @abstractmethod
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[object, ...]]:
         """What shows that one of the files has changed."""
 
     @abstractmethod
@@ -215,7 +215,7 @@ class FolderSource(FileSource):
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[object, ...]]:
         for name in [*self.names, *self.label_files]:
             try:
                 yield name, *status_of(self.path / name)
@@ -264,7 +264,7 @@ class ZipSource(FileSource):
                 raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
             return self.archive.open(self.members[name])
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[object, ...]]:
         yield status_of(self.path)
         for name in [*self.names, *self.label_files]:
             yield name, self.members[name].file_size, self.members[name].CRC
@@ -314,7 +314,7 @@ class TFRecordSource(Source):
             raise ValueError(f"{name} does not hold finite numbers for {len(self.names)} images")
         return of_vectors(rows) if rows.size else none
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[object, ...]]:
         for file in (self.file, *map(Path, self.label_files)):
             yield file.name, *status_of(file)
 
@@ -338,7 +338,7 @@ class SequenceSource(Source):
     def read_labels(self) -> Labels:
         return of_classes(self.classes)
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[object, ...]]:
         yield (len(self.images),)
 
 

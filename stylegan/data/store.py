@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -209,10 +209,12 @@ class Store:
         """Names all that a run up to `resolution` sees: the images and, with `labels`, those."""
         # below the largest, averages of larger images are not those of images rounded here
         levels = resolutions(resolution) if resolution < self.resolution else [resolution]
-        seen: list[Any] = [self.identity(r) for r in levels]
-        if labels:
-            seen += [self.require_labels().tolist(), self.label_names]
-        return seen[0] if len(seen) == 1 else hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+        identities = [self.identity(r) for r in levels]
+        if len(identities) == 1 and not labels:
+            return identities[0]
+        of_labels = [self.require_labels().tolist(), self.label_names] if labels else []
+        seen = json.dumps([*identities, *of_labels])
+        return hashlib.sha256(seen.encode()).hexdigest()
 
     def require_labels(self) -> np.ndarray:
         """The class of every image, or its vector; ValueError if the store has none."""

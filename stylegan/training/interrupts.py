@@ -1,17 +1,16 @@
 """Signals as requests that training answers between two steps."""
 
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import NamedTuple
 
 from stylegan import distributed
+from stylegan.signals import answered, ending_signals
 from stylegan.training.state import TrainState
 
 SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save and go on; not on Windows
-HANGUP = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # the terminal has been closed
 
 
 class Stopped(KeyboardInterrupt):
@@ -49,8 +48,7 @@ def agree(received: list[int], *, save_is_due: bool) -> Asked:
 def requests() -> Iterator[list[int]]:
     """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
     received: list[int] = []
-    asked = [number for number in HANGUP if signal.getsignal(number) is not signal.SIG_IGN]
-    stop = [signal.SIGINT, signal.SIGTERM, *asked]  # under nohup a closed terminal does not
+    stop = [signal.SIGINT, *ending_signals()]
     usual = {int(number): signal.getsignal(number) for number in stop}
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -58,24 +56,10 @@ def requests() -> Iterator[list[int]]:
         if number in usual:
             signal.signal(number, usual[number])
 
-    with handled([*stop, *SAVE], remember):
+    with answered([*stop, *SAVE], remember):
         yield received
 
 
 def nothing_to_save() -> AbstractContextManager[None]:
     """The signal that asks for a save is ignored: there is nothing to save yet."""
-    return handled(SAVE, signal.SIG_IGN)
-
-
-@contextmanager
-def handled(
-    numbers: Sequence[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers
-) -> Iterator[None]:
-    """`handler` gets these signals inside; without effect in all threads but the main one."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, handler) for number in (numbers if main else ())}
-    try:
-        yield
-    finally:
-        for number, usual in before.items():
-            signal.signal(number, usual)
+    return answered(SAVE, signal.SIG_IGN)

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
+from torch.optim.optimizer import StateDict
 
 from stylegan.messages import readable
 
@@ -29,7 +29,7 @@ class Adam(torch.optim.Adam):
         self.state.clear()
         self.param_groups[0]["updates"] = 0
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """ValueError for moments of other shapes, which PyTorch would take, and for settings that
         are not of the types of these."""
         before = self.param_groups[0]

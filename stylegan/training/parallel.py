@@ -10,33 +10,15 @@ from stylegan import distributed
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A network, perhaps wrapped, and its weights that the stage trains."""
-
-    network: nn.Module
-    weights: list[Tensor]
-
-    @classmethod
-    def of(cls, network: nn.Module) -> "Trained":
-        return cls(wrapped(network), [p for p in network.parameters() if p.requires_grad])
-
-
-@dataclass(frozen=True)
-class Followed:
-    """Tensors of the average generator, and those of the trained one that they follow."""
-
-    averages: list[Tensor]
-    followed: list[Tensor]
-
-
-@dataclass(frozen=True)
 class StageNetworks:
     """What one stage makes of the networks of a state. Nothing of it is saved."""
 
-    generator: Trained
-    discriminator: Trained
-    weights: Followed  # those that move
-    buffers: Followed
+    generator: nn.Module  # wrapped, where there are several processes
+    discriminator: nn.Module
+    g_weights: list[Tensor]  # those that the stage trains
+    d_weights: list[Tensor]
+    averages: list[Tensor]  # of the average generator: weights that move
+    followed: list[Tensor]  # and the weights to which they move
 
 
 def wrapped(module: nn.Module) -> nn.Module:

@@ -7,7 +7,7 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -17,8 +17,9 @@ from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import about, aligned, duration, gib
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
+from stylegan.published import published_rate, published_seconds, seconds_left, step_flops
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import ScheduleConfig, Stage, batch_size_at, coming, phases, resolutions
+from stylegan.schedule import Stage, batch_size_at, coming, phases, resolutions
 from stylegan.threads import busy
 from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
@@ -34,15 +35,6 @@ CPU_RATE = 2e11  # operations per second of a step; a first guess, too high so t
 # of a step, for each number that a layer gives; counted in the configurations that ship
 ACTIVATION_BYTES = {"auto": 27, "fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
 PENALIZED_FP16_BYTES = 20  # where a gradient penalty's pass is in float32
-
-
-def step_flops(config: TrainConfig, resolution: int) -> float:
-    """Floating-point operations per image of a step, to a tenth: nearly all are those of the two
-    3x3 convolutions per resolution. In passes forward, the generator makes one for the
-    discriminator's step and three for its own, the discriminator eleven, with R1."""
-    channels = config.network.channels
-    pairs = ((r, channels(r), channels(max(r // 2, 4))) for r in resolutions(resolution))
-    return 10 * sum(18 * c * (c + lower) * r**2 for r, c, lower in pairs)
 
 
 def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
@@ -223,15 +215,32 @@ def outlook(
     return [f"about {about(left)} on {here}; memory{each}: {memory}"]
 
 
-def seconds_left(
-    plan: ScheduleConfig, images_seen: int, seconds_per_image: Callable[[int], float]
-) -> float:
-    """Time to train from image `images_seen` to the end; `seconds_per_image` at a resolution."""
-    return sum(
-        (end - max(first, images_seen)) * seconds_per_image(stage.resolution)
-        for first, end, stage in phases(plan)
-        if end > images_seen
-    )
+def published_costs(config: TrainConfig, processes: int) -> dict[int, Cost]:
+    """Of a step at each resolution to come, on GPUs that are not at hand: nothing is tried."""
+    rate = published_rate(config.network.resolution, processes)
+    return {
+        stage.resolution: Cost(
+            step_flops(config, stage.resolution) / rate,
+            memory_estimate(config, stage, processes),
+            measured=False,
+        )
+        for stage in coming(config.schedule, 0)
+    }
+
+
+def published_outlook(
+    config: TrainConfig, costs: Mapping[int, Cost], processes: int, images_seen: int
+) -> list[str]:
+    """How long the rest will take there, and how much memory."""
+    seconds = published_seconds(config, images_seen, processes)
+    gpus = f"{processes} V100s" if processes > 1 else "one V100"
+    most = max(costs, key=lambda resolution: costs[resolution].memory_bytes)
+    return [
+        f"about {about(seconds)} on {gpus}, by the published times of the official program; an "
+        "A100 or H100 was not measured and takes a part of that",
+        f"memory of each GPU: about {gib(costs[most].memory_bytes)}, at {most}x{most}; kernels "
+        "take more",
+    ]
 
 
 def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:

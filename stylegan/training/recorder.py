@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ class Recorder:
         labels = self.state.config.data.labels
         resolution = self.state.config.network.resolution
         self.images = self.store.training_identity(resolution, labels=labels)
-        self.about_data: dict[str, Any] = {
+        self.about_data: dict[str, object] = {
             "label_names": list(self.store.label_names) if labels else [],
             "active_rectangle": None if rectangle is None else list(rectangle),
         }
@@ -85,7 +85,7 @@ class Recorder:
             reals = self.store.pictures(np.array(shown)).transpose(0, 2, 3, 1)
             self.write_grid(self.folder.reals_file, reals, "reals")
 
-    def line(self, event: str, **values: Any) -> None:
+    def line(self, event: str, **values: object) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
         if not self.writes:
             return
@@ -259,7 +259,7 @@ class Recorder:
             self.end("failed", reason=str(error))
             raise
 
-    def end(self, event: str, **values: Any) -> None:
+    def end(self, event: str, **values: object) -> None:
         try:
             self.line(event, images_seen=self.state.images_seen, **values)
         finally:

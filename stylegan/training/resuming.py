@@ -1,10 +1,10 @@
 """Where a training begins, or goes on from."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,7 +17,7 @@ from stylegan.files import checkpoint
 from stylegan.messages import count, readable, reason_of
 from stylegan.run_folder import RunFolder
 from stylegan.threads import busy
-from stylegan.training.state import TrainState, whole
+from stylegan.training.state import Payload, TrainState, whole
 
 if TYPE_CHECKING:
     from stylegan.files.weights import Weights
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def newest_state(
     folder: RunFolder, tell: Callable[[str], None] = lambda text: None
-) -> tuple[Path | None, dict[str, Any]]:
+) -> tuple[Path | None, Payload]:
     """The newest state file from which every process can continue, and its payload; None before the
     first. `tell` is called with damaged ones. ValueError if none of the files can be used: starting
     anew would overwrite the run."""
@@ -52,7 +52,7 @@ def newest_state(
     return None, {}
 
 
-def sound_state(path: Path) -> dict[str, Any]:
+def sound_state(path: Path) -> Payload:
     """The payload of a state file. ValueError if `TrainState.restore` could not take it, whatever
     it holds."""
     payload = checkpoint.load(path, "state")
@@ -66,9 +66,7 @@ def sound_state(path: Path) -> dict[str, Any]:
     return payload
 
 
-def settle_threads(
-    asked: int | None, payload: Mapping[str, Any], device: torch.device
-) -> list[str]:
+def settle_threads(asked: int | None, payload: Payload, device: torch.device) -> list[str]:
     """Compute on so many threads; unless any number is `asked` for, on those of the state in
     `payload`, on which the last bits depend, if one process saved it; a new run on one where other
     programs use the cores. What a user should know."""
@@ -110,7 +108,7 @@ def begin(
 
 
 def resume(
-    state: TrainState, payload: dict[str, Any], path: Path, store: Store, folder: RunFolder
+    state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
 ) -> list[str]:
     """Go on from the `payload` of the file `path`; what changes results. ValueError if it does not
     fit, or was trained on other images than the store holds."""
@@ -139,7 +137,7 @@ def resume(
 
 
 def check_same_images(
-    payload: Mapping[str, Any], store: Store, config: TrainConfig, folder: RunFolder
+    payload: Payload, store: Store, config: TrainConfig, folder: RunFolder
 ) -> None:
     """ValueError if the state of `payload` was trained on other images than the store holds."""
     resolution = config.network.resolution

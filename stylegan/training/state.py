@@ -25,6 +25,7 @@ from stylegan.training.parallel import StageNetworks
 
 NETWORKS = checkpoint.NETWORKS["state"]
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
+Payload = dict[str, Any]  # of a state file: plain tensors and plain Python, by name
 SKIPS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
@@ -112,7 +113,7 @@ class TrainState:
         """The counts of `skips` by the names of SKIPS; the host waits for the device."""
         return dict(zip(SKIPS, self.skips.flatten().tolist(), strict=True))
 
-    def to_payload(self) -> dict[str, Any]:
+    def to_payload(self) -> Payload:
         """Plain tensors and plain Python; `restore` is the inverse."""
         return {
             "config": configuration.to_dict(self.config),
@@ -126,7 +127,7 @@ class TrainState:
         }
 
     @classmethod
-    def check(cls, payload: dict[str, Any]) -> None:
+    def check(cls, payload: Payload) -> None:
         """Raise what `restore` would raise, and a ValueError for numbers that are not finite. Of
         the networks only the shapes are made."""
         config = configuration.build_config(payload["config"], unknown_parts=True)
@@ -141,7 +142,7 @@ class TrainState:
             for number, moments in payload[name]["state"].items():
                 checkpoint.check_finite({f"{name}, {number}: {n}": x for n, x in moments.items()})
 
-    def restore(self, payload: dict[str, Any]) -> None:
+    def restore(self, payload: Payload) -> None:
         """Continue where `payload` was saved. An error of any type if it is not what `to_payload`
         gives for this configuration; then this state is of no use any more."""
         for name in NETWORKS:

@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import augment, distributed
-from stylegan.networks import Discriminator, Generator
+from stylegan.networks import Generator
 from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
 from stylegan.training.optimizer import guarded_update
-from stylegan.training.parallel import Followed, StageNetworks, Trained, local_gradients
+from stylegan.training.parallel import StageNetworks, local_gradients, wrapped
 from stylegan.training.state import TrainState
 from stylegan.training.terms import (
     Term,
     autocast,
+    discriminator_images,
     discriminator_logits,
-    discriminator_passes,
     discriminator_terms,
     generator_terms,
-    lazy_r1_gamma,
+    penalty_weights,
 )
 
 Metrics = dict[str, Tensor]  # names of loss terms and logits -> averages over this process's images
@@ -41,9 +41,10 @@ def train_step(
     networks = enter_stage(state, stage)
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
     # As officially, the average moves before this step's update of the generator.
-    update_ema(networks, state.config.ema_half_life_kimg * 1000, stage.batch_size)
+    decay = 0.5 ** (stage.batch_size / (state.config.ema_half_life_kimg * 1000))
+    update_ema(state, networks, decay)
     if state.images_seen >= state.config.d_warmup_kimg * 1000:
-        with frozen(networks.discriminator.weights):
+        with frozen(networks.d_weights):
             metrics |= update_generator(state, networks, stage, draws.generator)
     state.position.advance(stage.batch_size)
     return metrics
@@ -59,26 +60,16 @@ def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
             optimizer.clear()
         torch.cuda.empty_cache()  # its blocks have the sizes of the stage before
     if state.stage_networks is None:
-        state.stage_networks = stage_networks(
-            state.generator,
-            state.discriminator,
-            state.generator_ema,
-            stage,
-            freeze_d=state.config.freeze_d,
-        )
+        state.stage_networks = stage_networks(state, stage)
     return state.stage_networks
 
 
-def stage_networks(
-    generator: Generator,
-    discriminator: Discriminator,
-    generator_ema: Generator,
-    stage: Stage,
-    *,
-    freeze_d: int,
-) -> StageNetworks:
-    """The networks wrapped for processes, and what this stage does not use of them frozen;
-    `freeze_d`: blocks of the discriminator from this resolution up are, too (Mo et al. 2020)."""
+def stage_networks(state: TrainState, stage: Stage) -> StageNetworks:
+    """The networks wrapped for processes, and what this stage does not use of them frozen; with
+    `freeze_d` blocks of the discriminator from this resolution up are, too (Mo et al. 2020)."""
+    generator = state.generator
+    discriminator = state.discriminator
+    freeze_d = state.config.freeze_d
     for network in (generator, discriminator):
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
@@ -88,13 +79,15 @@ def stage_networks(
             if int(resolution) >= freeze_d:
                 block.requires_grad_(False)
     # A frozen weight that equals its average stays equal: leaving it out changes nothing.
-    pairs = zip(generator_ema.parameters(), generator.parameters(), strict=True)
+    pairs = zip(state.generator_ema.parameters(), generator.parameters(), strict=True)
     moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]
     return StageNetworks(
-        generator=Trained.of(GeneratorPass(generator)),
-        discriminator=Trained.of(discriminator),
-        weights=Followed([average for average, _ in moving], [weight for _, weight in moving]),
-        buffers=Followed(list(generator_ema.buffers()), list(generator.buffers())),
+        generator=wrapped(GeneratorPass(generator)),
+        discriminator=wrapped(discriminator),
+        g_weights=[weight for weight in generator.parameters() if weight.requires_grad],
+        d_weights=[weight for weight in discriminator.parameters() if weight.requires_grad],
+        averages=[average for average, _ in moving],
+        followed=[weight for _, weight in moving],
     )
 
 
@@ -143,8 +136,7 @@ def update_discriminator(
     """
     config = state.config
     generator = state.generator
-    discriminator = networks.discriminator
-    r1_gamma = lazy_r1_gamma(config, state.images_seen, stage)
+    weights = penalty_weights(config, state.images_seen, stage)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(generator.w_avg)
     # The fakes share the labels of the reals, for which nothing is drawn.
@@ -156,29 +148,22 @@ def update_discriminator(
         with torch.no_grad(), autocast(config, reals.device):
             fakes, part_mean = training_images(generator, part, stage)
         w_mean += part_mean * fraction
-        passes = discriminator_passes(
-            config,
-            reals[rows],
-            fakes,
-            mix=None if draws.penalty_mix is None else draws.penalty_mix[rows],
-            real_transform=augment.part(draws.real_transform, rows),
-            fake_transform=part.transform,
-            r1_gamma=r1_gamma,
-        )
-        for number, (kind, images, transform, penalty_weight) in enumerate(passes, 1):
-            last = rows.stop == len(reals) and number == len(passes)
-            with local_gradients(discriminator.network, last=last):
+        mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
+        real_transform = augment.part(draws.real_transform, rows)
+        for kind, images in discriminator_images(config, reals[rows], fakes, mix).items():
+            last = rows.stop == len(reals) and kind == "real"
+            with local_gradients(networks.discriminator, last=last):
                 logits, leaf = discriminator_logits(
                     config,
-                    discriminator.network,
+                    networks.discriminator,
                     images,
                     part.labels,
                     stage,
-                    transform,
-                    penalized=penalty_weight > 0,
+                    part.transform if kind == "fake" else real_transform,
+                    penalized=weights[kind] > 0,
                 )
-                terms = discriminator_terms(config, kind, logits, leaf, stage, penalty_weight)
-                backward(state.d_scaler, terms, fraction, discriminator.weights)
+                terms = discriminator_terms(config, kind, logits, leaf, stage, weights[kind])
+                backward(state.d_scaler, terms, fraction, networks.d_weights)
             add_to(metrics, terms, fraction)
     if config.augment.adaptive:
         state.strength.observe(distributed.mean(metrics["d/real_signs"]), stage.batch_size)
@@ -193,7 +178,6 @@ def update_generator(
 ) -> Metrics:
     """The discriminator must be frozen; without a wrapper, as gradients only flow through it."""
     config = state.config
-    generator = networks.generator
     n = len(draws.latents)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
@@ -201,13 +185,13 @@ def update_generator(
     for rows in micro_batches(n, config.batch_gpu):
         fraction = (rows.stop - rows.start) / n
         part = draws.part(rows)
-        with local_gradients(generator.network, last=rows.stop == n):
+        with local_gradients(networks.generator, last=rows.stop == n):
             with autocast(config, state.device):
-                fakes, part_mean = generator.network(part, stage)
+                fakes, part_mean = networks.generator(part, stage)
                 transformed = augment.apply(fakes, part.transform)
                 logits = state.discriminator(transformed, part.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
-            backward(state.g_scaler, terms, fraction, generator.weights)
+            backward(state.g_scaler, terms, fraction, networks.g_weights)
         w_mean += part_mean * fraction
         add_to(metrics, terms, fraction)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
@@ -251,12 +235,12 @@ def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
 
 
 @torch.no_grad()
-def update_ema(networks: StageNetworks, half_life_images: float, batch_size: int) -> None:
-    """Move the average weights: after `half_life_images` images half of the old value is left. Copy
-    the buffers. Karras et al. 2018."""
-    decay = 0.5 ** (batch_size / half_life_images)
-    torch._foreach_lerp_(networks.weights.averages, networks.weights.followed, 1 - decay)
-    torch._foreach_copy_(networks.buffers.averages, networks.buffers.followed)
+def update_ema(state: TrainState, networks: StageNetworks, decay: float) -> None:
+    """Move the average weights: `decay` of the old value is left. Copy the buffers. Karras et al.
+    2018."""
+    torch._foreach_lerp_(networks.averages, networks.followed, 1 - decay)
+    buffers = list(state.generator_ema.buffers())
+    torch._foreach_copy_(buffers, list(state.generator.buffers()))
 
 
 @contextmanager

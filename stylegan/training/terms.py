@@ -47,39 +47,32 @@ def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
     return [loss_term(f"g/{name}", GENERATOR_LOSSES[name](fake_logits))]
 
 
-class Pass(NamedTuple):
-    """Images on their way through the discriminator."""
+def discriminator_images(
+    config: TrainConfig, reals: Tensor, fakes: Tensor, mix: Tensor | None
+) -> dict[Kind, Tensor]:
+    """What goes through the discriminator in its update, a pass for each kind; `mix` (n,) weighs
+    the fakes in the images of the gradient penalty.
 
-    kind: Kind
-    images: Tensor
-    transform: Transform | None  # of the images
-    penalty_weight: float  # of the gradient penalty; 0: none
-
-
-def discriminator_passes(
-    config: TrainConfig,
-    reals: Tensor,
-    fakes: Tensor,
-    mix: Tensor | None,
-    real_transform: Transform | None,
-    fake_transform: Transform | None,
-    r1_gamma: float,
-) -> list[Pass]:
-    """What goes through the discriminator in its update; `mix` (n,) weighs the fakes in the images
-    of the gradient penalty, which may have the transforms of either.
-
-    DDP exchanges gradients in the last pass, so that pass must reach every weight. The gradient
-    penalty does not reach the biases and comes first; the order of the others is free.
+    DDP exchanges gradients in the last pass, that of the reals, so that pass must reach every
+    weight: the gradient penalty does not reach the biases and comes first.
     """
-    passes = [
-        Pass("fake", fakes, fake_transform, config.r2_gamma),
-        Pass("real", reals, real_transform, r1_gamma),
-    ]
+    images: dict[Kind, Tensor] = {}
     if mixes(config):
         assert mix is not None
-        mixed = torch.lerp(reals, fakes, mix[:, None, None, None])
-        passes.insert(0, Pass("mixed", mixed, real_transform, config.gp_weight))
-    return passes
+        images["mixed"] = torch.lerp(reals, fakes, mix[:, None, None, None])
+    images["fake"] = fakes
+    images["real"] = reals
+    return images
+
+
+def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict[Kind, float]:
+    """The weight of the gradient penalty at each kind of images, in the step at `images_seen`; 0:
+    none."""
+    return {
+        "mixed": config.gp_weight,
+        "fake": config.r2_gamma,
+        "real": lazy_r1_gamma(config, images_seen, stage),
+    }
 
 
 def mixes(config: TrainConfig) -> bool:
