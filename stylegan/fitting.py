@@ -12,9 +12,12 @@ from stylegan.losses import full_size_factor
 from stylegan.messages import count, gib
 from stylegan.published import published_seconds
 
+Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
+
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
 MOST_GROWING = 0.5  # of a training
 LEAST_TICKS = 12  # grids of samples in a training, unless it is shorter than so many kimg
+LEAST_KIMG = 0.1
 LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
 
 RESOLUTION = "network.resolution"
@@ -26,6 +29,10 @@ CPU_BASE = "quickstart"  # whose network, rates and steps with R1 are a CPU's
 CPU_RESOLUTION = 64  # at most, on two cores
 CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
 CPU_BATCH = 16
+CPU_TRANSFER_RATES: Options = {  # with those of the quickstart a trained generator falls apart
+    "schedule.g_lr": {schedule.MIN_RESOLUTION: 0.001},
+    "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.002},
+}
 GPU_BATCH = 32  # the paper's images per step
 AVERAGE_KIMG = 10.0  # the paper's half-life of the average
 PUBLISHED_IMAGES = 70_000  # FFHQ
@@ -41,7 +48,6 @@ TRANSFER_SPEED_KIMG = 100.0  # likewise
 MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors
 
 
-Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 Needed = Callable[[TrainConfig], float]  # bytes that a step is expected to take in each process
 
 
@@ -112,6 +118,8 @@ def proposal(
     values["schedule.total_kimg"] = length(facts, size)
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
+        if facts.device == "cpu":
+            values |= CPU_TRANSFER_RATES
     config = built({})
     kimg = config.schedule.total_kimg
     batch_size = schedule.batch_size_at(size, config.schedule)
@@ -257,6 +265,27 @@ def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:
         ticks = {r: min(kimg, tick) for r, kimg in plan.tick_kimg.items()}
         plan = dataclasses.replace(plan, tick_kimg=ticks)
     return plan
+
+
+def kimg_of_seconds(
+    seconds: float, plan: schedule.ScheduleConfig, seconds_per_image: Mapping[int, float]
+) -> float:
+    """The length of a training, in kimg, that takes so long: phases are shortened with it.
+    `seconds_per_image` at every resolution that is trained."""
+
+    def takes(kimg: float) -> float:
+        planned = shortened(dataclasses.replace(plan, total_kimg=kimg))
+        return sum(
+            (end - first) * seconds_per_image[stage.resolution]
+            for first, end, stage in schedule.phases(planned)
+        )
+
+    longest = seconds / min(seconds_per_image.values()) / 1000
+    shortest = LEAST_KIMG
+    while longest > 1.001 * shortest:
+        middle = math.sqrt(shortest * longest)
+        shortest, longest = (middle, longest) if takes(middle) <= seconds else (shortest, middle)
+    return short(shortest, digits=3)
 
 
 def short(number: float, digits: int = 4) -> float:

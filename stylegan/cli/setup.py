@@ -14,6 +14,8 @@ from stylegan.schedule import batch_size_at
 from stylegan.toml import toml_value
 
 if TYPE_CHECKING:
+    import torch
+
     from stylegan.config import TrainConfig
     from stylegan.data import Findings
     from stylegan.files.weights import Weights
@@ -35,6 +37,9 @@ AFTER = {  # likewise, after `-o`
 }
 HANDFUL = 10  # pictures
 FEW = 2000  # pictures
+TRAINING_SHARE = 0.95  # of the minutes of a run; the rest goes into samples, files, the report
+LEAST_SHARE = 0.5  # of the usual length of a training; for less, a smaller resolution
+LEAST_RESOLUTION = 32  # at which that ends
 FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 
 
@@ -76,6 +81,12 @@ class Asked:
         items = self.options.items()
         return {name: value for name, value in items if value is not None and value is not False}
 
+    def asks_for(self, option: str) -> bool:
+        """Whether an option of the configuration is asked for, by either way."""
+        from stylegan.config import parse_options
+
+        return option in {**self.configured(BEFORE), **parse_options(self.overrides)}
+
     def configured(self, names: Mapping[str, str]) -> dict[str, object]:
         """Those of these `names`, by the names that the configuration has for them."""
         given = self.given
@@ -109,7 +120,7 @@ def resolve_setup(asked: Asked, machine: Machine) -> TrainSetup:
     """
     from stylegan.config import AUTO
     from stylegan.files.loading import open_weights
-    from stylegan.training.transfer import sizes
+    from stylegan.training.transfer import sizes, warmup
 
     stored = asked.run.stored_config()
     source = asked.data or (data_of(asked.run) if stored else bundled_data())
@@ -121,6 +132,8 @@ def resolve_setup(asked: Asked, machine: Machine) -> TrainSetup:
         start = open_weights(init_from, need="training")
     values, more = asked_values(asked, source, stored)
     lines += more
+    if start:
+        values = warmup(start) | values
     if start and asked.config_name in (None, AUTO):
         values = sizes(start, width=asked.options.get("width")) | values
     if name == AUTO:
@@ -128,6 +141,57 @@ def resolve_setup(asked: Asked, machine: Machine) -> TrainSetup:
     else:
         config, more = named(asked, machine, name, source, values, start)
     return TrainSetup(config, source, is_own, lines + more, start)
+
+
+def resolve_within(
+    minutes: float, asked: Asked, machine: Machine, device: "torch.device"
+) -> TrainSetup:
+    """`resolve_setup`, with the length that takes so many minutes here, as steps that are tried
+    tell. What is too short for the resolution that would be chosen gets a smaller one."""
+    from stylegan.distributed import on_all_ranks
+    from stylegan.training.run import with_precision
+
+    setup = on_all_ranks(lambda: resolve_setup(asked, machine))
+    if asked.run.stored_config():
+        line = f"{readable(asked.run.path)} keeps its length; --kimg changes it"
+        return dataclasses.replace(setup, lines=[*setup.lines, line])
+    usual = setup.config
+    threads = asked.options["threads"]
+    kimg = kimg_within(minutes, with_precision(usual, device, asked.run), device, threads)
+    resolution = usual.network.resolution
+    is_free = asked.config_name is None and setup.start is None and setup.is_own
+    if (
+        is_free
+        and not asked.asks_for("network.resolution")
+        and resolution > LEAST_RESOLUTION
+        and kimg < LEAST_SHARE * usual.schedule.total_kimg
+    ):
+        smaller: Options = {**asked.options, "resolution": resolution // 2}
+        asked = dataclasses.replace(asked, options=smaller)
+        return resolve_within(minutes, asked, machine, device)
+    fitting: Options = {**asked.options, "kimg": kimg}
+    asked = dataclasses.replace(asked, options=fitting)
+    setup = on_all_ranks(lambda: resolve_setup(asked, machine))
+    line = f"{minutes:g} minutes here: {kimg:g} kimg at {resolution}x{resolution}"
+    return dataclasses.replace(setup, lines=[*setup.lines, line])
+
+
+def kimg_within(
+    minutes: float, config: "TrainConfig", device: "torch.device", threads: int | None
+) -> float:
+    """How much training takes so long on this device, in kimg."""
+    from stylegan.cli.common import working
+    from stylegan.fitting import kimg_of_seconds
+    from stylegan.schedule import coming
+    from stylegan.training.preflight import costs_of
+    from stylegan.training.resuming import settle_threads
+    from stylegan.training.run import backend_flags
+
+    with backend_flags(config), working("trying steps"):
+        settle_threads(threads, {}, device)
+        costs = costs_of(config, device, coming(config.schedule, 0))
+    seconds_per_image = {resolution: cost.seconds_per_image for resolution, cost in costs.items()}
+    return kimg_of_seconds(60 * TRAINING_SHARE * minutes, config.schedule, seconds_per_image)
 
 
 def configuration_of(

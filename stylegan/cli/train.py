@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
@@ -22,6 +21,7 @@ from stylegan.cli.setup import (
     advice,
     looked_at,
     resolve_setup,
+    resolve_within,
     usual_folder,
 )
 
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     "--resolution", "Width and height of pictures: 32, 64, ...", least=4, most=1024
 )
 @options.number_option("--kimg", "Length, in thousands of pictures shown.", least=0.001)
+@options.number_option(
+    "--minutes", "Length, in minutes on this machine; steps are tried to find it.", least=0.5
+)
 @options.count_option("--width", "Largest number of channels of a layer.")
 @click.option(
     "-o",
@@ -116,6 +119,7 @@ def train(
     overrides: tuple[str, ...],
     aspect: str | None,
     device: str,
+    minutes: float | None,
     dry_run: bool,
     processes: int | None,
     names: str | None,
@@ -149,7 +153,13 @@ def train(
     folder = RunFolder(out or usual_folder(config_name, data))
     others["crop"] = options.crop_of(others["crop"], aspect)
     asked = Asked(folder, config_name, data, overrides, others)
+    if minutes is not None and asked.asks_for("schedule.total_kimg"):
+        raise click.UsageError("--minutes and --kimg both give the length; leave one out")
     if processes is not None:
+        if minutes is not None:
+            raise click.UsageError(
+                "--minutes tries steps, --processes plans without; leave one out"
+            )
         if not dry_run:
             raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
         show_published_plan(asked, processes, device)
@@ -158,7 +168,10 @@ def train(
     with nothing_to_save(), process_group(place, others["hang_minutes"]):
         memory, cores = memory_and_cores(place)
         machine = Machine(place.type, memory, cores)
-        setup = on_all_ranks(partial(resolve_setup, asked, machine))
+        if minutes is None:
+            setup = on_all_ranks(lambda: resolve_setup(asked, machine))
+        else:
+            setup = resolve_within(minutes, asked, machine, place)
         print_hint(*setup.lines)
         if dry_run:
             show_plan(setup, folder, place, others["threads"])

@@ -16,6 +16,7 @@ from stylegan.lineage import NVIDIA, license_of
 from stylegan.messages import readable
 from stylegan.training.state import TrainState
 
+WARMUP_KIMG = 1.0  # of a discriminator: after 20 steps it knew rendered from drawn faces
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
 WIDTHS = {"channel_base", "max_channels"}
@@ -44,6 +45,12 @@ def beginning(
     if is_asked or not schedule.stable_kimg + schedule.fade_kimg > 0:
         return {}, f"{sentence} {schedule.start}x{schedule.start}, as configured"
     return {GROWS_AGAIN: start}, f"{sentence} {start}x{start} (-o {GROWS_AGAIN}=8 grows again)"
+
+
+def warmup(weights: Weights) -> dict[str, object]:
+    """Options that let an untrained discriminator catch up with a trained generator, which would
+    fool it, and be spoiled, in its first steps."""
+    return {} if weights.discriminator is not None else {"d_warmup_kimg": WARMUP_KIMG}
 
 
 def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str]:
@@ -78,9 +85,9 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
             "a run takes the sizes of its source"
         )
     if weights.discriminator is None:
-        lines.append(
-            f"{weights} holds no discriminator: it starts untrained (a state-*.pt has one)"
-        )
+        line = f"{weights} holds no discriminator: it starts untrained (a state-*.pt has one)"
+        alone = state.config.d_warmup_kimg
+        lines.append(f"{line}, and trains alone for {alone:g} kimg" if alone else line)
     state.lineage = weights.passed_on(", ".join(counts))
     if license_of(state.lineage) == NVIDIA:
         lines.append(f"license: NVIDIA's {NVIDIA} (not for commercial purposes) goes with the run")
