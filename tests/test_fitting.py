@@ -5,7 +5,15 @@ import dataclasses
 import pytest
 
 from stylegan.config import load_config, parse_options
-from stylegan.fitting import FINEST_CHANNELS, Facts, choose, fitted, gamma_of_size, shortened
+from stylegan.fitting import (
+    FINEST_CHANNELS,
+    Facts,
+    choose,
+    fitted,
+    gamma_of_size,
+    kimg_of_seconds,
+    shortened,
+)
 from stylegan.schedule import ScheduleConfig, phases, resolutions
 
 GIB = 2**30
@@ -55,6 +63,23 @@ def test_on_a_cpu_r1_is_equally_strong_for_each_pixel_of_every_stage():
     assert chosen().r1_gamma == {8: 6.4, 16: 1.6, 32: 0.4, 64: 0.1}
     assert chosen(of=facts(300, 64, grown=64)).r1_gamma == 0.1
     assert chosen(of=facts(300, 64, "24 GB")).r1_gamma == 1
+
+
+def test_the_length_of_a_training_is_what_so_many_seconds_allow():
+    plan = ScheduleConfig(resolution=32, initial_resolution=32)
+    assert kimg_of_seconds(60, plan, {32: 0.01}) == pytest.approx(6, rel=0.005)
+    growing = ScheduleConfig(resolution=32, initial_resolution=8, stable_kimg=7, fade_kimg=5)
+    costs = {8: 0.001, 16: 0.002, 32: 0.004}  # half of the kimg grow: by 7, 5, 7, 5
+    assert kimg_of_seconds(32, growing, costs) == pytest.approx(10.45, rel=0.005)
+    half_grown = (7 * 0.001 + 12 * 0.002 + 5 * 0.004 + 76 * 0.004) * 1000  # of 100 kimg
+    assert kimg_of_seconds(half_grown, growing, costs) == pytest.approx(100, rel=0.005)
+
+
+def test_other_weights_on_a_cpu_are_trained_by_a_faster_discriminator():
+    plan = chosen(of=facts(300, 64, grown=64)).schedule
+    assert (plan.g_lr, plan.d_lr) == ({4: 0.001}, {4: 0.002})
+    assert chosen("schedule.g_lr=0.003", of=facts(300, 64, grown=64)).schedule.g_lr == {4: 0.003}
+    assert chosen().schedule.g_lr == chosen().schedule.d_lr == {4: 0.004}
 
 
 def test_the_resolution_is_what_most_pictures_reach_up_to_what_the_device_can_do():

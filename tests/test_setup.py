@@ -4,10 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.tiny_training import write_pictures
 from PIL import Image
 
-from stylegan.cli.setup import Asked, Machine, advice, bundled_data, resolve_setup, usual_folder
+from stylegan.cli import setup
+from stylegan.cli.setup import (
+    Asked,
+    Machine,
+    advice,
+    bundled_data,
+    resolve_setup,
+    resolve_within,
+    usual_folder,
+)
 from stylegan.config import load_config, to_toml
 from stylegan.run_folder import RunFolder
 
@@ -135,3 +145,50 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     assert advice(5000, mirrored, started=False) == [
         "half of them are shown mirrored; if that is wrong: -o data.mirror=false"
     ]
+
+
+def within(minutes, data, *overrides, out="none/run", **options):
+    asked = Asked(RunFolder(out), None, data, overrides, {"threads": 1, **options})
+    return resolve_within(minutes, asked, Machine("cpu", cores=2), torch.device("cpu"))
+
+
+def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures, monkeypatch):
+    """A machine with 0.3 kimg a minute at 64x64, four times as many at 32x32."""
+
+    def kimg_within(minutes, config, device, threads):
+        return 0.3 * minutes * (64 / config.network.resolution) ** 2
+
+    monkeypatch.setattr(setup, "kimg_within", kimg_within)
+    for minutes, resolution, kimg in ((200, 64, 60), (30, 32, 36), (2, 32, 2.4)):
+        found = within(minutes, pictures)
+        assert found.config.network.resolution == resolution
+        assert found.config.schedule.total_kimg == pytest.approx(kimg)
+        said = f"{minutes} minutes here: {kimg:g} kimg at {resolution}x{resolution}"
+        assert found.lines[-1] == said
+    for asked in ({"resolution": 64}, {"init_from": "faces64"}):
+        found = within(30, pictures, **asked)
+        assert (found.config.network.resolution, found.config.schedule.total_kimg) == (64, 9)
+    assert within(30, pictures, "network.resolution=64").config.network.resolution == 64
+
+
+def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tmp_path):
+    run = begin(tmp_path / "run", decided(pictures, kimg=7.0))
+    found = within(30, None, out=run)
+    assert found.config.schedule.total_kimg == 7
+    assert found.lines[-1] == f"{run} keeps its length; --kimg changes it"
+
+
+def test_minutes_are_found_by_steps_of_the_configuration(pictures):
+    config = decided(pictures, resolution=8, width=8).config
+    kimg = setup.kimg_within(1, config, torch.device("cpu"), 1)
+    assert 0.5 < kimg < 5_000
+    assert setup.kimg_within(4, config, torch.device("cpu"), 1) > kimg
+
+
+def test_weights_without_a_discriminator_let_it_train_alone_first(pictures):
+    alone = decided(pictures, init_from="faces64").config
+    assert alone.d_warmup_kimg == 1
+    named = decided(pictures, config="transfer-256", init_from="faces64", resolution=64)
+    assert named.config.d_warmup_kimg == 1
+    assert decided(pictures, "d_warmup_kimg=0.0", init_from="faces64").config.d_warmup_kimg == 0
+    assert decided(pictures).config.d_warmup_kimg == 0
