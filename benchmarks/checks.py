@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import gpu_model
+import counting
 import iteration
 import numpy as np
 import torch
@@ -174,7 +174,7 @@ def waits(config: str | None, resolution: int, device: str, settings: Sequence[s
     there = device if on_gpu(device) else "meta"
     _, step = prepared(config, there, resolution, 4, settings)
     if there == "meta":
-        operations = gpu_model.counted(step).waits
+        operations = counting.counted(step).waits
         if operations:
             raise click.ClickException(f"the host waits for {', '.join(operations)}")
         return

@@ -148,20 +148,19 @@ def published_warp(images, matrices, margins):
 @pytest.mark.parametrize("at_once", [1, 2**20])
 def test_images_are_seen_through_matrices_as_published(at_once, monkeypatch):
     """A few at a time, or all together."""
-    monkeypatch.setattr(resampling, "AT_ONCE", at_once)
+    monkeypatch.setitem(resampling.AT_ONCE, "cpu", at_once)
     images = torch.randn(8, 3, 24, 20, dtype=torch.float64)
     transform = drawn(ada, images.shape, ["bg"])
     expected = published_warp(images, transform.geometry, transform.margins)
     assert_close(ada.apply(images, transform), expected, rtol=0, atol=1e-11)
 
 
-def test_samples_go_back_to_their_pixels_in_order_too():
-    """What a GPU takes where its bits are to be the same every time."""
-    samples = torch.randn(3, 2, 5, 6, dtype=torch.float64)
-    grid = 2.5 * torch.rand(3, 5, 6, 2, dtype=torch.float64) - 1.25
-    size = torch.Size([7, 4])
-    expected = resampling.spread(samples, grid, size)
-    assert_close(resampling.spread_in_order(samples, grid, size), expected)
+def test_adding_in_a_fixed_order_adds_what_sampling_backward_adds():
+    """Also from beyond the edges; a GPU in deterministic mode takes it."""
+    samples = torch.randn(2, 3, 7, 5, dtype=torch.float64)
+    grid = torch.rand(2, 7, 5, 2, dtype=torch.float64) * 2.6 - 1.3
+    expected = resampling.spread(samples, grid, (6, 9))
+    assert_close(resampling.spread_in_order(samples, grid, (6, 9)), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 import bits
 import contest
+import counting
 import everything
 import gpu_model
 import iteration
@@ -67,16 +68,16 @@ def test_a_convolution_costs_its_products_its_bytes_and_a_kernel_for_each_gradie
         F.conv2d(x, weight, padding=1).square().sum().backward()
         x.grad = weight.grad = None
 
-    count = gpu_model.counted(once)
+    count = counting.counted(once)
     products = [kernel for kernel in count.kernels if kernel.flops]
     image, result, kernel = 2 * 3 * 64, 2 * 5 * 64, 5 * 3 * 9
     assert [k.flops for k in products] == [2 * 3 * 9 * result] * 3
     assert [k.bytes for k in products] == [4 * (image + result + kernel)] * 3
-    half = gpu_model.counted(once, autocast=torch.bfloat16)
+    half = counting.counted(once, autocast=torch.bfloat16)
     halves = [kernel for kernel in half.kernels if kernel.flops]
     assert [k.bytes for k in halves] == [2 * (image + result + kernel)] * 3
     assert {k.precision for k in halves} == {"half"}
-    gpu = gpu_model.Gpu(bandwidth=1e3, flops={"fp32": 1e30, "tf32": 1e30, "half": 1e30})
+    gpu = counting.Gpu(bandwidth=1e3, flops={"fp32": 1e30, "tf32": 1e30, "half": 1e30})
     assert count.device_milliseconds(gpu) == pytest.approx(count.bytes)
     assert count.host_milliseconds() == pytest.approx(6e-3 * count.operations)
 
@@ -96,7 +97,7 @@ def test_a_step_is_counted_in_each_precision(program):
     assert exact.flops == tf32.flops == half.flops > 0
     assert exact.bytes == tf32.bytes > 0
     assert exact.operations == tf32.operations < half.operations
-    gpu = gpu_model.Gpu(bandwidth=1e30, flops={"fp32": 1e3, "tf32": 1e6, "half": 1e9})
+    gpu = counting.Gpu(bandwidth=1e30, flops={"fp32": 1e3, "tf32": 1e6, "half": 1e9})
     times = [count.device_milliseconds(gpu) for count in counts.values()]
     assert times[0] > max(times[1:])
     assert [count.waits for count in counts.values()] == [[], [], []]
@@ -110,7 +111,7 @@ def test_the_meta_device_counts_what_a_cpu_does():
         settings["overrides"] += [*NARROW, "style_mixing=0.0"]
         trial = iteration.textbook(settings)
         for _ in range(2):
-            with gpu_model.lists_of_tensors(), gpu_model.Counter(device) as counter:
+            with counting.lists_of_tensors(), counting.Counter(device) as counter:
                 trial.once()
         counts.append([k for k in counter.count.kernels if k.flops])
     assert counts[0] == counts[1] != []
@@ -121,7 +122,7 @@ def test_the_stand_in_for_autocast_casts_as_autocast(function):
     shapes = ((2, 3), (3, 3)) if function in (F.linear, torch.matmul) else ((1, 3, 4, 4), (3,) * 4)
     for kind in (torch.float32, torch.float64, torch.bfloat16):
         results = []
-        for device, autocast in (("cpu", torch.autocast), ("meta", gpu_model.Autocast)):
+        for device, autocast in (("cpu", torch.autocast), ("meta", counting.Autocast)):
             x, weight = (torch.ones(shape, dtype=kind, device=device) for shape in shapes)
             with autocast(device, torch.bfloat16):
                 results.append(function(x, weight).dtype)

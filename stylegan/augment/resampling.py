@@ -20,7 +20,8 @@ SYM6 = (
 )
 TAPS = [tap / sum(SYM6) for tap in SYM6]
 REACH = 3  # pixels that the filter needs on every side
-AT_ONCE = 2**14  # pixels of the images that go together, so that a CPU's cache holds them enlarged
+# pixels of the images that go together: enlarged, they fit into a CPU's cache, a GPU's memory
+AT_ONCE = {"cpu": 2**14, "cuda": 2**20}
 Margins = tuple[int, int, int, int]  # pixels beyond the border: left, right, top, bottom
 Map = Callable[[Tensor], Tensor]
 
@@ -29,8 +30,8 @@ def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
     """Images (N, C, H, W) whose pixel at p comes from `matrices @ p` (N, 3, 3); p is (x, y, 1) in
     pixels from the center. Beyond the border they are reflected as far as the `margins`, which are
     `margins_of` the batch, and 0 from there on."""
-    n, _, height, width = images.shape
-    size = n if images.is_cuda else max(AT_ONCE // (height * width), 1)
+    height, width = images.shape[2:]
+    size = max(AT_ONCE["cuda" if images.is_cuda else "cpu"] // (height * width), 1)
     parts = zip(images.split(size), matrices.to(images).split(size), strict=True)
     return torch.cat([seen_through(some, theirs, margins) for some, theirs in parts])
 
