@@ -2,16 +2,14 @@
 
 import errno
 import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from helpers.commands import refused, stylegan, told
+from helpers.processes import ended, printed
 from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
 
@@ -20,8 +18,6 @@ from stylegan.cli.common import Command
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
 from stylegan.networks import Generator
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def photos(tmp_path):
 # The group
 
 
-def test_help_imports_no_command_and_that_of_a_command_not_torch():
+def test_help_imports_no_command_and_that_of_a_command_not_torch(tmp_path):
     program = (
         "import sys; from click.testing import CliRunner; from stylegan.cli import COMMANDS, main; "
         "print(CliRunner().invoke(main, ['--help']).output); "
@@ -48,11 +44,9 @@ def test_help_imports_no_command_and_that_of_a_command_not_torch():
         "print({CliRunner().invoke(main, [name, '--help']).exit_code for name in COMMANDS}); "
         "print('torch' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert all(f"  {name} " in done.stdout for name in COMMANDS)
-    assert done.stdout.splitlines()[-3:] == ["['stylegan.cli.common']", "{0}", "False"]
+    text = printed(tmp_path, "-c", program)
+    assert all(f"  {name} " in text for name in COMMANDS)
+    assert text.splitlines()[-3:] == ["['stylegan.cli.common']", "{0}", "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -119,9 +113,7 @@ def stopped():
 {before}
 stopped([])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = ended(tmp_path, "-c", program)
     left = ["film.mp4"] if code == 0 else []
     there = [path.name for path in tmp_path.iterdir()]
     assert (done.returncode, done.stderr, there) == (code, line, left)

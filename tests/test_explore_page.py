@@ -7,17 +7,17 @@ import base64
 import contextlib
 import importlib.util
 import io
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import ROOT
 from helpers.explorer import NAMES
+from helpers.processes import environment
 from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
 
@@ -29,7 +29,6 @@ from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents
 from stylegan.networks import NetworkConfig
 
-ROOT = Path(__file__).parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 FLAGS = "no-sandbox disable-gpu disable-background-networking disable-component-update disable-sync"
@@ -85,9 +84,11 @@ def server(source, tmp_path_factory):
     """The address of the page and the output of its server, a process that Ctrl-C ends."""
     log = tmp_path_factory.mktemp("server") / "log"
     words = [sys.executable, "-c", SERVER, "explore", source, "--no-browser", "--device", "cpu"]
-    words, own = list(map(str, words)), os.environ | {"PYTHONUNBUFFERED": "1"}
+    unbuffered = environment(log.parent, PYTHONUNBUFFERED="1")
     with log.open("w") as file:
-        process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=own)
+        process = subprocess.Popen(
+            [*map(str, words)], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=unbuffered
+        )
 
     def address():
         assert process.poll() is None, log.read_text()

@@ -1,14 +1,13 @@
 """The command that writes pictures."""
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 from helpers.commands import look, pixels, refused, stylegan, told
+from helpers.processes import ended
 from helpers.tiny_generators import TINY, random_generator
 
 from stylegan import load_generator
@@ -16,7 +15,6 @@ from stylegan.files.formats.own import save_generator
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import latents, to_uint8
 
-ROOT = Path(__file__).parent.parent
 KINDS = NetworkConfig(resolution=4, z_dim=4, label_dim=2, max_channels=4)
 CPU = ["--device", "cpu"]
 
@@ -128,8 +126,7 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
 
 @pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])
 def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
-    command = [sys.executable, *door, str(tmp_path / "gone.pt")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ended(ROOT, *door, tmp_path / "gone.pt")
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: there is no {tmp_path / 'gone.pt'}; accepted are")
     assert done.stderr.count("\n") == 1

@@ -2,16 +2,14 @@
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 from helpers.commands import look, told
+from helpers.processes import printed
 from helpers.tiny_generators import assert_same_weights, named_by_hash, random_generator
 from helpers.tiny_training import tiny_config
 from torch.testing import assert_close
@@ -22,7 +20,6 @@ from stylegan.files.formats.own import save_discriminator, save_generator
 from stylegan.networks import Discriminator, NetworkConfig
 from stylegan.training import TrainState
 
-ROOT = Path(__file__).parent.parent
 ENTRIES = ("generator", "discriminator", *BUNDLED)
 TINY = NetworkConfig(
     resolution=32, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
@@ -102,19 +99,9 @@ def found(clone, tmp_path_factory, generator):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     weights = elsewhere / "mine.pt"
     save_generator(weights, generator)
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment |= {"TORCH_HOME": str(clone.parent / "torch"), "OMP_NUM_THREADS": "1"}
-    session = SESSION.format(absent=ABSENT)
-    done = subprocess.run(
-        [sys.executable, "-c", session, str(clone), str(weights)],
-        cwd=elsewhere,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    session = ["-c", SESSION.format(absent=ABSENT), clone, weights]
+    text = printed(elsewhere, *session, TORCH_HOME=str(clone.parent / "torch"), PYTHONPATH="")
+    return json.loads(text.splitlines()[-1])
 
 
 def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator):

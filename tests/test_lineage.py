@@ -3,9 +3,9 @@
 import dataclasses
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
+from helpers.reference import SNAPSHOT
 from helpers.tiny_generators import random_generator
 from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
@@ -22,7 +22,6 @@ from stylegan.run_folder import RunFolder
 from stylegan.toml import read_toml
 from stylegan.training import start
 
-SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 OFFICIAL = Source(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)
 MINE = Source("mine/state-000000012.pt", "0" * 64)
 

@@ -1,19 +1,15 @@
 """The recipe of people: who is drawn. The drawing itself needs Node.js and its packages."""
 
-import importlib.util
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.recipes import recipe
 from PIL import Image
 
 from stylegan.data import prepare
 
-FILE = Path(__file__).parents[1] / "datasets" / "people.py"
-spec = importlib.util.spec_from_file_location("people_recipe", FILE)
-people = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(people)
+people = recipe("people")
 
 
 def test_a_number_is_always_the_same_person():

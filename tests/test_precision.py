@@ -3,12 +3,12 @@
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.processes import printed
 from helpers.tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
 from torch import nn
 
@@ -195,12 +195,9 @@ def products_inside():
     return {BACKENDS.cuda.matmul.fp32_precision, BACKENDS.cudnn.conv.fp32_precision}
 
 
-def test_the_callers_settings_are_as_before_in_the_interface_that_it_used():
-    folders = [str(Path(__file__).parent)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
-    command = [sys.executable, "-W", "ignore", "-c", CHECK]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_the_callers_settings_are_as_before_in_the_interface_that_it_used(tmp_path):
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    printed(tmp_path, "-W", "ignore", "-c", CHECK, PYTHONPATH=paths)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

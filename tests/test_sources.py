@@ -4,12 +4,12 @@ import hashlib
 import json
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from helpers import foreign_layouts
 from helpers.commands import told
+from helpers.reference import SNAPSHOT
 from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
@@ -20,7 +20,6 @@ from stylegan.files.loading import open_weights
 from stylegan.networks import Generator
 from stylegan.training import TrainState
 
-SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 FOREIGN = {  # file -> layout, variant without labels
     "genforce.pth": ("genforce", "generator"),
     "huangzh13.pth": ("huangzh13", "sharp"),

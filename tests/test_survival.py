@@ -7,14 +7,13 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.processes import begun as child
 from helpers.tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
 
 from stylegan import load_generator
@@ -165,19 +164,12 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
         "import sys, time; from stylegan.run_folder import RunFolder\n"
         "with RunFolder(sys.argv[1]).alone(): print('alone', flush=True); time.sleep(3600)"
     )
-    other = subprocess.Popen(
-        [sys.executable, "-c", code, str(begun)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert other.stdout.readline() == "alone\n"
+    with child(code, begun):
         (begun / ".state-000000144.pt.0123456789abcdef.partial").write_bytes(b"being written")
         before = contents(begun)
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
             run(tiny_config(batch_gpu=4), store, begun)
         assert contents(begun) == before
-    finally:
-        other.kill()
-        other.communicate()
     state = run(tiny_config(), store, begun)  # the lock has gone with its process
     assert state.finished
     assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
