@@ -2,7 +2,6 @@
 
 import errno
 import os
-from dataclasses import replace
 
 import click
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from helpers.commands import refused, stylegan, told
 from helpers.processes import ended, printed
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import LABELED, TINY, random_generator
 from PIL import Image
 
 from stylegan.cli import COMMANDS, main
@@ -172,9 +171,7 @@ def test_info_of_a_generator_file(tmp_path):
 
 def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
     path = tmp_path / "a\x1b[31m\nb.pt"
-    save_generator(
-        path, random_generator(replace(TINY, label_dim=2)), label_names=["x\x1b[2J\ny", "z"]
-    )
+    save_generator(path, random_generator(LABELED), label_names=["x\x1b[2J\ny", "z", "0"])
     for words in [("info", path), ("generate", path, "--seeds", 0, "--out", tmp_path / "o\x1b")]:
         result = stylegan(*words)
         assert result.exit_code == 0

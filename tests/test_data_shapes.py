@@ -1,11 +1,14 @@
 """Shapes that are not square, and pictures with alpha: from files to stores and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
 
-from stylegan import Generator, NetworkConfig, sampling
+from stylegan import NetworkConfig, sampling
 from stylegan.config import build_config
 from stylegan.data import Preparation, Store, prepare
 from stylegan.data.check import needed_channels
@@ -50,7 +53,7 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
 @pytest.mark.parametrize("crop", ["pad", "pad 9:16"])
 def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop):
     rectangle = Fit.of(crop).active_rectangle(256)
-    network = Generator(NetworkConfig(resolution=8, z_dim=4, w_dim=4, max_channels=4)).eval()
+    network = random_generator(replace(TINY, resolution=8))
     loaded = LoadedGenerator(network, "test", resolution=8, active_rectangle=rectangle)
     again = Fit.of(loaded.crop)
     assert again.active_rectangle(256) == rectangle

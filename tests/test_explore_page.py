@@ -18,7 +18,7 @@ import pytest
 from helpers import ROOT
 from helpers.explorer import NAMES
 from helpers.processes import environment
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import LABELED, random_generator
 from PIL import Image
 
 from stylegan import load_generator, sampling
@@ -27,7 +27,6 @@ from stylegan.explore.controls import View
 from stylegan.explore.page import render
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents
-from stylegan.networks import NetworkConfig
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -66,8 +65,7 @@ pytestmark = [
 def source(tmp_path_factory):
     """A file of a tiny generator, and its directions beside it."""
     path = tmp_path_factory.mktemp("explored") / "g.pt"
-    config = NetworkConfig(**{**vars(TINY), "label_dim": 3})
-    save_generator(path, random_generator(config, noise=0.5), label_names=NAMES)
+    save_generator(path, random_generator(LABELED, noise=0.5), label_names=NAMES)
     generator = load_generator(path).loaded.generator
     found = find_directions(generator, ["pca", "sefa"], count=3, samples=200)
     save_directions(default_path(path), found, generator)

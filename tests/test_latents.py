@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from helpers.commands import pixels, refused, told
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import LABELED, TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.files.latents import read_latents, write_latents
-from stylegan.networks import NetworkConfig
 from stylegan.sampling import latents
 
 EXACT = {"rtol": 0, "atol": 0}
@@ -56,18 +55,17 @@ def test_w_stands_for_all_layers_and_z_for_what_the_mapping_makes_of_it(file):
 
 
 def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
-    config = NetworkConfig(resolution=4, z_dim=4, w_dim=6, label_dim=2, max_channels=4)
-    generator, label = random_generator(config), torch.eye(2)[1:]
-    np.savez(file, z=numbers(3, 4))
+    generator, label = random_generator(LABELED), torch.eye(3)[1:2]
+    np.savez(file, z=numbers(*Z))
     with pytest.raises(
         ValueError, match="it holds z latents and this network has classes: pass --class"
     ):
         read_latents(file, generator)
     with torch.no_grad():
-        w = generator.mapping(torch.from_numpy(numbers(3, 4)), label.expand(3, 2))
+        w = generator.mapping(torch.from_numpy(numbers(*Z)), label.expand(3, 3))
     assert_close(read_latents(file, generator, label).ws[:, 1], w, **EXACT)
-    np.savez(file, w=numbers(3, 6))
-    assert read_latents(file, generator).ws.shape == (3, 2, 6)
+    np.savez(file, w=numbers(*W))
+    assert read_latents(file, generator).ws.shape == WS
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_training import NETWORK, reals_for, stage, tiny_config
+from helpers.tiny_generators import ODD, ODD_OPTIONS
+from helpers.tiny_training import reals_for, stage, tiny_config
 from helpers.two_processes import float64_state
 from PIL import Image
 from textbook import (
@@ -23,7 +24,7 @@ from stylegan.data import open_source, process_reals, pyramid, read_image
 from stylegan.schedule import ScheduleConfig, stage_at
 from stylegan.training import Share, draw, train_step
 
-NARROWING = NETWORK | {"channel_base": 24, "mapping_layers": 8}  # 6, 6 and 3 channels
+NARROWING = ODD_OPTIONS | {"channel_base": 24, "mapping_layers": 8}  # 6, 6 and 3 channels
 SHARE = Share(dtype=torch.float64)
 GROWTH = [(4, 1.0), (4, 0.3), (8, 0.0), (8, 0.3), (8, 1.0), (16, 0.6), (16, 1.0)]
 
@@ -54,7 +55,7 @@ def assert_equal_numbers(found, ours, tolerance):
 @pytest.mark.parametrize(("resolution", "alpha"), GROWTH)
 def test_images_and_the_gradients_of_their_loss_are_ours(resolution, alpha, noise):
     ours, textbook = pair()
-    z = torch.randn(4, NETWORK["z_dim"], dtype=torch.float64)
+    z = torch.randn(4, ODD.z_dim, dtype=torch.float64)
     maps = ours.generator.synthesis.noise_maps(4, resolution, "random")
     growth = {"resolution": resolution, "alpha": alpha}
     noise = maps if noise == "list" else noise

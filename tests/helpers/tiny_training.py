@@ -8,19 +8,12 @@ import numpy as np
 import torch
 from PIL import Image
 
+from helpers.tiny_generators import ODD_OPTIONS
 from stylegan.config import build_config, flatten, nested
 from stylegan.data import Preparation, cached_store
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, draw, start, train_step
 
-NETWORK = {
-    "resolution": 16,
-    "max_channels": 6,
-    "z_dim": 5,
-    "w_dim": 7,
-    "mapping_layers": 2,
-    "mapping_width": 6,
-}
 SCHEDULE = {  # 4x4 to image 24, 8x8 growing in to 64, grown to 88, 16x16 growing in to 128
     "initial_resolution": 4,
     "stable_kimg": 0.024,
@@ -42,7 +35,7 @@ OPTIONS = {
     "r1_gamma": 1.0,
     "log_kimg": 0.004,  # every step
     "snapshot_ticks": 2,
-    "network": NETWORK,
+    "network": ODD_OPTIONS,
     "schedule": SCHEDULE,
     "data": {"mirror": True},
 }
