@@ -201,10 +201,9 @@ def main(
                     settings = place | {"overrides": [*base, *their], "precision": name}
                     rivals.append(Contender("textbook", "iteration:textbook", settings))
                 elif clones:  # in float32, on a GPU as PyTorch does it
-                    there = [name for name in others.NAMES if (clones / name).is_dir()]
                     rivals += [
-                        Contender(name, f"others:{name}", place | {"other": str(clones / name)})
-                        for name in there
+                        Contender(program, f"others:{program}", place | {"other": folder})
+                        for program, folder in others.cloned(clones).items()
                     ]
                 elif against != "none":
                     settings = place | {"overrides": [*exact, *their]}

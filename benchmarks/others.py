@@ -28,8 +28,6 @@ import torch
 from contest import Settings, Trial
 from torch import Tensor, nn
 
-NAMES = ("genforce", "rosinality", "huangzh13")
-
 
 def device_of(settings: dict[str, Any]) -> str:
     """Where the program runs."""
@@ -205,9 +203,22 @@ def rosinality(settings: Settings) -> Trial:
     return Trial(turns.once, device_of(settings), sample=lambda z: average(z, step=step, alpha=1))
 
 
+PROGRAMS: dict[str, Callable[[Settings], Trial]] = {
+    "genforce": genforce,
+    "rosinality": rosinality,
+    "huangzh13": huangzh13,
+}
+
+
+def cloned(folder: Path) -> dict[str, str]:
+    """Name -> folder of the clones that are there."""
+    return {name: str(folder / name) for name in PROGRAMS if (folder / name).is_dir()}
+
+
 def generation(settings: Settings) -> Trial:
     """Images of the average generator of the program that the folder `other` is named after."""
-    sample = globals()[Path(settings["other"]).name](settings).sample
+    sample = PROGRAMS[Path(settings["other"]).name](settings).sample
+    assert sample is not None
     device = device_of(settings)
     z = torch.randn(settings["batch"], 512).to(device)
     return Trial(torch.inference_mode()(lambda: sample(z)), device)

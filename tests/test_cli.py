@@ -1,16 +1,14 @@
 """The group `stylegan` and its commands other than train and generate."""
 
 import errno
-import os
 
 import click
-import numpy as np
 import pytest
 from click.testing import CliRunner
-from helpers.commands import refused, stylegan, told
+from helpers.commands import stylegan, told
+from helpers.pictures import colors, save_picture
 from helpers.processes import ended, printed
 from helpers.tiny_generators import LABELED, TINY, random_generator
-from PIL import Image
 
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command
@@ -24,9 +22,7 @@ def photos(tmp_path):
     """Six pictures of 16 and more pixels in two folders, one broken, one that is no image."""
     folder = tmp_path / "photos"
     for i, name in enumerate(("cats/a.png", "cats/b.png", "dogs/c.jpg", "dogs/d.png")):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        pixels = np.random.RandomState(i).randint(0, 256, (16 + i, 20, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / name)
+        save_picture(folder / name, colors(20, 16 + i, seed=i))
     (folder / "cats" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (folder / "notes.txt").write_text("not an image")
     return folder
@@ -177,33 +173,3 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         assert result.exit_code == 0
         assert all(line.isprintable() for line in result.output.splitlines())
         assert not any(line.startswith(("b.pt", "y")) for line in result.output.splitlines())
-
-
-# Values of options
-
-
-@pytest.mark.parametrize(
-    ("words", "message", "exit_code"),
-    [
-        (["trian"], "No such command 'trian'. Did you mean train?", 2),
-        (["generate", "faces64", "--seeds", "a"], "is neither a seed nor a range", 2),
-        (["generate", "faces64", "--batch", 0], "0 is not in the range 1<=x<=", 2),
-        (["generate", "faces64", "--psi", "nan"], "nan is not a finite number", 2),
-        (["generate", ""], "the name is empty", 2),
-        (["generate", "pipe.pt"], "neither a regular file nor a folder", 2),
-        (["train", "--seed", "x"], "is not a valid integer", 2),
-        (["blend", "a", "b", "--out", "c.pt"], "or --share alone", 2),
-        (["blend", "a", "b", "--share", "1", "--out", "c.npz"], "must end in .pt", 1),
-        (["check", ".", "--aspect", "3"], "crop must be center, pad", 1),
-        (["generate", "faces64", "--device", "xpu"], "is not a device; try cpu, cuda", 1),
-        (["info", "gone"], "accepted are a run folder", 1),
-        (["info", "."], "neither generator-*.pt nor state-*.pt", 1),
-    ],
-)
-def test_mistakes_in_values_are_refused_in_one_line(
-    words, message, exit_code, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("pipe.pt")
-    line = refused(*words, exit_code=exit_code)
-    assert message in line and line.isprintable()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.charts import cells, enlarged
 from helpers.commands import refused, told
 from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
@@ -177,11 +178,10 @@ def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change
 def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
     loaded = load_generator(source).loaded.adjusted(psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
-    table = np.asarray(draw_directions(loaded, d, seed=4)).astype(int)[-300:, -700:]
-    (pixels,) = loaded.pictures([4])
-    for row in range(3):  # cells of 96 pixels and gaps of 4 after them
-        first, middle = (table[100 * row :, 100 * i :][:96:6, :96:6] for i in (0, 3))
-        assert np.abs(middle - pixels).max() <= 1 < np.abs(first - pixels).max()
+    expected = enlarged(next(loaded.pictures([4]))).astype(int)
+    for row in cells(draw_directions(loaded, d, seed=4), 3, 7):
+        first, middle = (np.abs(row[i] - expected).max() for i in (0, 3))
+        assert middle <= 1 < first
 
 
 def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, tmp_path):
@@ -211,7 +211,6 @@ def cloud(normal, n=400, margin=0.3):
 
 
 def test_the_normal_of_a_plane_points_to_the_positive_side():
-    pytest.importorskip("sklearn")
     normal = normalize(torch.tensor([1.0, -2.0, 0.5, 0.0]), dim=0)
     w, present = cloud(normal)
     found, accuracy = fit_hyperplane(w, present)
@@ -233,7 +232,6 @@ def sorted_by_first_number(loaded, folder, seeds):
 
 
 def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(source, tmp_path):
-    pytest.importorskip("sklearn")
     loaded = load_generator(source).loaded
     more, less = sorted_by_first_number(loaded, tmp_path, range(200))
     (more / "grid.png").touch()  # as generate writes it

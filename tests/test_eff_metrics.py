@@ -58,7 +58,6 @@ def quick(monkeypatch):
 
 
 def test_the_network_recognizes_a_military_uniform():
-    pytest.importorskip(efficientnet.PACKAGE)
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as file:
         portrait = np.asarray(Image.open(file).crop((0, 40, 512, 552)).resize((224, 224)))
     network = efficientnet.efficientnet(CPU, 224)
@@ -70,7 +69,6 @@ def test_the_network_recognizes_a_military_uniform():
 
 
 def test_features_do_not_depend_on_the_batch_and_the_network_says_how_it_enlarges(faces):
-    pytest.importorskip(efficientnet.PACKAGE)
     network = efficientnet.efficientnet(CPU, 32)
     assert (network.dim, network.resize) == (1280, "bilinear to 112x112, antialiased")
     images = torch.from_numpy(faces.images(32)[:3].copy())
@@ -109,7 +107,8 @@ def rows(n, dim, seed):
 
 
 def test_precision_and_recall_are_those_of_torch_fidelity():
-    prc = pytest.importorskip("torch_fidelity.metric_prc")
+    from torch_fidelity import metric_prc as prc
+
     for fakes, reals in [
         (rows(1500, 3, 0), rows(1100, 3, 1) + 0.5),
         (rows(90, 20, 2) * 0.8, rows(70, 20, 3)),
@@ -133,7 +132,8 @@ def test_the_frechet_distance_of_rows_is_that_of_their_moments(n):
 
 
 def test_the_kernel_distance_is_torch_fidelitys_of_one_subset_and_its_interval_a_jackknife():
-    kid = pytest.importorskip("torch_fidelity.metric_kid")
+    from torch_fidelity import metric_kid as kid
+
     fakes, reals = rows(60, 20, 0) + 0.3, rows(60, 20, 1)
     theirs = kid.kid_features_to_metric(
         *map(torch.from_numpy, (fakes, reals)),

@@ -5,7 +5,6 @@ The server runs in a process of its own, which writes down whom it calls.
 
 import base64
 import contextlib
-import importlib.util
 import io
 import shutil
 import signal
@@ -20,6 +19,7 @@ from helpers.explorer import NAMES
 from helpers.processes import environment
 from helpers.tiny_generators import LABELED, random_generator
 from PIL import Image
+from playwright.sync_api import sync_playwright
 
 from stylegan import load_generator, sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions
@@ -56,7 +56,6 @@ SECTIONS = ("Seed plane", "Mixing", "Directions", "Your picture")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not importlib.util.find_spec("playwright"), reason="needs playwright"),
     pytest.mark.skipif(BROWSER is None, reason=f"needs a browser: one of {', '.join(BROWSERS)}"),
 ]
 
@@ -111,8 +110,6 @@ def wait(condition, seconds=600.0):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         arguments = [f"--{flag}" for flag in FLAGS.split()]
         browser = playwright.chromium.launch(executable_path=BROWSER, args=arguments)

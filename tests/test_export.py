@@ -143,7 +143,6 @@ def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [*ABLATIONS, *BLURS], ids=str)
 def test_onnx_runtime_makes_the_same_images(tmp_path, options):
-    pytest.importorskip("onnxscript")
     source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
     if "blur" in options:  # other precisions are compared in float32
         source.generator.double()
@@ -152,7 +151,6 @@ def test_onnx_runtime_makes_the_same_images(tmp_path, options):
 
 
 def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
-    pytest.importorskip("onnxscript")
     path, source = tmp_path / "mine.onnx", random_source(TOLD)
     assert export(source, path, noise="input") < 5e-5
     model = onnx.load(path)
@@ -173,7 +171,6 @@ def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
 def test_onnx_of_a_network_with_large_outputs_differs_by_rounding_only(tmp_path):
     """Float32 itself is as far from float64 there; also where hardly trained layers divide by
     deviations near 0."""
-    pytest.importorskip("onnxscript")
     source = random_source()
     with torch.no_grad():
         for layer in source.generator.synthesis.to_rgb.values():
@@ -183,7 +180,6 @@ def test_onnx_of_a_network_with_large_outputs_differs_by_rounding_only(tmp_path)
 
 @pytest.mark.slow
 def test_a_file_that_makes_other_images_takes_no_place(tmp_path, monkeypatch):
-    pytest.importorskip("onnxscript")
     path, source = tmp_path / "mine.onnx", random_source()
     path.write_text("precious")
     right = program.exported_program

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
-from helpers.commands import look, pixels, refused, stylegan, told
+from helpers.commands import generated, look, pixels, refused, stylegan, told
 from helpers.processes import ended
 from helpers.tiny_generators import LABELED, TINY, random_generator
 
@@ -20,12 +20,6 @@ CPU = ["--device", "cpu"]
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "out"
-
-
-def generated(source, out, *options):
-    """The files that the command writes, and their content."""
-    told("generate", source, *options, "--out", out, *CPU)
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
 def made(seed, **options):

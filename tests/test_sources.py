@@ -93,10 +93,18 @@ def test_generate_and_info_take_every_source(source_of, kind):
     assert (f"stylegan convert {shlex.quote(source)} " in text) == is_foreign
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", [("convert", "new.pt"), ("export", "new.safetensors")])
-def test_convert_and_export_write_the_weights_of_every_source(source_of, command, kind):
-    source, (name, file) = source_of(kind), command
+@pytest.mark.parametrize(
+    ("name", "file", "kind"),
+    [
+        ("convert", "new.pt", "rosinality.model"),
+        ("convert", "new.pt", "mine.safetensors"),
+        ("export", "new.safetensors", "run"),
+        ("export", "new.safetensors", "official.pkl"),
+    ],
+)
+def test_convert_and_export_write_the_weights_of_their_source(source_of, name, file, kind):
+    """Both open it as `generate` does, which takes every kind."""
+    source = source_of(kind)
     told(name, source, file)
     found, wanted = load_generator(file).loaded, load_generator(source).loaded
     assert_same_weights(found.generator, wanted.generator)

@@ -1,13 +1,12 @@
 """The scripts of `tools/` do their work in small."""
 
-import json
-
 import diagnostics
 import ladder
 import oldest_versions
 import pytest
 from click.testing import CliRunner
 from helpers.processes import printed
+from helpers.runs import json_lines
 from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
@@ -60,7 +59,7 @@ def test_a_ladder_is_trained_and_measured(tmp_path):
     command = [ladder.__file__, "--base", tmp_path / "tiny.toml", "--out", out]
     command += ["--data", data, "--metrics", "swd20", "--rows", "EF", "--device", "cpu"]
     printed(tmp_path, *command)
-    (line,) = map(json.loads, (out / "f-seed0" / "metrics.jsonl").read_text().splitlines())
+    (line,) = json_lines(out / "f-seed0" / "metrics.jsonl")
     assert f"| F | mixing | 1 | 0.06 | {line['values']['swd']:.4g} |" in (
         (out / "table.md").read_text()
     )
