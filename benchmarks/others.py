@@ -28,6 +28,8 @@ import torch
 from contest import Settings, Trial
 from torch import Tensor, nn
 
+from stylegan.ops import HALF
+
 
 def device_of(settings: dict[str, Any]) -> str:
     """Where the program runs."""
@@ -215,13 +217,37 @@ def cloned(folder: Path) -> dict[str, str]:
     return {name: str(folder / name) for name in PROGRAMS if (folder / name).is_dir()}
 
 
+def step(settings: Settings) -> Trial:
+    """A training step of the program that the folder `other` is named after."""
+    autocast = autocast_of(settings)
+
+    def around(turns: Turns) -> torch.autocast:
+        return autocast
+
+    Turns.around = around  # type: ignore[assignment]
+    trial = program_of(settings)
+    trial.once = autocast(trial.once)
+    return trial
+
+
 def generation(settings: Settings) -> Trial:
-    """Images of the average generator of the program that the folder `other` is named after."""
-    sample = PROGRAMS[Path(settings["other"]).name](settings).sample
+    """Images of the average generator of that program."""
+    sample = program_of(settings).sample
     assert sample is not None
     device = device_of(settings)
     z = torch.randn(settings["batch"], 512).to(device)
-    return Trial(torch.inference_mode()(lambda: sample(z)), device)
+    return Trial(torch.inference_mode()(autocast_of(settings)(lambda: sample(z))), device)
+
+
+def program_of(settings: Settings) -> Trial:
+    return PROGRAMS[Path(settings["other"]).name](settings)
+
+
+def autocast_of(settings: Settings) -> torch.autocast:
+    """What computes in the precision of the settings: all of a step, as these programs do not say
+    what must stay float32."""
+    dtype = HALF.get(settings["precision"])
+    return torch.autocast(device_of(settings).split(":")[0], dtype, enabled=dtype is not None)
 
 
 class Repeated:
