@@ -15,6 +15,7 @@ COPIES = {  # of draws to the device, where not five: latents, those that mix, p
     "labels": 6,
     "stored noise, no mixing": 3,
     "traditional": 3,
+    "ada": 5 + 3 * 2,
     "all of ada": 5 + 3 * 5,
     "diffaugment": 5 + 3 * 3,
 }
