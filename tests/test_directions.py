@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.charts import cells, enlarged
 from helpers.commands import refused, told
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator, tiny_loaded
 from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -26,7 +26,6 @@ from stylegan.directions import (
 from stylegan.directions.finding import covariance, spectrum, style_matrix
 from stylegan.edits import Edit, EditText, edited, parsed, total_move
 from stylegan.files.formats.own import save_generator
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.ops import truncate
 
 
@@ -133,7 +132,7 @@ def test_an_edit_is_so_many_deviations_in_its_layers_alone():
 
 
 def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
-    loaded = LoadedGenerator(random_generator(), "memory", resolution=16)
+    loaded = tiny_loaded()
     edits = [Edit(torch.randn(8), 2.0, range(4))]
     (found,) = loaded.pictures([3], psi=0.5, edits=edits)
     ws = truncate(loaded.styles(sampling.latents([3], TINY.z_dim)), loaded.generator.w_avg, 0.5, 8)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.processes import gathered
+from helpers.tiny_generators import tiny_loaded
 from PIL import Image
 
-from stylegan import load_generator
 from stylegan.data import Store
 from stylegan.metrics import (
     Comparison,
@@ -35,8 +35,7 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    loaded = load_generator("faces64").loaded.adjusted(resolution=size)
-    return Comparison.of(loaded, faces, **options)
+    return Comparison.of(tiny_loaded(size), faces, **options)
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):

@@ -11,9 +11,9 @@ import torch
 from helpers.commands import refused, stylegan, told
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
+from helpers.tiny_generators import random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan import load_generator
 from stylegan.cli.metrics import metrics
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
@@ -150,7 +150,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    source, notes = Comparison.of(load_generator("faces64").loaded), []
+    source, notes = Comparison.of(tiny_loaded()), []
     assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
@@ -166,7 +166,7 @@ def test_a_line_is_json_without_nan():
 
 
 def test_the_hash_of_a_generator_is_of_its_weights_alone():
-    generator, same = load_generator("faces64"), load_generator("faces64")
+    generator, same = random_generator(), random_generator()
     assert weights_sha256(generator) == weights_sha256(same)
     with torch.no_grad():
         same.w_avg[0] += 1
@@ -185,7 +185,7 @@ class FullDisk(GeneratorSamples):
 
 def measured_with_a_full_disk(folder):
     told = []
-    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
+    loaded = tiny_loaded(8)
     source = Comparison.of(loaded, Store(folder / "store"), batch=1)
     source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
     results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
@@ -200,7 +200,7 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
-    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
+    loaded = tiny_loaded(8)
     whole = Comparison.of(loaded, faces, mirror=mirror)
     _, half, requests = halves(whole, parse("swd100,ppl-w-end4"))
     assert requests == [Request("swd", 90 if mirror else 45)]

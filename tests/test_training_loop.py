@@ -58,6 +58,9 @@ def test_a_run_of_another_kind_continues_bit_for_bit(kind, store, tmp_path):
     run(config, store, tmp_path / "run", stop_at=8)
     continued = run(config, store, tmp_path / "run")
     assert differing(continued.to_payload(), whole.to_payload()) == []
+    for scaler in ("g_scaler", "d_scaler"):  # also if no payload has them
+        states = [getattr(state, scaler).state_dict() for state in (continued, whole)]
+        assert states[0] == states[1]
 
 
 HARMLESS_CHANGES = {

@@ -6,6 +6,7 @@ import hashlib
 import torch
 from torch.testing import assert_close
 
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator, NetworkConfig
 
 TINY = NetworkConfig(
@@ -37,6 +38,11 @@ def random_generator(config=TINY, seed=0, noise=1.0, biases=False):
             elif biases and name.endswith(("bias", "input.const")):
                 parameter.data.normal_()
     return generator
+
+
+def tiny_loaded(resolution=16):
+    """One as if from a file, which had grown to this resolution."""
+    return LoadedGenerator(random_generator(), "memory", resolution=resolution)
 
 
 def assert_same_weights(a, b, *, but=(), atol=0.0):
