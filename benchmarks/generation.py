@@ -139,10 +139,9 @@ def main(
             if against == "textbook":
                 rivals.append(Contender("textbook", "generation:textbook", settings))
             elif clones:
-                there = [clones / name for name in others.NAMES if (clones / name).is_dir()]
                 rivals += [
-                    Contender(folder.name, "others:generation", settings | {"other": str(folder)})
-                    for folder in there
+                    Contender(program, "others:generation", settings | {"other": folder})
+                    for program, folder in others.cloned(clones).items()
                 ]
             else:
                 rivals.append(replace(ours, name="theirs", tree=tree))

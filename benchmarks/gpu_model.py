@@ -60,7 +60,7 @@ def other(settings: Settings) -> Count:
     """The step of another program. What it reads, as its level of detail, is 0."""
     random.seed(0)  # with these seeds the second step mixes styles
     np.random.seed(0)
-    trial = getattr(others, settings["program"])(settings)
+    trial = others.PROGRAMS[settings["program"]](settings)
     autocast = torch.bfloat16 if settings["precision"] == "bf16" else None
     return in_precision(trial, settings["precision"], autocast=autocast, read=0.0)
 
@@ -79,7 +79,7 @@ def in_precision(
         PRODUCTS.fp32_precision, CONVOLUTIONS.fp32_precision = before
 
 
-PROGRAMS = {"ours": ours, "textbook": textbook, **dict.fromkeys(others.NAMES, other)}
+PROGRAMS = {"ours": ours, "textbook": textbook, **dict.fromkeys(others.PROGRAMS, other)}
 
 
 def count_of(settings: Settings) -> Count:
@@ -168,7 +168,7 @@ def main(
     python benchmarks/gpu_model.py 8x128 64x32 --program ours --precision tf32 --by-name
     python benchmarks/gpu_model.py --page docs/performance.md
     """
-    there = [name for name in others.NAMES if clones and (clones / name).is_dir()]
+    there = others.cloned(clones) if clones else {}
     programs = [*(program or ("ours", "textbook")), *there]
     rows = list[dict[str, str]]()
     before = json.loads(OTHERS.read_text(encoding="utf-8"))["rows"]
@@ -181,7 +181,7 @@ def main(
             for kind in precision:
                 settings = settings_of(size, name, kind)
                 settings["overrides"] += overrides if name == "ours" else ()
-                settings["other"] = str(clones / name) if name in there and clones else None
+                settings["other"] = there.get(name)
                 counts[kind] = pools[name].submit(count_of, settings).result()
                 if by_name:
                     click.echo(
@@ -198,7 +198,7 @@ def main(
     click.echo(save(out, "gpu_model", "What a step asks of a GPU (a model)", record, rows))
     if clones and tuple(precision) == PRECISIONS:
         theirs = [row for row in rows if row["program"] in there]
-        revisions = {name: revision_of(clones / name) for name in there}
+        revisions = {name: revision_of(Path(folder)) for name, folder in there.items()}
         text = json.dumps({"revisions": revisions, "rows": theirs}, indent=1)
         OTHERS.write_text(text + "\n", encoding="utf-8")
     if page:

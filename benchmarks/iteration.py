@@ -203,11 +203,8 @@ def main(
                 elif clones:  # their float32 is on a GPU as PyTorch does it
                     settings = place | {"precision": name}
                     rivals += [
-                        Contender(
-                            program, "others:step", settings | {"other": str(clones / program)}
-                        )
-                        for program in others.NAMES
-                        if (clones / program).is_dir()
+                        Contender(program, "others:step", settings | {"other": folder})
+                        for program, folder in others.cloned(clones).items()
                     ]
                 elif against != "none":
                     settings = place | {"overrides": [*exact, *their]}

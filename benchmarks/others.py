@@ -30,8 +30,6 @@ from torch import Tensor, nn
 
 from stylegan.ops import HALF
 
-NAMES = ("genforce", "rosinality", "huangzh13")
-
 
 def device_of(settings: dict[str, Any]) -> str:
     """Where the program runs."""
@@ -207,6 +205,18 @@ def rosinality(settings: Settings) -> Trial:
     return Trial(turns.once, device_of(settings), sample=lambda z: average(z, step=step, alpha=1))
 
 
+PROGRAMS: dict[str, Callable[[Settings], Trial]] = {
+    "genforce": genforce,
+    "rosinality": rosinality,
+    "huangzh13": huangzh13,
+}
+
+
+def cloned(folder: Path) -> dict[str, str]:
+    """Name -> folder of the clones that are there."""
+    return {name: str(folder / name) for name in PROGRAMS if (folder / name).is_dir()}
+
+
 def step(settings: Settings) -> Trial:
     """A training step of the program that the folder `other` is named after."""
     autocast = autocast_of(settings)
@@ -230,8 +240,7 @@ def generation(settings: Settings) -> Trial:
 
 
 def program_of(settings: Settings) -> Trial:
-    trial: Trial = globals()[Path(settings["other"]).name](settings)
-    return trial
+    return PROGRAMS[Path(settings["other"]).name](settings)
 
 
 def autocast_of(settings: Settings) -> torch.autocast:

@@ -1,5 +1,6 @@
 """How good samples are after so many images and so much time: ours, and other programs."""
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -24,7 +25,7 @@ from stylegan.cli.common import Command
 from stylegan.training import draw, train_step
 
 SAMPLES = 2000
-PROGRAMS = ("ours", "genforce", "huangzh13")
+Z_DIM = 512
 SHOWN = ("seed", "kimg", "seconds", "eff-fd", "eff-precision", "eff-recall")
 EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every step
     "schedule.stable_kimg=0",
@@ -61,32 +62,39 @@ def ours(settings: Settings) -> Trial:
     return Trial(once, sample=state.generator_ema)
 
 
+PROGRAMS = {"ours": ours} | others.PROGRAMS
+
+
 def learn(program: str, settings: Settings, out: Path) -> None:
     """Train, and write samples into `out/KIMG/` at every mark, the seconds into `seconds.jsonl`."""
     torch.manual_seed(settings["seed"])
-    trial: Trial = (ours if program == "ours" else getattr(others, program))(settings)
-    assert trial.sample is not None
-    batch = settings["batch"]
-    kimg = settings["kimg"]
+    trial = PROGRAMS[program](settings)
     seconds = 0.0
     shown = 0
-    for mark in np.linspace(0, kimg, settings["marks"] + 1)[1:]:
+    for mark in np.linspace(0, settings["kimg"], settings["marks"] + 1)[1:]:
         started = time.process_time()  # of one thread: what others do at the time counts little
         while shown < mark * 1000:
             trial.once()
-            shown += batch
+            shown += settings["batch"]
         seconds += time.process_time() - started
-        (folder := out / f"{mark:g}").mkdir(parents=True)
-        random = torch.Generator().manual_seed(1)
-        for first in range(0, SAMPLES, 100):
-            with torch.no_grad():
-                images = trial.sample(torch.randn((100, settings["z_dim"]), generator=random))
-            values = ((images + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
-            for i, pixels in enumerate(values.numpy(), first):
-                Image.fromarray(pixels).save(folder / f"{i:04}.png")
+        folder = out / f"{mark:g}"
+        write_samples(trial, folder)
         line = {"program": program, "kimg": shown / 1000, "seconds": seconds}
         with (out / "seconds.jsonl").open("a") as file:
             file.write(json.dumps(line | {"seed": settings["seed"], "folder": str(folder)}) + "\n")
+
+
+def write_samples(trial: Trial, folder: Path) -> None:
+    """Pictures of the same latents each time."""
+    assert trial.sample is not None
+    folder.mkdir(parents=True)
+    random = torch.Generator().manual_seed(1)
+    for first in range(0, SAMPLES, 100):
+        with torch.no_grad():
+            images = trial.sample(torch.randn((100, Z_DIM), generator=random))
+        values = ((images + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
+        for i, pixels in enumerate(values.numpy(), first):
+            Image.fromarray(pixels).save(folder / f"{i:04}.png")
 
 
 def measured(
@@ -125,7 +133,7 @@ def plot(lines: Sequence[Settings], file: Path) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("programs", nargs=-1, required=True, type=click.Choice(PROGRAMS))
+@click.argument("programs", nargs=-1, required=True, type=click.Choice(list(PROGRAMS)))
 @click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
 @click.option("--reals", type=click.Path(exists=True, path_type=Path), required=True)
 @click.option("--others", "clones", type=click.Path(exists=True, path_type=Path))
@@ -158,44 +166,57 @@ def main(
     """
     if clones is None and set(programs) != {"ours"}:
         raise click.UsageError("other programs need --others FOLDER, with their clones")
-    out.mkdir(parents=True, exist_ok=True)
-    asked = json.dumps(settings | {"data": str(data)})
-    settings_file = out / "settings.json"
-    if (settings_file.read_text() if settings_file.exists() else asked) != asked:
-        raise click.UsageError(f"{out} holds results of other settings; choose another --out")
-    settings_file.write_text(asked)
-    size = (settings["resolution"],) * 2
-    files = sorted(data.glob("*.png"))
-    small = [Image.open(file).convert("RGB").resize(size, Image.Resampling.BOX) for file in files]
-    np.save(
-        out / "data.npy", np.stack([np.asarray(picture) for picture in small]).transpose(0, 3, 1, 2)
-    )
+    keep_settings(out / "settings.json", settings | {"data": str(data)})
+    size = settings["resolution"]
+    np.save(out / "data.npy", small_pictures(data, size))
     environment = environment_for(1, "tuned")
-    settings |= {"data": str(out / "data.npy"), "z_dim": 512}
     os.environ |= environment
-    spawning = multiprocessing.get_context("spawn")
-    for seed in seeds:
-        for program in programs:
-            folder = out / f"{program}-{seed}"
-            file = folder / "seconds.jsonl"
-            if file.exists() and file.read_text().count("\n") == settings["marks"]:
-                continue  # trained before
-            if folder.exists():  # half trained
-                shutil.rmtree(folder)
-                (out / "metrics.jsonl").unlink(missing_ok=True)  # which knows the folders' names
-            there = settings | {"seed": seed, "other": str((clones or out) / program)}
-            process = spawning.Process(target=learn, args=(program, there, folder))
-            process.start()
-            process.join()
-            if process.exitcode:
-                raise click.ClickException(f"{program} has failed, see above")
+    for seed, program in itertools.product(seeds, programs):
+        place = {"data": str(out / "data.npy"), "other": str((clones or out) / program)}
+        train(program, settings | place | {"seed": seed}, out)
     lines = [json.loads(x) for file in sorted(out.glob("*/seconds.jsonl")) for x in file.open()]
-    values = measured([line["folder"] for line in lines], reals, size[0], out / "metrics.jsonl")
+    values = measured([line["folder"] for line in lines], reals, size, out / "metrics.jsonl")
     lines = [line | values[line["folder"]] for line in lines]
     plot(lines, out / "quality.png")
     rows = [{"program": line["program"]} | {k: number(line[k]) for k in SHOWN} for line in lines]
     record = {"conditions": conditions(environment), "settings": settings, "rows": lines}
     click.echo(save(out, "quality", "Samples by images shown and by time", record, rows))
+
+
+def keep_settings(file: Path, settings: Settings) -> None:
+    """Write them down; UsageError if the folder has results of others."""
+    asked = json.dumps(settings)
+    folder = file.parent
+    if file.exists() and file.read_text() != asked:
+        raise click.UsageError(f"{folder} holds results of other settings; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(asked)
+
+
+def small_pictures(folder: Path, size: int) -> np.ndarray:
+    """Its PNG files, averaged down to a square: uint8 (N, 3, size, size)."""
+    pictures = []
+    for file in sorted(folder.glob("*.png")):
+        picture = Image.open(file).convert("RGB").resize((size, size), Image.Resampling.BOX)
+        pictures.append(np.asarray(picture).transpose(2, 0, 1))
+    return np.stack(pictures)
+
+
+def train(program: str, settings: Settings, out: Path) -> None:
+    """`learn` in a process of its own, unless it was finished before."""
+    folder = out / f"{program}-{settings['seed']}"
+    file = folder / "seconds.jsonl"
+    if file.exists() and file.read_text().count("\n") == settings["marks"]:
+        return
+    if folder.exists():  # half trained
+        shutil.rmtree(folder)
+        (out / "metrics.jsonl").unlink(missing_ok=True)  # which knows the folders' names
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=learn, args=(program, settings, folder))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise click.ClickException(f"{program} has failed, see above")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from pathlib import Path
-
 import pytest
 import torch
+from helpers import ROOT
 from helpers.perturbed_products import perturbed_products
 from helpers.pictures import MIXED, archive, folder
 from helpers.tiny_generators import random_generator
@@ -26,7 +25,7 @@ from helpers.tiny_training import run, tiny_config, tiny_store
 from stylegan.data import Preparation, cached_store
 from stylegan.files.formats.own import save_generator
 
-FACES = Path(__file__).parent.parent / "datasets" / "faces-64.zip"
+FACES = ROOT / "datasets" / "faces-64.zip"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,15 +1,19 @@
 """The benchmarks measure as documented; how fast anything is, is not tested."""
 
 import bits
+import click
 import contest
 import counting
 import everything
 import gpu_model
 import iteration
+import numpy as np
 import pytest
+import quality
 import torch
 import torch.nn.functional as F
 from click.testing import CliRunner
+from helpers.pictures import save_picture
 
 NARROW = ["network.max_channels=8", "network.mapping_layers=2", "network.mapping_width=16"]
 
@@ -139,6 +143,18 @@ def test_a_table_is_replaced_on_its_page(tmp_path):
     page.write_text("nothing")
     with pytest.raises(Exception, match="has no table between"):
         gpu_model.write_into(page, "new")
+
+
+def test_results_of_other_settings_are_left_alone_and_pictures_are_averaged_down(tmp_path):
+    file = tmp_path / "out" / "settings.json"
+    for _ in range(2):
+        quality.keep_settings(file, {"kimg": 60.0})
+    with pytest.raises(click.UsageError, match="holds results of other settings"):
+        quality.keep_settings(file, {"kimg": 61.0})
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    pixels[::2, ::2] = 200  # one of four
+    folder = save_picture(tmp_path / "pictures" / "0.png", pixels)
+    assert np.array_equal(quality.small_pictures(folder, 2), np.full((1, 3, 2, 2), 50))
 
 
 @pytest.mark.slow

@@ -1,17 +1,14 @@
 """Truncation toward several centers: k-means, the nearest one, files, commands."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 from helpers.commands import pixels, refused, told
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import LABELED, random_generator, tiny_loaded
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
 from stylegan.centers import clusters, find_centers
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.ops import nearest, truncate
 
 
@@ -43,7 +40,7 @@ def test_each_row_is_pulled_toward_its_nearest_center():
 
 
 def test_one_center_that_is_the_average_changes_nothing():
-    loaded = LoadedGenerator(random_generator(), "memory", resolution=16)
+    loaded = tiny_loaded()
     same = loaded.adjusted(centers=loaded.generator.w_avg[None])
     for plain, centered in zip(loaded.pictures([1, 2]), same.pictures([1, 2]), strict=True):
         assert np.array_equal(plain, centered)
@@ -52,7 +49,7 @@ def test_one_center_that_is_the_average_changes_nothing():
 
 
 def test_the_mean_of_a_class_is_that_of_its_latents():
-    generator = random_generator(dataclasses.replace(TINY, label_dim=3))
+    generator = random_generator(LABELED)
     means = find_centers(generator, "class")
     w = sampling.mapped_samples(generator, 10_000)
     assert_close(means[1], w[1::3].mean(dim=0), rtol=1e-4, atol=1e-5)

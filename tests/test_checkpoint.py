@@ -1,6 +1,5 @@
 """Files that are always whole, tell when they are damaged, and are not deleted too early."""
 
-import importlib.util
 import zipfile
 
 import numpy as np
@@ -12,10 +11,6 @@ from stylegan.disk import atomic_file, write_text
 from stylegan.files import checkpoint
 from stylegan.video import write_video
 
-mp4 = pytest.mark.skipif(
-    importlib.util.find_spec("av") is None,
-    reason="PyAV is not installed: pip install -e '.[video]'",
-)
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
 
 
@@ -82,7 +77,7 @@ def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size)
     assert list(saved.parent.iterdir()) == [saved]
 
 
-@pytest.mark.parametrize("name", [pytest.param("film.mp4", marks=mp4), "film.webp", "film.gif"])
+@pytest.mark.parametrize("name", ["film.mp4", "film.webp", "film.gif"])
 def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tmp_path, name):
     frames = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), np.uint8)
     with largest_file(1000), pytest.raises(OSError, match="File too large") as caught:

@@ -1,19 +1,14 @@
 """The group `stylegan` and its commands other than train and generate."""
 
 import errno
-import os
-import subprocess
-import sys
-from dataclasses import replace
-from pathlib import Path
 
 import click
-import numpy as np
 import pytest
 from click.testing import CliRunner
-from helpers.commands import refused, stylegan, told
-from helpers.tiny_generators import TINY, random_generator
-from PIL import Image
+from helpers.commands import stylegan, told
+from helpers.pictures import colors, save_picture
+from helpers.processes import ended, printed
+from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command
@@ -21,17 +16,13 @@ from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
 from stylegan.networks import Generator
 
-ROOT = Path(__file__).parent.parent
-
 
 @pytest.fixture
 def photos(tmp_path):
     """Six pictures of 16 and more pixels in two folders, one broken, one that is no image."""
     folder = tmp_path / "photos"
     for i, name in enumerate(("cats/a.png", "cats/b.png", "dogs/c.jpg", "dogs/d.png")):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        pixels = np.random.RandomState(i).randint(0, 256, (16 + i, 20, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / name)
+        save_picture(folder / name, colors(20, 16 + i, seed=i))
     (folder / "cats" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (folder / "notes.txt").write_text("not an image")
     return folder
@@ -40,7 +31,7 @@ def photos(tmp_path):
 # The group
 
 
-def test_help_imports_no_command_and_that_of_a_command_not_torch():
+def test_help_imports_no_command_and_that_of_a_command_not_torch(tmp_path):
     program = (
         "import sys; from click.testing import CliRunner; from stylegan.cli import COMMANDS, main; "
         "print(CliRunner().invoke(main, ['--help']).output); "
@@ -48,11 +39,9 @@ def test_help_imports_no_command_and_that_of_a_command_not_torch():
         "print({CliRunner().invoke(main, [name, '--help']).exit_code for name in COMMANDS}); "
         "print('torch' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert all(f"  {name} " in done.stdout for name in COMMANDS)
-    assert done.stdout.splitlines()[-3:] == ["['stylegan.cli.common']", "{0}", "False"]
+    text = printed(tmp_path, "-c", program)
+    assert all(f"  {name} " in text for name in COMMANDS)
+    assert text.splitlines()[-3:] == ["['stylegan.cli.common']", "{0}", "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -119,9 +108,7 @@ def stopped():
 {before}
 stopped([])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = ended(tmp_path, "-c", program)
     left = ["film.mp4"] if code == 0 else []
     there = [path.name for path in tmp_path.iterdir()]
     assert (done.returncode, done.stderr, there) == (code, line, left)
@@ -180,41 +167,9 @@ def test_info_of_a_generator_file(tmp_path):
 
 def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
     path = tmp_path / "a\x1b[31m\nb.pt"
-    save_generator(
-        path, random_generator(replace(TINY, label_dim=2)), label_names=["x\x1b[2J\ny", "z"]
-    )
+    save_generator(path, random_generator(LABELED), label_names=["x\x1b[2J\ny", "z", "0"])
     for words in [("info", path), ("generate", path, "--seeds", 0, "--out", tmp_path / "o\x1b")]:
         result = stylegan(*words)
         assert result.exit_code == 0
         assert all(line.isprintable() for line in result.output.splitlines())
         assert not any(line.startswith(("b.pt", "y")) for line in result.output.splitlines())
-
-
-# Values of options
-
-
-@pytest.mark.parametrize(
-    ("words", "message", "exit_code"),
-    [
-        (["trian"], "No such command 'trian'. Did you mean train?", 2),
-        (["generate", "faces64", "--seeds", "a"], "is neither a seed nor a range", 2),
-        (["generate", "faces64", "--batch", 0], "0 is not in the range 1<=x<=", 2),
-        (["generate", "faces64", "--psi", "nan"], "nan is not a finite number", 2),
-        (["generate", ""], "the name is empty", 2),
-        (["generate", "pipe.pt"], "neither a regular file nor a folder", 2),
-        (["train", "--seed", "x"], "is not a valid integer", 2),
-        (["blend", "a", "b", "--out", "c.pt"], "or --share alone", 2),
-        (["blend", "a", "b", "--share", "1", "--out", "c.npz"], "must end in .pt", 1),
-        (["check", ".", "--aspect", "3"], "crop must be center, pad", 1),
-        (["generate", "faces64", "--device", "xpu"], "is not a device; try cpu, cuda", 1),
-        (["info", "gone"], "accepted are a run folder", 1),
-        (["info", "."], "neither generator-*.pt nor state-*.pt", 1),
-    ],
-)
-def test_mistakes_in_values_are_refused_in_one_line(
-    words, message, exit_code, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("pipe.pt")
-    line = refused(*words, exit_code=exit_code)
-    assert message in line and line.isprintable()

@@ -3,9 +3,9 @@
 import re
 import runpy
 import tomllib
-from pathlib import Path
 
 import pytest
+from helpers import ROOT
 from helpers.commands import refused, told
 
 from stylegan.cli.configs import header, options
@@ -51,6 +51,6 @@ def test_a_wrong_name_leads_to_the_list_and_auto_is_explained():
 
 
 def test_the_page_of_options_is_up_to_date():
-    tool = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "options.py"))
+    tool = runpy.run_path(str(ROOT / "tools" / "options.py"))
     page = tool["FILE"].read_text(encoding="utf-8")
     assert page == tool["options_page"](), "python tools/options.py writes it"

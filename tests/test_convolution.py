@@ -124,7 +124,8 @@ FUNCTIONS = {
 @pytest.mark.parametrize("path", ["cpu", "large on a cpu", "gpu"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_equals_its_formula(monkeypatch, name, path):
-    for place, threshold in ((cpu, "LARGE_WEIGHT"), (pointwise, "LARGE_IMAGE")):
+    thresholds = ((cpu, "LARGE_WEIGHT"), (pointwise, "LARGE_IMAGE"), (pointwise, "CACHED_NUMBERS"))
+    for place, threshold in thresholds:
         monkeypatch.setattr(place, threshold, 1 if path == "large on a cpu" else 10**9)
     if path == "gpu":
         monkeypatch.setattr(cpu, "serves", lambda x: False)

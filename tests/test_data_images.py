@@ -7,15 +7,10 @@ import zlib
 import numpy as np
 import pytest
 from helpers.odd_pictures import profile, tiff, with_chunk
+from helpers.pictures import encoded
 from PIL import Image, ImageCms
 
 from stylegan.data.images import formats, head, is_image, read_image
-
-
-def saved(image, kind="PNG", **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def noise(*shape, top=256, kind=np.uint8):
@@ -26,7 +21,7 @@ def noise(*shape, top=256, kind=np.uint8):
 def test_lossless_formats_keep_every_value_under_any_name(kind):
     colors = noise(5, 7, 3)
     options = {"lossless": True} if kind == "WEBP" else {}
-    read = read_image(saved(Image.fromarray(colors), kind, **options), name="a.jpg")
+    read = read_image(encoded(colors, kind, **options), name="a.jpg")
     assert read.dtype == np.uint8
     np.testing.assert_array_equal(read, colors.transpose(2, 0, 1))
 
@@ -34,14 +29,14 @@ def test_lossless_formats_keep_every_value_under_any_name(kind):
 def transparent():
     image = Image.new("RGBA", (3, 1))
     image.putdata([(100, 100, 100, alpha) for alpha in (0, 102, 255)])  # 102 / 255 = 0.4
-    return saved(image)
+    return encoded(image)
 
 
 def palette(transparency):
     image = Image.new("P", (3, 1))
     image.putpalette([10, 20, 30, 0, 0, 0, 70, 80, 90])
     image.putdata([0, 1, 2])
-    return saved(image, transparency=transparency)
+    return encoded(image, transparency=transparency)
 
 
 GRAY, RGBA = noise(3, 4), noise(3, 3, 4)
@@ -50,10 +45,10 @@ LOOKED_UP = [[[10, 255, 70]], [[20, 255, 80]], [[30, 255, 90]]]
 
 
 @pytest.mark.parametrize(("content", "channels", "expected"), [
-    pytest.param(saved(Image.fromarray(GRAY)), 3, [GRAY] * 3, id="gray is replicated"),
-    pytest.param(saved(Image.new("RGB", (1, 1), "red")), 1, [[[76]]], id="luma, 0.299 * 255"),
+    pytest.param(encoded(GRAY), 3, [GRAY] * 3, id="gray is replicated"),
+    pytest.param(encoded(Image.new("RGB", (1, 1), "red")), 1, [[[76]]], id="luma, 0.299 * 255"),
     pytest.param(transparent(), 3, OVER_WHITE, id="RGBA over white"),
-    pytest.param(saved(Image.fromarray(RGBA)), 4, RGBA.transpose(2, 0, 1), id="alpha is kept"),
+    pytest.param(encoded(RGBA), 4, RGBA.transpose(2, 0, 1), id="alpha is kept"),
     pytest.param(palette(1), 3, LOOKED_UP, id="palette with a transparent index"),
 ])  # fmt: skip
 def test_modes_become_the_channels_asked_for(content, channels, expected):
@@ -63,7 +58,7 @@ def test_modes_become_the_channels_asked_for(content, channels, expected):
 def test_sixteen_bit_gray_is_scaled_not_clipped():
     values = noise(6, 6, top=65536, kind=np.uint16)
     values[0, :3] = 0, 257, 65535
-    read = read_image(saved(Image.fromarray(values)), channels=1)
+    read = read_image(encoded(values), channels=1)
     np.testing.assert_array_equal(read[0], np.rint(values / 257))
 
 
@@ -85,7 +80,7 @@ def test_exif_orientation_is_applied(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = np.ascontiguousarray(UNDO[orientation](upright))
-    content = saved(Image.fromarray(stored), exif=exif)
+    content = encoded(stored, exif=exif)
     np.testing.assert_array_equal(read_image(content), upright.transpose(2, 0, 1))
     assert head(io.BytesIO(content)) == (3, 2, "RGB")
 
@@ -99,7 +94,7 @@ def test_formats_of_phones_are_read_upright(kind, ending):
     exif = Image.Exif()
     exif[0x0112] = 6
     stored = np.ascontiguousarray(UNDO[6](upright))
-    content = saved(Image.fromarray(stored), kind, exif=exif.tobytes(), quality=95)
+    content = encoded(stored, kind, exif=exif.tobytes(), quality=95)
     read = read_image(content).transpose(1, 2, 0).astype(int)
     assert np.abs(read - upright)[[10, 50]].max() <= 8  # away from the edge, as losses are
     assert head(io.BytesIO(content)) == (40, 64, "RGB")
@@ -107,13 +102,13 @@ def test_formats_of_phones_are_read_upright(kind, ending):
 
 
 def bmp_claiming(width, height):
-    content = bytearray(saved(Image.new("RGB", (1, 1)), "BMP"))
+    content = bytearray(encoded(Image.new("RGB", (1, 1)), "BMP"))
     struct.pack_into("<ii", content, 18, width, height)
     return bytes(content)
 
 
 def truncated(kind):
-    content = saved(Image.fromarray(noise(64, 64, 3)), kind)
+    content = encoded(noise(64, 64, 3), kind)
     return content[: len(content) // 2]
 
 
@@ -122,7 +117,7 @@ def truncated(kind):
     (b"this is text", "not a PNG, JPEG, WEBP, BMP, TIFF"),
     (truncated("JPEG"), "truncated"),
     (bmp_claiming(12_000, 12_000), "12000x12000"),
-    (saved(Image.fromarray(noise(4, 4).astype(np.float32)), "TIFF"), "32-bit"),
+    (encoded(noise(4, 4).astype(np.float32), "TIFF"), "32-bit"),
 ])  # fmt: skip
 def test_what_cannot_be_decoded_is_an_error_with_its_name(content, cause):
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
@@ -134,15 +129,15 @@ def test_colors_of_a_profile_become_those_of_srgb():
     image = Image.new("RGB", (4, 4), (200, 100, 60))
     for kind in ("PNG", "JPEG", "TIFF", "WEBP"):
         options = {"quality": 100} if kind in ("JPEG", "WEBP") else {}
-        read = read_image(saved(image, kind, icc_profile=profile(), **options))
+        read = read_image(encoded(image, kind, icc_profile=profile(), **options))
         expected = np.array([227, 100, 55])  # as viewers show them
         assert np.abs(read.transpose(1, 2, 0).astype(int) - expected).max() <= 3, kind
     clear = Image.new("RGBA", (2, 1), (200, 100, 60, 99))
-    read = read_image(saved(clear, icc_profile=profile()), channels=4)
+    read = read_image(encoded(clear, icc_profile=profile()), channels=4)
     assert read[3].tolist() == [[99, 99]]
     assert abs(int(read[0, 0, 0]) - 227) <= 1
     indexed = image.convert("P", palette=Image.Palette.ADAPTIVE)
-    assert abs(int(read_image(saved(indexed, icc_profile=profile()))[0, 0, 0]) - 227) <= 1
+    assert abs(int(read_image(encoded(indexed, icc_profile=profile()))[0, 0, 0]) - 227) <= 1
 
 
 def test_a_profile_of_srgb_or_a_damaged_one_changes_nothing():
@@ -150,9 +145,9 @@ def test_a_profile_of_srgb_or_a_damaged_one_changes_nothing():
     image = Image.fromarray(pixels)
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for unused in (srgb, profile()[:200], b"no profile", b"x" * 2**21):
-        read = read_image(saved(image, icc_profile=unused))
+        read = read_image(encoded(image, icc_profile=unused))
         np.testing.assert_array_equal(read, pixels.transpose(2, 0, 1))
-    gray = read_image(saved(Image.fromarray(GRAY), icc_profile=profile()), channels=1)
+    gray = read_image(encoded(GRAY, icc_profile=profile()), channels=1)
     np.testing.assert_array_equal(gray[0], GRAY)  # a profile of colors on gray pixels
 
 
@@ -205,14 +200,14 @@ def test_a_tiff_of_12_bits_is_refused():
 
 def test_long_or_damaged_metadata_does_not_stand_before_sound_pixels():
     pixels = noise(5, 7, 3)
-    png = saved(Image.fromarray(pixels))
+    png = encoded(pixels)
     text = b"Comment\0\0" + zlib.compress(bytes(2**21))
-    palette = with_chunk(saved(Image.fromarray(pixels).quantize(9)), b"zTXt", text)
+    palette = with_chunk(encoded(Image.fromarray(pixels).quantize(9)), b"zTXt", text)
     for content in (
         with_chunk(png, b"zTXt", text),
         with_chunk(png, b"iCCP", text),
-        saved(Image.fromarray(pixels), exif=b"this is not EXIF"),
-        saved(Image.fromarray(pixels), "WEBP", exif=b"this is not EXIF", lossless=True),
+        encoded(pixels, exif=b"this is not EXIF"),
+        encoded(pixels, "WEBP", exif=b"this is not EXIF", lossless=True),
     ):
         np.testing.assert_array_equal(read_image(content), pixels.transpose(2, 0, 1))
         assert head(io.BytesIO(content)) == (7, 5, "RGB")

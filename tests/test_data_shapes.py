@@ -1,11 +1,14 @@
 """Shapes that are not square, and pictures with alpha: from files to stores and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from helpers.pictures import save_picture
+from helpers.tiny_generators import TINY, random_generator
 
-from stylegan import Generator, NetworkConfig, sampling
+from stylegan import NetworkConfig, sampling
 from stylegan.config import build_config
 from stylegan.data import Preparation, Store, prepare
 from stylegan.data.check import needed_channels
@@ -13,12 +16,6 @@ from stylegan.data.images import Fit, premultiplied, unpremultiply
 from stylegan.files.loaded import LoadedGenerator
 
 RANDOM = np.random.default_rng(0)
-
-
-def saved(path, pixels):
-    path.parent.mkdir(exist_ok=True)
-    Image.fromarray(pixels).save(path)
-    return path.parent
 
 
 def noise(*shape):
@@ -36,7 +33,7 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
     width, height = size
     pixels = noise(height, width, 3)
     store = prepare(
-        saved(tmp_path / "in" / "0.png", pixels), tmp_path / "store", Preparation(crop=crop)
+        save_picture(tmp_path / "in" / "0.png", pixels), tmp_path / "store", Preparation(crop=crop)
     )
     assert (store.resolution, store.active_rectangle) == (32, rectangle)
     top, bottom, left, right = rectangle
@@ -50,7 +47,7 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
 @pytest.mark.parametrize("crop", ["pad", "pad 9:16"])
 def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop):
     rectangle = Fit.of(crop).active_rectangle(256)
-    network = Generator(NetworkConfig(resolution=8, z_dim=4, w_dim=4, max_channels=4)).eval()
+    network = random_generator(replace(TINY, resolution=8))
     loaded = LoadedGenerator(network, "test", resolution=8, active_rectangle=rectangle)
     again = Fit.of(loaded.crop)
     assert again.active_rectangle(256) == rectangle
@@ -79,7 +76,7 @@ def test_transparent_pixels_do_not_color_the_averages(tmp_path):
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[...] = (0, 255, 0, 0)  # green that nobody sees
     pixels[:, ::2] = (200, 100, 50, 255)
-    source = saved(tmp_path / "in" / "0.png", pixels)
+    source = save_picture(tmp_path / "in" / "0.png", pixels)
     store = prepare(source, tmp_path / "store", Preparation(channels=4, premultiplied=True))
     assert Store(store.path).meta.premultiplied
     shown = store.pictures(store.images(4)[0])
@@ -108,7 +105,7 @@ COLORED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
 ])  # fmt: skip
 def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
     for name, pixels in enumerate(files):
-        source = saved(tmp_path / "in" / f"{name}.png", pixels)
+        source = save_picture(tmp_path / "in" / f"{name}.png", pixels)
     found, why = needed_channels(source)
     assert found == channels and words in why
     made = prepare(

@@ -1,13 +1,10 @@
 """TFRecords of the official program as a source, and the way back to a folder or zip."""
 
-import io
-
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from helpers.commands import refused
-from helpers.pictures import folder, png
-from PIL import Image
+from helpers.pictures import encoded, folder, png
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from stylegan.data import Preparation, cached_store, check, open_source, prepare
@@ -72,9 +69,8 @@ def official_set(path, pixels, labels=LABELS):
 def as_folder(path, pixels, classes=None):
     files = {}
     for i, image in enumerate(pixels):
-        file = io.BytesIO()
-        Image.fromarray(image.transpose(1, 2, 0).squeeze()).save(file, "PNG")
-        files[f"{'' if classes is None else f'{classes[i]}/'}{i:03}.png"] = file.getvalue()
+        name = f"{'' if classes is None else f'{classes[i]}/'}{i:03}.png"
+        files[name] = encoded(image.transpose(1, 2, 0).squeeze())
     return folder(path, files)
 
 

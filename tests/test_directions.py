@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.charts import cells, enlarged
 from helpers.commands import refused, told
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, random_generator, tiny_loaded
 from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -25,7 +26,6 @@ from stylegan.directions import (
 from stylegan.directions.finding import covariance, spectrum, style_matrix
 from stylegan.edits import Edit, EditText, edited, parsed, total_move
 from stylegan.files.formats.own import save_generator
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.ops import truncate
 
 
@@ -132,7 +132,7 @@ def test_an_edit_is_so_many_deviations_in_its_layers_alone():
 
 
 def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
-    loaded = LoadedGenerator(random_generator(), "memory", resolution=16)
+    loaded = tiny_loaded()
     edits = [Edit(torch.randn(8), 2.0, range(4))]
     (found,) = loaded.pictures([3], psi=0.5, edits=edits)
     ws = truncate(loaded.styles(sampling.latents([3], TINY.z_dim)), loaded.generator.w_avg, 0.5, 8)
@@ -177,11 +177,10 @@ def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change
 def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
     loaded = load_generator(source).loaded.adjusted(psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
-    table = np.asarray(draw_directions(loaded, d, seed=4)).astype(int)[-300:, -700:]
-    (pixels,) = loaded.pictures([4])
-    for row in range(3):  # cells of 96 pixels and gaps of 4 after them
-        first, middle = (table[100 * row :, 100 * i :][:96:6, :96:6] for i in (0, 3))
-        assert np.abs(middle - pixels).max() <= 1 < np.abs(first - pixels).max()
+    expected = enlarged(next(loaded.pictures([4]))).astype(int)
+    for row in cells(draw_directions(loaded, d, seed=4), 3, 7):
+        first, middle = (np.abs(row[i] - expected).max() for i in (0, 3))
+        assert middle <= 1 < first
 
 
 def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, tmp_path):
@@ -211,7 +210,6 @@ def cloud(normal, n=400, margin=0.3):
 
 
 def test_the_normal_of_a_plane_points_to_the_positive_side():
-    pytest.importorskip("sklearn")
     normal = normalize(torch.tensor([1.0, -2.0, 0.5, 0.0]), dim=0)
     w, present = cloud(normal)
     found, accuracy = fit_hyperplane(w, present)
@@ -233,7 +231,6 @@ def sorted_by_first_number(loaded, folder, seeds):
 
 
 def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(source, tmp_path):
-    pytest.importorskip("sklearn")
     loaded = load_generator(source).loaded
     more, less = sorted_by_first_number(loaded, tmp_path, range(200))
     (more / "grid.png").touch()  # as generate writes it

@@ -3,11 +3,10 @@
 import errno
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.processes import begun
 
 from stylegan.disk import atomic_folder, check_outputs, locked, write_text
 
@@ -45,14 +44,11 @@ with locked(Path(sys.argv[1])):
 def test_a_folder_has_one_holder_until_that_ends_or_is_killed(tmp_path):
     folder = tmp_path / "run"
     for kill in (True, False):
-        command = [sys.executable, "-c", HOLDER, folder]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(command, **pipes) as holder:
-            assert holder.stdout.readline() == b"held\n"
+        with begun(HOLDER, folder) as holder:
             with pytest.raises(BlockingIOError, match=f"holds this folder: '{folder}'"):
                 locked(folder).__enter__()
-            if kill:
-                holder.kill()
+            if not kill:
+                holder.communicate("\n")
         with locked(folder), pytest.raises(BlockingIOError):
             locked(folder).__enter__()
         assert not any(folder.iterdir())

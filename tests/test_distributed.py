@@ -1,15 +1,15 @@
 """Two processes against one with the same total batch."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
+from helpers.pictures import save_picture
 from helpers.processes import free_port, spawned
+from helpers.runs import log_of
 from helpers.tiny_training import differing, flat, run
 from helpers.two_processes import (
     BATCH,
-    OPTIONS,
+    COMPARED,
     STAGES,
     config_of,
     fed,
@@ -17,7 +17,6 @@ from helpers.two_processes import (
     ten_steps,
     work,
 )
-from PIL import Image
 
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
@@ -26,9 +25,8 @@ from stylegan.run_folder import RunFolder
 
 def gray_store(folder):
     """Sixteen images, each of one brightness of its own."""
-    folder.mkdir()
     for i in range(16):
-        Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(folder / f"{i:02d}.png")
+        save_picture(folder / f"{i:02d}.png", np.full((16, 16, 3), i, np.uint8))
     return cached_store(folder, Preparation(resolution=16), cache_dir=folder.parent / "cache")
 
 
@@ -62,7 +60,7 @@ def largest_difference(a, b):
 NETWORKS = ("generator", "discriminator", "generator_ema")
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", COMPARED)
 def test_two_processes_give_the_parameters_of_one_after_ten_growing_steps(name, results):
     # With micro-batches as large as a process's share, the same images share a deviation group.
     config = config_of(name, batch_gpu=BATCH // 2 if name == "deviation" else 0)
@@ -73,7 +71,7 @@ def test_two_processes_give_the_parameters_of_one_after_ten_growing_steps(name, 
     assert together["skipped_g"] == together["skipped_d"] == 0
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", COMPARED)
 def test_everything_is_bit_for_bit_the_same_in_both_processes(name, results):
     first, second = (result["steps"][name] for result in results)
     assert differing(first, second) == []
@@ -107,10 +105,9 @@ def test_a_signal_to_one_process_stops_both_and_they_continue(results, folder):
     assert 48 <= stopped_at < 168  # they ask each other twice in a second
     assert differing(results[0]["stopped"][1], results[1]["stopped"][1]) == []
     out = folder / "run"
-    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    events = [line["event"] for line in lines if line["event"] != "progress"]
+    events = [line["event"] for line in log_of(out) if line["event"] != "progress"]
     assert events == ["start", "stopped", "resume", "finished"]  # only one process writes
-    progress = [line["images_seen"] for line in lines if line["event"] == "progress"]
+    progress = [line["images_seen"] for line in log_of(out, "progress")]
     assert progress == [*range(4, 157, 4), 168]  # the last steps have the line of the end
     saved = checkpoint.load(RunFolder(out).states()[-1])
     assert differing(saved["generator_ema"], results[0]["stopped"][1]["generator_ema"]) == []
@@ -118,11 +115,9 @@ def test_a_signal_to_one_process_stops_both_and_they_continue(results, folder):
 
 def schedule_of(out):
     """Where the run was at each line of its log."""
-    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [
         {k: v for k, v in line.items() if k.startswith(("images_seen", "schedule/"))}
-        for line in lines
-        if line["event"] == "progress"
+        for line in log_of(out, "progress")
     ]
 
 

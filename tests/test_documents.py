@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 import pytest
-from helpers.documents import FOLDERS, PAGES, ROOT, blocks, text_of
+from helpers import ROOT
+from helpers.documents import FOLDERS, PAGES, blocks, text_of
 from helpers.tables import kept_tables
 
 from stylegan.cli import main

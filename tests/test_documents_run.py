@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.documents import PAGES, ROOT, blocks
+from helpers import ROOT
+from helpers.documents import PAGES, blocks
 from PIL import Image
 
 READING = ("README.md", "docs/training.md", "docs/library.md")  # first, for later pages use a run

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.processes import gathered
+from helpers.tiny_generators import tiny_loaded
 from PIL import Image
 
-from stylegan import load_generator
 from stylegan.data import Store
 from stylegan.metrics import (
     Comparison,
@@ -35,8 +35,7 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    loaded = load_generator("faces64").loaded.adjusted(resolution=size)
-    return Comparison.of(loaded, faces, **options)
+    return Comparison.of(tiny_loaded(size), faces, **options)
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):
@@ -58,7 +57,6 @@ def quick(monkeypatch):
 
 
 def test_the_network_recognizes_a_military_uniform():
-    pytest.importorskip(efficientnet.PACKAGE)
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as file:
         portrait = np.asarray(Image.open(file).crop((0, 40, 512, 552)).resize((224, 224)))
     network = efficientnet.efficientnet(CPU, 224)
@@ -70,7 +68,6 @@ def test_the_network_recognizes_a_military_uniform():
 
 
 def test_features_do_not_depend_on_the_batch_and_the_network_says_how_it_enlarges(faces):
-    pytest.importorskip(efficientnet.PACKAGE)
     network = efficientnet.efficientnet(CPU, 32)
     assert (network.dim, network.resize) == (1280, "bilinear to 112x112, antialiased")
     images = torch.from_numpy(faces.images(32)[:3].copy())
@@ -109,7 +106,8 @@ def rows(n, dim, seed):
 
 
 def test_precision_and_recall_are_those_of_torch_fidelity():
-    prc = pytest.importorskip("torch_fidelity.metric_prc")
+    from torch_fidelity import metric_prc as prc
+
     for fakes, reals in [
         (rows(1500, 3, 0), rows(1100, 3, 1) + 0.5),
         (rows(90, 20, 2) * 0.8, rows(70, 20, 3)),
@@ -133,7 +131,8 @@ def test_the_frechet_distance_of_rows_is_that_of_their_moments(n):
 
 
 def test_the_kernel_distance_is_torch_fidelitys_of_one_subset_and_its_interval_a_jackknife():
-    kid = pytest.importorskip("torch_fidelity.metric_kid")
+    from torch_fidelity import metric_kid as kid
+
     fakes, reals = rows(60, 20, 0) + 0.3, rows(60, 20, 1)
     theirs = kid.kid_features_to_metric(
         *map(torch.from_numpy, (fakes, reals)),

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import dataclasses
 import http.client
 import io
 import json
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.explorer import explored, values
-from helpers.tiny_generators import TINY
+from helpers.tiny_generators import LABELED
 from PIL import Image
 from torch.testing import assert_close
 
@@ -27,12 +26,10 @@ from stylegan.explore.server import FILES, HOST, Server, serving
 from stylegan.files.latents import read_latents
 from stylegan.ops import truncate
 
-CLASSES = dataclasses.replace(TINY, label_dim=3)
-
 
 @pytest.fixture(scope="module")
 def page():
-    return explored(CLASSES)
+    return explored(LABELED)
 
 
 @pytest.fixture(scope="module")

@@ -5,21 +5,21 @@ The server runs in a process of its own, which writes down whom it calls.
 
 import base64
 import contextlib
-import importlib.util
 import io
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import ROOT
 from helpers.explorer import NAMES
-from helpers.tiny_generators import TINY, random_generator
+from helpers.processes import environment
+from helpers.tiny_generators import LABELED, random_generator
 from PIL import Image
+from playwright.sync_api import sync_playwright
 
 from stylegan import load_generator, sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions
@@ -27,9 +27,7 @@ from stylegan.explore.controls import View
 from stylegan.explore.page import render
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents
-from stylegan.networks import NetworkConfig
 
-ROOT = Path(__file__).parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 FLAGS = "no-sandbox disable-gpu disable-background-networking disable-component-update disable-sync"
@@ -58,7 +56,6 @@ SECTIONS = ("Seed plane", "Mixing", "Directions", "Your picture")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not importlib.util.find_spec("playwright"), reason="needs playwright"),
     pytest.mark.skipif(BROWSER is None, reason=f"needs a browser: one of {', '.join(BROWSERS)}"),
 ]
 
@@ -67,8 +64,7 @@ pytestmark = [
 def source(tmp_path_factory):
     """A file of a tiny generator, and its directions beside it."""
     path = tmp_path_factory.mktemp("explored") / "g.pt"
-    config = NetworkConfig(**{**vars(TINY), "label_dim": 3})
-    save_generator(path, random_generator(config, noise=0.5), label_names=NAMES)
+    save_generator(path, random_generator(LABELED, noise=0.5), label_names=NAMES)
     generator = load_generator(path).loaded.generator
     found = find_directions(generator, ["pca", "sefa"], count=3, samples=200)
     save_directions(default_path(path), found, generator)
@@ -85,9 +81,11 @@ def server(source, tmp_path_factory):
     """The address of the page and the output of its server, a process that Ctrl-C ends."""
     log = tmp_path_factory.mktemp("server") / "log"
     words = [sys.executable, "-c", SERVER, "explore", source, "--no-browser", "--device", "cpu"]
-    words, own = list(map(str, words)), os.environ | {"PYTHONUNBUFFERED": "1"}
+    unbuffered = environment(log.parent, PYTHONUNBUFFERED="1")
     with log.open("w") as file:
-        process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=own)
+        process = subprocess.Popen(
+            [*map(str, words)], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=unbuffered
+        )
 
     def address():
         assert process.poll() is None, log.read_text()
@@ -112,8 +110,6 @@ def wait(condition, seconds=600.0):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         arguments = [f"--{flag}" for flag in FLAGS.split()]
         browser = playwright.chromium.launch(executable_path=BROWSER, args=arguments)

@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 from helpers.commands import refused, told
 from helpers.official import SETTINGS, generator_variables
+from helpers.tiny_generators import ODD, assert_same_weights, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator
@@ -18,16 +19,7 @@ from stylegan.files.formats import export, own, program
 from stylegan.files.formats.own import save_generator
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.interop import generator_from_official
-from stylegan.networks import Generator, NetworkConfig
 
-SIZES = {
-    "resolution": 16,
-    "z_dim": 6,
-    "w_dim": 5,
-    "mapping_layers": 2,
-    "mapping_width": 7,
-    "max_channels": 8,
-}
 ABLATIONS = [
     {},
     {"label_dim": 3},
@@ -51,18 +43,11 @@ TOLD = {
 
 
 def random_source(told=None, **options):
-    """A generator none of whose numbers is special, with what a file may tell of it."""
-    config = NetworkConfig(**SIZES | options)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        generator = Generator(config)
-        for name, tensor in generator.state_dict().items():
-            # a constant of ones would be all rounding after normalization
-            if name.endswith(("bias", "strength", "w_avg", "input.const")):
-                tensor.normal_()
-    return LoadedGenerator(
-        generator.eval(), "memory", **{"resolution": config.resolution} | (told or {})
-    )
+    """A generator none of whose numbers is special, with what a file may tell of it.
+
+    With a constant of ones, images would be all rounding after normalization."""
+    generator = random_generator(dataclasses.replace(ODD, **options), seed=1, biases=True)
+    return LoadedGenerator(generator, "memory", **{"resolution": 16} | (told or {}))
 
 
 def images(loaded, z, **options):
@@ -81,9 +66,7 @@ def test_every_number_and_all_that_is_said_come_back(tmp_path, options):
     export(source, tmp_path / "mine.safetensors")
     back = load_generator(tmp_path / "mine.safetensors").loaded
     assert back.generator.w_avg.dtype == source.generator.w_avg.dtype
-    assert_close(
-        dict(source.generator.state_dict()), dict(back.generator.state_dict()), rtol=0, atol=0
-    )
+    assert_same_weights(source.generator, back.generator)
     assert back.generator.config == source.generator.config
     for name in (*TOLD, "label_names"):
         assert getattr(back, name) == getattr(source, name), name
@@ -92,8 +75,7 @@ def test_every_number_and_all_that_is_said_come_back(tmp_path, options):
 def test_other_programs_read_the_weights(tmp_path):
     path, source = tmp_path / "mine.safetensors", random_source()
     export(source, path)
-    weights = safetensors.torch.load_file(path)
-    assert_close(weights, dict(source.generator.state_dict()), rtol=0, atol=0)
+    assert_same_weights(safetensors.torch.load_file(path), source.generator)
     with safetensors.safe_open(path, "numpy") as file:
         told = json.loads(file.metadata()["stylegan"])
     assert (told["format"], told["version"], told["kind"]) == ("stylegan", 1, "generator")
@@ -104,9 +86,7 @@ def test_weights_of_half_precision_are_read_as_single(tmp_path):
     path, source = tmp_path / "half.safetensors", random_source()
     source.generator.half()
     export(source, path)
-    back = load_generator(path).state_dict()
-    for name, tensor in source.generator.state_dict().items():
-        assert_close(back[name], tensor.float(), rtol=0, atol=0)
+    assert_same_weights(load_generator(path), source.generator.float())
 
 
 @pytest.fixture
@@ -122,8 +102,7 @@ def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp
     path = tmp_path / "official.npz"
     np.savez(path, **arrays)
     loaded = load_generator(path).loaded
-    expected = generator_from_official(generator_variables(), SETTINGS).state_dict()
-    assert_close(dict(loaded.generator.state_dict()), dict(expected), rtol=0, atol=0)
+    assert_same_weights(loaded.generator, generator_from_official(generator_variables(), SETTINGS))
     assert (loaded.resolution, loaded.alpha, loaded.psi, loaded.cutoff) == (8, 0.75, -0.3, 8)
     assert (loaded.images_seen, loaded.lineage[0].source) == (None, "official.npz")
     meta = {"images_seen": 1200, "psi": -0.3}
@@ -152,7 +131,7 @@ def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
         path.write_bytes(other)
         with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
             load_generator(path)
-    numbers = {**source.generator.state_dict(), "w_avg": torch.arange(5)}
+    numbers = {**source.generator.state_dict(), "w_avg": torch.arange(ODD.w_dim)}
     safetensors.torch.save_file(numbers, path, {"stylegan": own.description_as_json(source)})
     with pytest.raises(ValueError, match=r"w_avg holds torch\.int64, not plain real"):
         load_generator(path)
@@ -164,7 +143,6 @@ def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [*ABLATIONS, *BLURS], ids=str)
 def test_onnx_runtime_makes_the_same_images(tmp_path, options):
-    pytest.importorskip("onnxscript")
     source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
     if "blur" in options:  # other precisions are compared in float32
         source.generator.double()
@@ -173,7 +151,6 @@ def test_onnx_runtime_makes_the_same_images(tmp_path, options):
 
 
 def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
-    pytest.importorskip("onnxscript")
     path, source = tmp_path / "mine.onnx", random_source(TOLD)
     assert export(source, path, noise="input") < 5e-5
     model = onnx.load(path)
@@ -182,7 +159,7 @@ def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
     assert (told["psi"], told["images_seen"]) == (-0.3, 1200)
     runtime = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [i.name for i in runtime.get_overridable_initializers()] == ["psi"]
-    z, maps = torch.randn(5, 6), [torch.randn(5, 1, r, r) for r in (4, 4, 8, 8)]
+    z, maps = torch.randn(5, ODD.z_dim), [torch.randn(5, 1, r, r) for r in (4, 4, 8, 8)]
     given = {"z": z.numpy()} | {f"noise_{i}": m.numpy() for i, m in enumerate(maps)}
     for psi in (-0.3, 0.5):
         chosen = {} if psi == source.psi else {"psi": np.array(psi, np.float32)}
@@ -194,7 +171,6 @@ def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
 def test_onnx_of_a_network_with_large_outputs_differs_by_rounding_only(tmp_path):
     """Float32 itself is as far from float64 there; also where hardly trained layers divide by
     deviations near 0."""
-    pytest.importorskip("onnxscript")
     source = random_source()
     with torch.no_grad():
         for layer in source.generator.synthesis.to_rgb.values():
@@ -204,7 +180,6 @@ def test_onnx_of_a_network_with_large_outputs_differs_by_rounding_only(tmp_path)
 
 @pytest.mark.slow
 def test_a_file_that_makes_other_images_takes_no_place(tmp_path, monkeypatch):
-    pytest.importorskip("onnxscript")
     path, source = tmp_path / "mine.onnx", random_source()
     path.write_text("precious")
     right = program.exported_program
@@ -228,7 +203,7 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
     assert json.loads(extra["stylegan.json"])["cutoff"] == 3
     stored = source.generator.synthesis.noise_maps(1, 16, "const")
     for n in (1, 2, 5):
-        z, labels = torch.randn(n, 6), torch.eye(2)[torch.arange(n) % 2]
+        z, labels = torch.randn(n, ODD.z_dim), torch.eye(2)[torch.arange(n) % 2]
         maps = [torch.randn(n, *m.shape[1:]) for m in stored]
         given = {"noise": maps} if noise == "input" else {}
         with torch.no_grad():

@@ -3,36 +3,24 @@
 Rendering itself needs Blender and MakeHuman's mesh, which these tests do without."""
 
 import csv
-import importlib.util
 import io
-import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from helpers import ROOT
+from helpers.recipes import recipe
 from PIL import Image
 
 from stylegan.data import prepare
 from stylegan.data.faces import square_of
 
-FOLDER = Path(__file__).parents[1] / "datasets"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # the modules of the recipe import each other by these names
-    spec.loader.exec_module(module)
-    return module
-
-
-faces = load("faces")
-geometry = load("faces_head")
-skin = load("faces_skin")
+faces = recipe("faces")
+geometry = recipe("faces_head")
+skin = recipe("faces_skin")
 FACES = [faces.draw_person(seed) for seed in range(3000)]
 # Right eye, left eye, right and left corner of the mouth of an average head.
 LANDMARKS = np.array([[-0.27, 0, 0.15], [0.27, 0, 0.15], [-0.21, -0.6, 0.15], [0.21, -0.6, 0.15]])
@@ -273,7 +261,7 @@ def test_coils_stay_within_their_radius():
 
 # What is bundled
 
-BUNDLED = FOLDER / "faces-64.zip"
+BUNDLED = ROOT / "datasets" / "faces-64.zip"
 
 
 def test_the_bundled_faces_carry_the_attributes_of_their_seeds():

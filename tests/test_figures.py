@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from helpers.charts import cells, enlarged
 from helpers.tiny_generators import TINY, random_generator
 from PIL import Image
 from torch.testing import assert_close
@@ -15,8 +16,6 @@ from stylegan.figures.noise import deviation
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
-
-SIDE = 96  # of a cell that shows a small picture
 
 
 @pytest.fixture(scope="module")
@@ -37,28 +36,6 @@ def one(loaded, seeds, **settings):
 
 def of_styles(loaded, ws, **options):
     return np.stack(list(loaded.pictures(ws=ws, **options)))
-
-
-def cells(image, rows, columns, wide_rows=(), wide_columns=()):
-    """The places of a chart, counted from its lower right corner."""
-
-    def starts(end, n, wide):
-        found, place = [], end - figures.GAP - SIDE
-        for i in reversed(range(n)):
-            found.append(place)
-            place -= SIDE + (4 * figures.GAP if i in wide else figures.GAP)
-        return found[::-1]
-
-    pixels = np.asarray(image)
-    return [
-        [pixels[y : y + SIDE, x : x + SIDE] for x in starts(image.width, columns, wide_columns)]
-        for y in starts(image.height, rows, wide_rows)
-    ]
-
-
-def enlarged(picture):
-    factor = SIDE // len(picture)
-    return picture.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def same(cell, picture):

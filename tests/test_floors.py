@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from helpers import ROOT
+
 LINE = re.compile(r" *(\d+) (?:\w+ )+ +(\S.*)")  # number, title, rooms
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from helpers import damage
 from helpers.pictures import archive, png
+from helpers.reference import SNAPSHOT
 from helpers.tiny_generators import TINY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,6 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
 
-SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 MAX_SECONDS = 5  # of the processor, for one file
 MAX_BYTES = 2**30  # of address space that one file may take; threads reserve some of it
 

@@ -1,35 +1,25 @@
 """The command that writes pictures."""
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers.commands import look, pixels, refused, stylegan, told
-from helpers.tiny_generators import TINY, random_generator
+from helpers import ROOT
+from helpers.commands import generated, look, pixels, refused, stylegan, told
+from helpers.processes import ended
+from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan import load_generator
 from stylegan.files.formats.own import save_generator
-from stylegan.networks import NetworkConfig
 from stylegan.sampling import latents, to_uint8
 
-ROOT = Path(__file__).parent.parent
-KINDS = NetworkConfig(resolution=4, z_dim=4, label_dim=2, max_channels=4)
 CPU = ["--device", "cpu"]
 
 
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "out"
-
-
-def generated(source, out, *options):
-    """The files that the command writes, and their content."""
-    told("generate", source, *options, "--out", out, *CPU)
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
 def made(seed, **options):
@@ -103,11 +93,11 @@ def test_a_different_picture_is_not_overwritten_unless_told(source, out):
 
 
 def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
-    path, generator = tmp_path / "kinds.pt", random_generator(KINDS)
-    save_generator(path, generator, label_names=["smile", "sad"], psi=1.0)
+    path, generator = tmp_path / "kinds.pt", random_generator(LABELED)
+    save_generator(path, generator, label_names=["smile", "sad", "calm"], psi=1.0)
     told("generate", path, "--seeds", 3, "--class", "smile=0.7, 1=0.3", "--out", out, *CPU)
     with torch.no_grad():
-        image = generator(latents([3], 4), torch.tensor([[0.7, 0.3]]), noise="const")
+        image = generator(latents([3], 8), torch.tensor([[0.7, 0.3, 0.0]]), noise="const")
     assert np.array_equal(pixels(out / "seed0003.png"), to_uint8(image)[0])
     message = refused("generate", path, "--class", "smile=0.7,sda=0.3", "--out", out, *CPU)
     assert "no class 'sda'; did you mean sad?" in message
@@ -115,12 +105,12 @@ def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
 
 def test_without_a_class_each_seed_has_its_own(tmp_path, out):
     path = tmp_path / "mine.pt"
-    save_generator(path, random_generator(KINDS), label_names=["cat", "dog\n"])
+    save_generator(path, random_generator(LABELED), label_names=["cat", "dog\n", "hen"])
     given = ["generate", path, "--no-grid", *CPU]
     result = stylegan(*given, "--seeds", "2-4", "--out", out)
     said = "classes in turn, as no --class is given: seed 0 is cat, seed 1 is 'dog\\n'"
     assert said in result.stderr
-    for seed, name in ((2, "cat"), (3, "dog\n")):
+    for seed, name in ((3, "cat"), (4, "dog\n")):
         told(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
         written = out / name[:3] / f"seed{seed:04d}.png"
         assert (out / written.name).read_bytes() == written.read_bytes()
@@ -128,8 +118,7 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
 
 @pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])
 def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
-    command = [sys.executable, *door, str(tmp_path / "gone.pt")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ended(ROOT, *door, tmp_path / "gone.pt")
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: there is no {tmp_path / 'gone.pt'}; accepted are")
     assert done.stderr.count("\n") == 1

@@ -1,8 +1,6 @@
 """The recipe of glyphs64, on the fonts that matplotlib brings."""
 
-import importlib.util
 import io
-import sys
 import tarfile
 from pathlib import Path
 
@@ -10,34 +8,24 @@ import matplotlib
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from helpers.recipes import recipe
 
-pytest.importorskip("fontTools")
 from stylegan.data import Preparation, prepare
 
-DATASETS = Path(__file__).parents[1] / "datasets"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 NAMES = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSansMono-Oblique", "STIXGeneral")
 
 
-def load_recipe():
-    spec = importlib.util.spec_from_file_location("glyphs_recipe", DATASETS / "glyphs.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["glyphs_recipe"] = module  # where dataclasses look
-    spec.loader.exec_module(module)
-    return module
-
-
-recipe = load_recipe()
+glyphs = recipe("glyphs")
 
 
 def font_file(name):
-    return recipe.FontFile("a-package", f"{name}.ttf", (FONTS / f"{name}.ttf").read_bytes())
+    return glyphs.FontFile("a-package", f"{name}.ttf", (FONTS / f"{name}.ttf").read_bytes())
 
 
 @pytest.fixture(scope="module")
 def faces():
-    return [face for name in NAMES for face in recipe.faces_of(font_file(name), 64)]
+    return [face for name in NAMES for face in glyphs.faces_of(font_file(name), 64)]
 
 
 def package(path, files):
@@ -64,7 +52,7 @@ def test_a_package_becomes_a_folder_for_each_character_and_says_its_license(tmp_
     package(tmp_path / "packages" / "fonts-x_1.0_all.deb", fonts | notice)
     out, archive = tmp_path / "out", tmp_path / "glyphs.zip"
     arguments = [str(tmp_path / "packages"), "--out", str(out), "--zip", str(archive)]
-    found = CliRunner().invoke(recipe.main, [*arguments, "--size", "32"])
+    found = CliRunner().invoke(glyphs.main, [*arguments, "--size", "32"])
     assert found.exit_code == 0, found.output
     assert "108 pictures: 3 faces of 2 families from 1 packages" in found.output
     licenses = (out / "LICENSES.txt").read_text()
@@ -74,6 +62,6 @@ def test_a_package_becomes_a_folder_for_each_character_and_says_its_license(tmp_
         for path, name in ((out, "a"), (archive, "b"))
     ]
     for store in stores:
-        assert store.label_names == list(recipe.CHARACTERS)
+        assert store.label_names == list(glyphs.CHARACTERS)
         assert store.images(32).shape == (108, 1, 32, 32)
     np.testing.assert_array_equal(*[store.images(32) for store in stores])

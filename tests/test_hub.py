@@ -1,32 +1,31 @@
 """The repository as torch.hub sees it."""
 
-import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 from helpers.commands import look, told
-from helpers.tiny_generators import assert_same_weights, named_by_hash, random_generator
+from helpers.processes import printed
+from helpers.tiny_generators import (
+    LABELED,
+    TINY,
+    assert_same_weights,
+    named_by_hash,
+    random_generator,
+)
 from helpers.tiny_training import tiny_config
 from torch.testing import assert_close
 
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED, bundled_file
 from stylegan.files.formats.own import save_discriminator, save_generator
-from stylegan.networks import Discriminator, NetworkConfig
+from stylegan.networks import Discriminator
 from stylegan.training import TrainState
 
-ROOT = Path(__file__).parent.parent
 ENTRIES = ("generator", "discriminator", *BUNDLED)
-TINY = NetworkConfig(
-    resolution=32, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
-)
 # What a person does who has torch, NumPy and Pillow and nothing else, in some other folder.
 SESSION = """
 import json, sys
@@ -52,7 +51,7 @@ for name, G in {{"local": local, "remote": remote, "chosen": chosen}}.items():
 found["sample"] = chosen.sample([3, 4]).flatten().tolist()
 found["kinds"] = [isinstance(local, torch.nn.Module), str(local.w_avg.device), local.training]
 found["w"] = list(local.mapping(z).shape)
-found["by parts"] = local.synthesis(local.broadcast(local.mapping(z))).shape[1:] == (3, 32, 32)
+found["by parts"] = local.synthesis(local.broadcast(local.mapping(z))).shape[1:] == (3, 16, 16)
 D = torch.hub.load(clone, "discriminator", sys.argv[1] + "/critic.pt", source="local")
 found["logits"] = list(D(local(z)).shape)
 print(json.dumps(found))
@@ -75,7 +74,7 @@ def empty_torch_home(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def generator():
-    return random_generator(TINY)
+    return random_generator()
 
 
 @pytest.fixture(scope="module")
@@ -102,19 +101,9 @@ def found(clone, tmp_path_factory, generator):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     weights = elsewhere / "mine.pt"
     save_generator(weights, generator)
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment |= {"TORCH_HOME": str(clone.parent / "torch"), "OMP_NUM_THREADS": "1"}
-    session = SESSION.format(absent=ABSENT)
-    done = subprocess.run(
-        [sys.executable, "-c", session, str(clone), str(weights)],
-        cwd=elsewhere,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    session = ["-c", SESSION.format(absent=ABSENT), clone, weights]
+    text = printed(elsewhere, *session, TORCH_HOME=str(clone.parent / "torch"), PYTHONPATH="")
+    return json.loads(text.splitlines()[-1])
 
 
 def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator):
@@ -126,7 +115,7 @@ def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator
     for route in ("local", "remote", "chosen"):
         assert_close(torch.tensor(found[route]), expected, rtol=0, atol=1e-4)
     assert (found["w"], found["by parts"], found["logits"]) == ([2, 8], True, [2])
-    assert len(found["sample"]) == 2 * 3 * 32 * 32
+    assert len(found["sample"]) == 2 * 3 * 16 * 16
 
 
 @pytest.mark.parametrize(
@@ -150,27 +139,26 @@ def saved_picture(path):
     ("said", "options", "arguments"),
     [
         ({}, [], {}),
-        ({"psi": 0.4, "cutoff": 2, "resolution": 16, "alpha": 0.25}, [], {}),
-        ({"active_rectangle": [4, 28, 0, 32]}, ["--noise", "random"], {"noise": "random"}),
+        ({"psi": 0.4, "cutoff": 2, "resolution": 8, "alpha": 0.25}, [], {}),
+        ({"active_rectangle": [2, 14, 0, 16]}, ["--noise", "random"], {"noise": "random"}),
     ],
 )
 def test_sample_gives_the_pictures_that_generate_writes(tmp_path, said, options, arguments):
     path = tmp_path / "mine.pt"
-    save_generator(path, random_generator(TINY), **said)
+    save_generator(path, random_generator(), **said)
     command = ["generate", path, "--seeds", "3,40000", "--device", "cpu", *options]
     told(*command, "--out", tmp_path / "out")
     expected = [saved_picture(tmp_path / "out" / f"seed{n}.png") for n in ("0003", "40000")]
     pictures = entry("generator", path).sample([3, 40000], **arguments)
     assert torch.equal(pictures, torch.stack(expected))
     assert pictures.shape[2:] == (
-        (24, 32) if "active_rectangle" in said else (said.get("resolution", 32),) * 2
+        (12, 16) if "active_rectangle" in said else (said.get("resolution", 16),) * 2
     )
 
 
 def test_sample_takes_labels_where_there_are_any(tmp_path):
-    config = dataclasses.replace(TINY, label_dim=3)
     path = tmp_path / "mine.pt"
-    save_generator(path, random_generator(config), label_names=("cat", "dog", "hen"))
+    save_generator(path, random_generator(LABELED), label_names=("cat", "dog", "hen"))
     G = entry("generator", path)
     assert list(G.loaded.label_names) == ["cat", "dog", "hen"]
     dog = torch.eye(3)[1:2]
@@ -202,7 +190,7 @@ def test_a_run_or_state_gives_its_discriminator(run, name):
 
 
 def test_sources_without_a_discriminator_say_so(tmp_path, run):
-    save_generator(tmp_path / "mine.pt", random_generator(TINY))
+    save_generator(tmp_path / "mine.pt", random_generator())
     for source in (tmp_path / "mine.pt", "faces64"):
         with pytest.raises(ValueError, match=r"holds no discriminator; those that do: state-\*"):
             entry("discriminator", source)

@@ -7,13 +7,13 @@ import io
 
 import pytest
 import torch
+import torch_fidelity as fidelity
 from helpers.tiny_training import write_pictures
 
 from stylegan import load_generator
 from stylegan.data import Preparation, cached_store
 from stylegan.metrics import Comparison, Tools, evaluate, families, features, parse
 
-fidelity = pytest.importorskip("torch_fidelity")
 InceptionV3 = fidelity.FeatureExtractorInceptionV3
 FAKES, REALS = 24, 20
 CPU = torch.device("cpu")

@@ -1,22 +1,20 @@
 """A run that is killed at random moments ends with the bits of one that nothing happened to."""
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
+from helpers.processes import environment
 from helpers.tiny_training import write_pictures
 
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
-ROOT = Path(__file__).parent.parent
 PATIENCE = 300  # seconds
 CONFIG = """\
 r1_gamma = 1.0
@@ -55,17 +53,9 @@ class Training:
         self.command = [sys.executable, *launcher, "-m", "stylegan", "train", *options]
 
     def start(self):
-        environment = {
-            "PYTHONPATH": str(ROOT),
-            "STYLEGAN_CACHE": str(self.folder / "cache"),
-            "OMP_NUM_THREADS": "1",
-        }
         with open(self.folder / f"{self.run.path.name}.txt", "ab") as output:
             return subprocess.Popen(
-                self.command,
-                env=os.environ | environment,
-                stdout=output,
-                stderr=output,
+                self.command, env=environment(self.folder), stdout=output, stderr=output
             )
 
     def finish(self):

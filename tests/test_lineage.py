@@ -2,10 +2,10 @@
 
 import dataclasses
 import hashlib
-import json
-from pathlib import Path
 
 import pytest
+from helpers.reference import SNAPSHOT
+from helpers.runs import log_of
 from helpers.tiny_generators import random_generator
 from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
@@ -22,7 +22,6 @@ from stylegan.run_folder import RunFolder
 from stylegan.toml import read_toml
 from stylegan.training import start
 
-SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 OFFICIAL = Source(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)
 MINE = Source("mine/state-000000012.pt", "0" * 64)
 
@@ -55,8 +54,7 @@ def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
     assert entry["license"] == "unknown"
     assert checkpoint.load(out / "generator-000000012.pt")["lineage"] == [entry]
     assert read_toml(out / "config.toml")["lineage"] == [entry]
-    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    assert log[0]["lineage"] == [entry]
+    assert log_of(out)[0]["lineage"] == [entry]
     assert to_plain(RunFolder(out).lineage()) == [entry]
     assert checkpoint.load(tuned / "first" / "state-000000012.pt")["lineage"] == []
 

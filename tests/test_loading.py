@@ -5,14 +5,20 @@ import io
 
 import pytest
 import torch
-from helpers.tiny_generators import TINY, assert_same_weights, named_by_hash, random_generator
+from helpers.tiny_generators import (
+    LABELED,
+    TINY,
+    assert_same_weights,
+    named_by_hash,
+    random_generator,
+)
 
 import stylegan
 from stylegan import load_generator
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint, download
 from stylegan.files.formats.own import save_discriminator, save_generator
-from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.networks import Discriminator
 from stylegan.schedule import Position, ScheduleConfig
 from stylegan.training import TrainState
 
@@ -58,11 +64,10 @@ def test_what_a_file_tells_comes_back(tmp_path):
         "alpha": 0.25,
         "psi": 0.5,
         "cutoff": None,
-        "label_names": ("cat", "dog"),
+        "label_names": ("cat", "dog", "hen"),
         "active_rectangle": [2, 14, 0, 16],
     }
-    config = NetworkConfig(resolution=16, z_dim=4, label_dim=2, max_channels=4)
-    save_generator(path, Generator(config), **about)
+    save_generator(path, random_generator(LABELED), **about)
     loaded = load_generator(path).loaded
     assert {name: getattr(loaded, name) for name in about} == about
     assert loaded.origin == f"generator file {path}"

@@ -1,23 +1,24 @@
-"""`figure`, `video` and `directions`: they make what the library makes, or say why they cannot."""
+"""`figure`, `video` and `directions`: what is asked for reaches the library, which makes it."""
 
 import itertools
 
 import numpy as np
 import pytest
+import torch
 from helpers import commands
-from helpers.commands import look, refused, told
+from helpers.charts import cells, enlarged
+from helpers.commands import look, refused, stylegan, told
 from helpers.films import decoded
-from helpers.tiny_generators import random_generator
-from PIL import Image
+from helpers.pictures import save_picture
+from helpers.tiny_generators import LABELED, random_generator
+from torch.testing import assert_close
 
 from stylegan import figures, load_generator
 from stylegan import video as library
 from stylegan.directions import default_path, find_directions, read_edits, save_directions
+from stylegan.figures import StyleRange
 from stylegan.files.formats.own import save_generator
-from stylegan.networks import NetworkConfig
 from stylegan.paths import places, spline
-
-COLORED = NetworkConfig(resolution=8, z_dim=4, label_dim=3, max_channels=4)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def run_folder(tmp_path):
 @pytest.fixture
 def classes(tmp_path):
     path = tmp_path / "classes.pt"
-    save_generator(path, random_generator(COLORED), label_names=["ant", "bee", "cat"])
+    save_generator(path, random_generator(LABELED), label_names=["ant", "bee", "cat"])
     return path
 
 
@@ -53,40 +54,95 @@ def drawn(out, *arguments):
     return np.asarray(image.convert("RGB"))
 
 
-STILL = {
-    "grid --seeds 0-3 --columns 2": lambda some: figures.labeled_grid(
-        some, figures.of_seeds(some, range(4)), 2
-    ),
-    "mixing --seeds 0,1 --seeds-b 5,6": lambda some: figures.mixing(
-        some, figures.of_seeds(some, [0, 1]), figures.of_seeds(some, [5, 6])
-    ),
-    "truncation --seeds 0,1 --psis 1,0.5": lambda some: figures.truncation(
-        some.adjusted(cutoff="all"), figures.of_seeds(some, [0, 1]), [1, 0.5]
-    ),
-    "noise-components --seeds 0 --noise random": lambda some: figures.noise_components(
-        some, figures.of_seeds(some, [0], noise="random")
-    ),
-    "grid --seeds 1 --psi 0.2 --cutoff 1 --noise none --resolution 8": lambda some: (
-        figures.labeled_grid(
-            some.adjusted(psi=0.2, cutoff=1, resolution=8),
-            figures.of_seeds(some, [1], noise="none"),
-        )
-    ),
-}
+class Reached(Exception):
+    """Raised in the place of what the library would draw."""
 
 
-@pytest.mark.parametrize("words", STILL)
-def test_figures_are_those_of_the_library_in_lossless_formats_and_again(source, tmp_path, words):
-    name, *options = words.split()
-    arguments = [name, source, *options]
+def reached(patch, function, group, name, source, *options):
+    """The arguments with which a command calls a function of the library, by order and by name."""
+    calls = []
+
+    def spy(*arguments, **named):
+        calls.append((arguments, named))
+        raise Reached
+
+    patch.setattr(figures if group == "figure" else library, function, spy)
+    timing = ["--seconds", "0.15", "--fps", "20"] if group == "video" else []
+    result = stylegan(group, name, source, *options, *timing, "--device", "cpu", "--out", "a.webp")
+    assert isinstance(result.exception, Reached), result.output
+    (call,) = calls
+    return call
+
+
+LOOK = "--psi 0.2 --cutoff 1 --resolution 8 --edit pca:1=+2@0-1"
+ALL_LAYERS = "--cutoff all --resolution 8 --edit pca:1=+2@0-1"
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "more"),
+    [
+        (f"figure grid {LOOK} --noise none --columns 2", "labeled_grid", [2]),
+        (
+            f"figure mixing {LOOK} --noise none --seeds-b 5 --layers 0-1,3-5",
+            "mixing",
+            [["seed 5"], [StyleRange(range(2)), StyleRange(range(3, 6))]],
+        ),
+        (f"figure truncation {ALL_LAYERS} --noise none --psis 1,0.5", "truncation", [[1, 0.5]]),
+        (f"figure noise-detail {LOOK}", "noise_detail", []),
+        (f"figure noise-components {LOOK} --noise none", "noise_components", []),
+        (
+            f"video truncation {ALL_LAYERS} --noise none --psis 1,0 --no-loop",
+            "truncation_film",
+            [[1, 0.5, 0]],
+        ),
+        (
+            f"video edit {LOOK} --noise none --strengths=-1,1 --no-loop",
+            "edit_film",
+            [{"pca:1=+2@0-1": (2, range(2))}, [-1, 0, 1]],
+        ),
+    ],
+)
+def test_what_is_asked_for_reaches_the_library(
+    source, tmp_path, monkeypatch, words, function, more
+):
+    """The generator as it is to be shown, the points, and what else the function takes."""
+    monkeypatch.chdir(tmp_path)
+    group, name, *options = words.split()
+    command = [group, name, source, "--seeds", "3,4", *options]
+    (loaded, points, *rest), _ = reached(monkeypatch, function, *command)
+    whole = "all" in words
+    assert (loaded.psi, loaded.cutoff) == ((0.7, None) if whole else (0.2, 1))
+    assert (loaded.resolution, points.names) == (8, ["seed 3", "seed 4"])
+    moves = [(edit.strength, edit.layers) for edit in loaded.edits]
+    assert moves == ([] if function == "edit_film" else [(2, range(2))])
+    assert points.noise == ("none" if "--noise none" in words else "const")
+    assert [plain(argument) for argument in rest] == more
+
+
+def plain(argument):
+    """Points by their names, edits by strength and layers, numbers as they are."""
+    match argument:
+        case figures.Points():
+            return argument.names
+        case dict():
+            return {text: (edit.strength, edit.layers) for text, edit in argument.items()}
+        case torch.Tensor():
+            return argument.tolist()
+    return argument
+
+
+def test_a_figure_is_that_of_the_library_in_lossless_formats_and_again(source, tmp_path):
+    arguments = ["grid", source, "--seeds", "0-3", "--columns", 2]
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
     found = drawn(png, *arguments)
-    assert np.array_equal(found, np.asarray(STILL[words](load_generator(source).loaded)))
+    loaded = load_generator(source).loaded
+    expected = figures.labeled_grid(loaded, figures.of_seeds(loaded, range(4)), 2)
+    assert np.array_equal(found, np.asarray(expected))
     assert np.array_equal(found, drawn(webp, *arguments))
     drawn(again, *arguments)
     assert png.read_bytes() == again.read_bytes()
     drawn(png, *arguments)  # the same picture on top of itself
-    other = [*arguments, "--psi", 0.1] if name != "truncation" else [*arguments, "--psis", 3]
+    other = [*arguments, "--psi", 0.1]
     assert f"{png} exists; pass --overwrite" in refused("figure", *other, "--out", png)
     assert png.read_bytes() == again.read_bytes()
     assert not np.array_equal(found, drawn(png, *other, "--overwrite"))
@@ -102,12 +158,11 @@ def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
 
 
 def test_a_timelapse_of_a_run_that_kept_few_files_is_of_its_samples(run_folder, tmp_path):
-    (run_folder / "samples").mkdir(exist_ok=True)
     for kimg in range(5):
         grid = np.zeros((4, 96, 8, 96, 3), np.uint8)
         grid[..., 0] = 10 * kimg
         grid[..., 1] = 5 * np.arange(32).reshape(4, 1, 8, 1)
-        Image.fromarray(grid.reshape(384, 768, 3)).save(run_folder / "samples" / f"{kimg:06d}.png")
+        save_picture(run_folder / "samples" / f"{kimg:06d}.png", grid.reshape(384, 768, 3))
     image = drawn(tmp_path / "a.png", "timelapse", run_folder, "--seeds", "9,30", "--moments", 4)
     middles = image[-50 - 100 :: 100, -50 - 300 :: 100]  # of pictures of 96 pixels, 4 apart
     assert middles[..., 0].tolist() == [[0, 10, 30, 40]] * 2
@@ -121,21 +176,21 @@ def test_classes_have_columns_or_are_chosen(classes, tmp_path):
     every = drawn(tmp_path / "a.png", *seeds)
     bees = drawn(tmp_path / "b.png", *seeds, "--classes=bee")
     assert every.shape[1] - bees.shape[1] == 2 * 100
-    assert np.array_equal(every[:, -200:-100], bees[:, -100:])
+    shown = [row[0] for row in cells(bees, 2, 1)]
+    assert np.array_equal([row[1] for row in cells(every, 2, 3)], shown)
     loaded = load_generator(classes).loaded
-    whole = list(loaded.pictures([5], labels=loaded.label("bee")))
-    assert np.array_equal(bees[-100:-4:12, -100:-4:12], whole[0])
-    one = drawn(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class", "1")
-    assert np.array_equal(one[4:100:12, 4:100:12], whole[0])
+    (bee,) = loaded.pictures([5], labels=loaded.label("bee"))
+    assert np.array_equal(shown[1], enlarged(bee))
+    alone = drawn(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class=1")
+    assert np.array_equal(alone[4:100, 4:100], enlarged(bee))  # above its label
 
 
 def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     photos = tmp_path / "photos"
-    photos.mkdir()
     pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
     for i, picture in enumerate(pixels):
-        Image.fromarray(picture).save(photos / f"{i}.png")
+        save_picture(photos / f"{i}.png", picture)
     loaded = load_generator(run_folder).loaded
     whole = np.stack(list(loaded.pictures([0, 1, 2], psi=1, noise="random")))
     arguments = ["neighbors", run_folder, "--data", photos, "--rows", 3, "--nearest", 2]
@@ -153,33 +208,38 @@ def filmed(source, out, words):
     assert f"{out}, 0.5 s at 10 frames" in told("video", name, source, *options, "--out", out)
 
 
-def walk(some, source):
-    knots = figures.of_seeds(some, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
-    t = places(5, 4, closed=True)
-    return library.film(some.adjusted(psi=0.3), spline(knots, closed=True), t, columns=2)
-
-
-def edit(some, source):
-    (moved,) = read_edits(["pca:1=+2@0-1"], some, source)
-    strengths = library.between(-1, 0.5, 5, closed=False)
-    points = figures.of_seeds(some, [3, 4])
-    return library.edit_film(some, points, {"pca:1=+2@0-1": moved}, strengths)
-
-
-FILMS = {
-    "walk --grid 2x1 --psi 0.3": walk,
-    "edit --seeds 3,4 --edit pca:1=+2@0-1 --strengths=-1,0.5 --no-loop": edit,
-}
-
-
-@pytest.mark.parametrize("words", FILMS)
-def test_films_are_those_of_the_library(source, tmp_path, words):
+def test_a_film_is_that_of_the_library(source, tmp_path):
     out, own = tmp_path / "a.webp", tmp_path / "b.webp"
-    filmed(source, out, words)
-    film = FILMS[words](load_generator(source).loaded, source)
+    filmed(source, out, "walk --grid 2x1 --psi 0.3")
+    loaded = load_generator(source).loaded
+    knots = figures.of_seeds(loaded, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
+    t = places(5, 4, closed=True)
+    film = library.film(loaded.adjusted(psi=0.3), spline(knots, closed=True), t, columns=2)
     frames = itertools.starmap(film.layout.frame, film.frames)
     library.write_video(own, frames, count=film.count, fps=10)
     assert out.read_bytes() == own.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [
+        ("walk --seeds 3,4", [3]),
+        ("walk --seeds 3,4,5,6 --grid 1x2 --space z", [3, 5]),
+        ("loop --seeds 5,6", [5, 6]),
+        ("mixing --seeds 5,6 --seeds-b 3,4 --layers 4-5", [5, 6]),
+    ],
+)
+def test_films_begin_with_the_styles_of_their_seeds(source, tmp_path, monkeypatch, words, seeds):
+    """In a mixing film some layers begin with those of the first seed of source B."""
+    monkeypatch.chdir(tmp_path)
+    name, *options = words.split()
+    call, named = reached(monkeypatch, "film", "video", name, source, *options, "--noise", "none")
+    loaded, styles, times = call
+    assert (float(times[0]), len(times), named["noise"]) == (0, 3, "none")
+    expected = figures.of_seeds(loaded, seeds).ws.clone()
+    if name == "mixing":
+        expected[:, 4:] = figures.of_seeds(loaded, [3]).ws[:, 4:]
+    assert_close(styles(times[:1])[0].to(expected), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -205,36 +265,3 @@ def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
     loaded = load_generator(source).loaded
     (expected,) = loaded.pictures([5], edits=read_edits(texts, loaded, source))
     assert np.array_equal(commands.pixels(tmp_path / "seed0005.png"), expected)
-
-
-@pytest.mark.parametrize(
-    ("words", "message", "exit_code"),
-    [
-        ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),
-        ("figure timelapse faces64", "of a run folder, but faces64 is not a folder", 1),
-        ("figure mixing g.pt --layers 4-6", "but at 16x16 there are layers 0-5", 1),
-        ("figure classes classes.pt --classes=dog", "there is no class 'dog'", 1),
-        ("figure neighbors g.pt", "does not say what it was trained on; pass --data", 1),
-        ("video walk gone.pt --out there.webp", "there.webp exists; pass --overwrite", 1),
-        ("video walk g.pt --seeds 1", "1 seed for 1 walk: each needs", 1),
-        ("video walk g.pt --grid 100x100", "100x100 is not a grid like 3x2", 2),
-        ("video edit g.pt", "pass --edit", 2),
-        ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
-        ("directions find g.pt", "with directions pca and sefa; pass --overwrite", 1),
-        ("directions find classes.pt --figure d.png", "a class is needed, as in --class ant", 1),
-        ("directions learn new.pt a b", "there is no folder or file a with examples", 1),
-        ("project g.pt there.webp --locality 1", "require --tune", 2),
-        ("project g.pt there.webp --out new.pt/deep", "new.pt is a file; choose another", 1),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line_and_leaves_no_file(
-    source, classes, tmp_path, monkeypatch, words, message, exit_code
-):
-    monkeypatch.chdir(tmp_path)
-    save_generator(tmp_path / "new.pt", random_generator())
-    (tmp_path / "there.webp").touch()
-    (tmp_path / "folder.png").mkdir()
-    before = sorted(tmp_path.iterdir())
-    words = words.split() + (["--out", "a.webp"] if words.startswith("video walk g.pt") else [])
-    assert message in refused(*words, exit_code=exit_code)
-    assert sorted(tmp_path.iterdir()) == before

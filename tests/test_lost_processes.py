@@ -1,12 +1,12 @@
 """Two processes of which one dies, or hangs: the other ends, and says where."""
 
-import json
 import re
 import signal
 import time
 
 import pytest
 from helpers.processes import TIMEOUT_SECONDS, command, free_port
+from helpers.runs import json_lines, log_of
 from helpers.tiny_training import tiny_config, write_pictures
 
 from stylegan.config import to_toml
@@ -17,9 +17,8 @@ from stylegan.run_folder import RunFolder
 def events(out, name):
     """The images seen at each event of that name; a line being written counts not yet."""
     path = out / "log.jsonl"
-    text = path.read_text() if path.exists() else ""
-    records = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
-    return [record["images_seen"] for record in records if record["event"] == name]
+    whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+    return [line["images_seen"] for line in json_lines(whole) if line["event"] == name]
 
 
 @pytest.fixture(scope="module")
@@ -74,4 +73,4 @@ def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, c
     assert any(re.search(message, line) for line in text.splitlines())
     saved = checkpoint.load(RunFolder(out).states()[-1])
     assert saved["images_seen"] >= 80
-    assert json.loads((out / "log.jsonl").read_text().splitlines()[0])["processes"] == 2
+    assert log_of(out)[0]["processes"] == 2

@@ -5,33 +5,17 @@ from contextlib import nullcontext
 import pytest
 import torch
 from helpers.meta_device import MetaTracker
-from helpers.tiny_training import differing, flat, reals_for, stage, tiny_config
+from helpers.tiny_training import KINDS, differing, flat, reals_for, stage, tiny_config
 
 from stylegan.layers import NoiseInput
 from stylegan.networks import Discriminator, Generator
 from stylegan.training import Share, TrainState, draw, optimizer, train_step
 
-BASELINE = {"styles": False, "constant_input": False, "instance_norm": False, "pixel_norm": True}
-OPTIONS = {
-    "plain": {},
-    "labels": {"network": {"label_dim": 3}},
-    "stored noise, no mixing": {"noise": "const", "style_mixing": 0.0},
-    "micro-batches": {"batch_gpu": 2, "network": {"deviation_group": 2}},
-    "recomputation": {"checkpoint_activations": True, "r2_gamma": 1.0},
-    "all of ada": {
-        "augment": {"kind": "ada", "transforms": ["bgc", "imgfilter", "noise", "cutout"]}
-    },
-    "diffaugment": {"augment": {"kind": "diffaugment"}, "batch_gpu": 2},
-    "traditional": {"network": BASELINE | {"mapping_layers": 1, "noise": False}},
-    "fp16": {"precision": "fp16"},
-    "wgan_gp": {"discriminator_loss": "wgan_gp", "generator_loss": "wgan", "adam_beta1": 0.5},
-}
-
-
 COPIES = {  # of draws to the device, where not five: latents, those that mix, penalty factors
     "labels": 6,
     "stored noise, no mixing": 3,
     "traditional": 3,
+    "ada": 5 + 3 * 2,
     "all of ada": 5 + 3 * 5,
     "diffaugment": 5 + 3 * 3,
 }
@@ -56,12 +40,12 @@ def meta_step(state, now, probability=0.5):
     return drawing, tracker
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_step_stays_on_its_device_and_waits_for_nothing(name, monkeypatch):
     """Each random number is copied once; a step after the one that makes the moments."""
     # meta knows no autocast: what else fp16 does, a scaler for each network, is here
     monkeypatch.setattr("stylegan.ops.autocast", lambda *_: nullcontext())
-    state = new_state(tiny_config(**{"style_mixing": 1.0} | OPTIONS[name]))
+    state = new_state(tiny_config(**{"style_mixing": 1.0} | KINDS[name]))
     for _ in range(2):
         drawing, tracker = meta_step(state, stage(8, 0.5))
     assert (drawing.copies, drawing.waits) == (COPIES.get(name, 5), [])
@@ -118,13 +102,6 @@ def test_a_gpu_is_never_asked_for_numbers_in_a_step(options):
             torch.cuda.set_sync_debug_mode("default")
 
 
-DECIDED = {
-    "plain": {},
-    "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}},
-    "first moments": {"adam_beta1": 0.5},
-}
-
-
 def trained_with_bad_gradients(options, *, save_at=None):
     """The payload after eleven steps, of which four skip the discriminator's update."""
     # an epsilon that is lost in round-off: it depends on whether skipped updates are counted
@@ -143,18 +120,18 @@ def trained_with_bad_gradients(options, *, save_at=None):
     return state.to_payload()
 
 
-@pytest.mark.parametrize("name", DECIDED)
+@pytest.mark.parametrize("name", ["plain", "ada", "first moments"])
 def test_updates_that_the_device_decides_are_those_that_the_host_decides(name, monkeypatch):
     """Bit for bit, also where gradients are not finite, beside saving, and as a stage begins."""
-    by_host = trained_with_bad_gradients(DECIDED[name])
+    by_host = trained_with_bad_gradients(KINDS[name])
     assert [by_host[f"skipped{kind}_d"] for kind in ("", "_in_a_row")] == [4, 1]
     monkeypatch.setattr(optimizer, "host_decides", lambda device: False)
-    by_device = trained_with_bad_gradients(DECIDED[name])
+    by_device = trained_with_bad_gradients(KINDS[name])
     group = "/d_optimizer/param_groups/0"
     assert {*differing(by_device, by_host)} == {f"{group}/eps", f"{group}/updates"}
     counted = [flat(each)[f"{group}/updates"] for each in (by_device, by_host)]
     assert counted == [4, 3]  # since the stage began
-    assert differing(trained_with_bad_gradients(DECIDED[name], save_at=3), by_device) == []
+    assert differing(trained_with_bad_gradients(KINDS[name], save_at=3), by_device) == []
 
 
 def test_draws_for_a_device_are_those_for_another(monkeypatch):

@@ -10,9 +10,10 @@ import pytest
 import torch
 from helpers.commands import refused, stylegan, told
 from helpers.processes import gathered
+from helpers.runs import json_lines, log_of
+from helpers.tiny_generators import random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan import load_generator
 from stylegan.cli.metrics import metrics
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
@@ -149,7 +150,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    source, notes = Comparison.of(load_generator("faces64").loaded), []
+    source, notes = Comparison.of(tiny_loaded()), []
     assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
@@ -165,7 +166,7 @@ def test_a_line_is_json_without_nan():
 
 
 def test_the_hash_of_a_generator_is_of_its_weights_alone():
-    generator, same = load_generator("faces64"), load_generator("faces64")
+    generator, same = random_generator(), random_generator()
     assert weights_sha256(generator) == weights_sha256(same)
     with torch.no_grad():
         same.w_avg[0] += 1
@@ -184,7 +185,7 @@ class FullDisk(GeneratorSamples):
 
 def measured_with_a_full_disk(folder):
     told = []
-    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
+    loaded = tiny_loaded(8)
     source = Comparison.of(loaded, Store(folder / "store"), batch=1)
     source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
     results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
@@ -199,7 +200,7 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
-    loaded = load_generator("faces64").loaded.adjusted(resolution=8)
+    loaded = tiny_loaded(8)
     whole = Comparison.of(loaded, faces, mirror=mirror)
     _, half, requests = halves(whole, parse("swd100,ppl-w-end4"))
     assert requests == [Request("swd", 90 if mirror else 45)]
@@ -293,7 +294,7 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     pictures = faces.path.parents[1] / "faces"  # at their own size, which is the generator's
     settings = ("--data", pictures, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
     table = cells(told("metrics", "faces64", *settings, "--out", out))
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines = json_lines(out)
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
     full, none, against_half, half = (line["values"]["swd"] for line in lines)
     assert full < none and half < min(none, against_half)
@@ -320,21 +321,6 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     assert deviation == pytest.approx(abs(pair[0] - pair[1]) / 2**0.5, abs=0.08)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--metrics fidd", "there is no metric 'fidd'; known: fid, kid, pr, is"),
-        ("--resolution 8", "a generator has its own resolution"),
-        ("--out notes.txt", "exists and is of another kind"),
-    ],
-)
-def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_text("my notes")
-    assert message in refused("metrics", "faces64", *options.split())
-    assert (tmp_path / "notes.txt").read_text() == "my notes"
-
-
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(
     tmp_path, monkeypatch
 ):
@@ -346,15 +332,14 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     trained = stylegan("train", *options, "--metrics", "swd4", "--metrics-every", "0.016")
     assert trained.exit_code == 0, trained.output
     assert trained.stderr.count("swd4 could not be measured: images of 4x4 are too small") == 2
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = json_lines(out / "metrics.jsonl")
     assert [line["protocol"]["generator"]["images_seen"] for line in lines] == [48, 64, 72]
-    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    scores = [line for line in log if line["event"] == "metrics"]
+    scores = log_of(out, "metrics")
     assert [line["images_seen"] for line in scores] == [16, 32, 48, 64, 72]
     values = [line["values"]["swd"] for line in lines]
     assert [line.get("swd4") for line in scores] == [None, None, *values]
     told("metrics", out, "--metrics", "swd6")
-    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json_lines(out / "metrics.jsonl")[-1]
     assert last["metric"] == "swd6" and last["protocol"]["reals"]["mirror"] is True
     fakes = last["protocol"]["fakes"]
     assert fakes["resolution"] == 8 and 0 < fakes["alpha"] < 1  # still growing

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.tiny_generators import ODD, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.ops import upsample
 
-TINY = NetworkConfig(
-    resolution=16, max_channels=8, z_dim=6, w_dim=5, mapping_layers=2, mapping_width=7
-)
-LABELED = replace(TINY, label_dim=3)
+LABELED = replace(ODD, label_dim=3)
 STAGES = [(r, alpha) for r in (4, 8, 16) for alpha in (0.0, 0.3, 1.0)]
 
 
@@ -22,20 +20,12 @@ def seeded():
     torch.manual_seed(0)
 
 
-def generator(config=TINY, dtype=torch.float64):
-    """A generator none of whose parts is without effect."""
-    network = Generator(config).to(dtype)
-    with torch.no_grad():
-        for layer in network.synthesis.noise_layers(config.resolution):
-            layer.bias.normal_()
-            if layer.noise is not None:
-                layer.noise.strength.normal_()
-        network.w_avg.normal_()
-    return network
+def generator(config=ODD, dtype=torch.float64):
+    return random_generator(config, biases=True).to(dtype)
 
 
 def latents(n=2, dtype=torch.float64):
-    return torch.randn(n, TINY.z_dim, dtype=dtype)
+    return torch.randn(n, ODD.z_dim, dtype=dtype)
 
 
 def one_hot(n=2, dtype=torch.float64):
@@ -54,7 +44,7 @@ def test_fade_in_starts_at_the_upsampled_lower_resolution(resolution):
 @torch.no_grad()
 @pytest.mark.parametrize("resolution", [8, 16])
 def test_the_discriminator_starts_a_fade_in_with_what_it_thought_of_the_half_size(resolution):
-    network = Discriminator(TINY).double()
+    network = Discriminator(ODD).double()
     half = torch.randn(4, 3, resolution // 2, resolution // 2, dtype=torch.float64)
     assert_close(network(upsample(half), alpha=0.0), network(half), rtol=0, atol=1e-12)
 
@@ -66,7 +56,7 @@ def test_a_fade_in_is_linear_in_alpha():
     assert_close(b, 0.75 * a + 0.25 * c, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("config", [TINY, LABELED, replace(TINY, styles=False)])
+@pytest.mark.parametrize("config", [ODD, LABELED, replace(ODD, styles=False)])
 @pytest.mark.parametrize(("resolution", "alpha"), STAGES)
 def test_active_parameters_of_the_generator_are_those_with_a_gradient(config, resolution, alpha):
     network = generator(config)
@@ -79,7 +69,7 @@ def test_active_parameters_of_the_generator_are_those_with_a_gradient(config, re
 
 @pytest.mark.parametrize(("resolution", "alpha"), STAGES)
 def test_active_parameters_of_the_discriminator_are_those_with_a_gradient(resolution, alpha):
-    network = Discriminator(TINY)
+    network = Discriminator(ODD)
     network(torch.randn(4, 3, resolution, resolution), alpha=alpha).sum().backward()
     found = {p for p in network.parameters() if p.grad is not None}
     assert found == set(network.active_parameters(resolution, alpha))
@@ -110,7 +100,7 @@ def test_labels_select_an_embedding_and_a_logit():
 @pytest.mark.parametrize(
     ("config", "labels", "message"),
     [
-        (TINY, one_hot(2), "labels were given to a network without labels"),
+        (ODD, one_hot(2), "labels were given to a network without labels"),
         (LABELED, None, r"labels of shape \(2, 3\) are needed; none were given"),
         (LABELED, torch.zeros(1, 3), r"labels of shape \(2, 3\) are needed; found \(1, 3\)"),
     ],
@@ -169,10 +159,10 @@ def test_arguments_out_of_range_are_refused(options, message):
 
 
 def test_inputs_of_another_shape_are_refused():
-    g, d = generator(), Discriminator(TINY)
-    with pytest.raises(ValueError, match=r"latents must be \(N, 6\), not \(2, 7\)"):
+    g, d = generator(), Discriminator(ODD)
+    with pytest.raises(ValueError, match=r"latents must be \(N, 5\), not \(2, 7\)"):
         g(torch.zeros(2, 7))
-    with pytest.raises(ValueError, match=r"ws must be \(N, 6, 5\), not \(2, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"ws must be \(N, 6, 7\), not \(2, 4, 5\)"):
         g.synthesis(torch.zeros(2, 4, 5))
     with pytest.raises(ValueError, match=r"images must be \(N, 3, r, r\), not \(1, 3, 8, 4\)"):
         d(torch.zeros(1, 3, 8, 4))
@@ -202,7 +192,7 @@ def test_the_papers_widths():
     widths = [NetworkConfig().channels(r) for r in (2, 4, 32, 64, 128, 256, 512, 1024)]
     assert widths == [512, 512, 512, 256, 128, 64, 32, 16]
     assert NetworkConfig().num_styles() == 18
-    assert replace(TINY, channel_base=100, channel_decay=0.5, max_channels=60).channels(16) == 35
+    assert replace(ODD, channel_base=100, channel_decay=0.5, max_channels=60).channels(16) == 35
 
 
 def test_the_1024_generator_has_the_published_number_of_parameters():
@@ -231,7 +221,7 @@ def test_a_new_generator_has_the_official_initial_values():
 
 
 def test_a_new_discriminator_has_the_official_initial_values():
-    for name, value in Discriminator(replace(TINY, max_channels=64)).state_dict().items():
+    for name, value in Discriminator(replace(ODD, max_channels=64)).state_dict().items():
         if name.endswith(".bias"):
             assert not value.any(), name
         else:

@@ -2,18 +2,16 @@
 
 import base64
 import io
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
+from helpers import ROOT
+from helpers.processes import printed
 from PIL import Image
 
-ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "docs" / "stylegan.ipynb"
 SMALL = {
     "TRAINING_KIMG": 0.4,
@@ -59,14 +57,11 @@ def execute(path):
     own = {name: str(beside / name.lower()) for name in places}
     for place in own.values():
         Path(place).mkdir()
-    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JUPYTER_PLATFORM_DIRS": "1"}
+    own["JUPYTER_PLATFORM_DIRS"] = "1"
     out = beside / "executed.ipynb"
-    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", str(path)]
+    command = ["-m", "nbconvert", "--to", "notebook", "--execute", str(path)]
     command += ["--output", str(out), "--ExecutePreprocessor.timeout=1200"]
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | own, capture_output=True, text=True, timeout=3600
-    )
-    assert done.returncode == 0, done.stderr
+    printed(folder, *command, **own)
     return nbformat.read(out, as_version=nbformat.NO_CONVERT)
 
 

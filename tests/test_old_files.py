@@ -2,10 +2,11 @@
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
+from helpers.old_run import END, FOLDER, STOPPED
+from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import differing, flat, run
 
 from stylegan import load_generator
@@ -13,8 +14,7 @@ from stylegan.config import load_config
 from stylegan.data import Store
 from stylegan.files import checkpoint
 
-OLD = Path(__file__).parent / "assets" / "old_run"
-START, EARLY, FINISHED = (f"state-{images:09}.pt" for images in (48, 60, 120))
+STATE, LAST = (f"state-{images:09}.pt" for images in (STOPPED, END))
 # A bias before a normalization, with next to no gradient: how a processor rounds it decides where
 # Adam takes the bias. And what follows from it: its average and its second moment.
 DRIFTS = {
@@ -26,14 +26,11 @@ DRIFTS = {
 
 @pytest.fixture(scope="module")
 def continued(tmp_path_factory):
-    """States of the old run, continued by the program of today: three steps later, and its end."""
+    """The last state of the old run, continued by the program of today."""
     out = tmp_path_factory.mktemp("old") / "run"
-    shutil.copytree(OLD / "run", out)
-    config, store = load_config(out / "config.toml"), Store(OLD / "store")
-    run(config, store, out, stop_at=60)
-    early = state_of(out / EARLY)
-    run(config, store, out)
-    return early, state_of(out / FINISHED)
+    shutil.copytree(FOLDER / "run", out)
+    run(load_config(out / "config.toml"), Store(FOLDER / "store"), out)
+    return state_of(out / LAST)
 
 
 def state_of(path):
@@ -52,27 +49,22 @@ def compared_tensors(found, expected):
 
 
 def test_an_old_run_continues_to_the_same_state(continued):
-    """Three steps later, by a tenth of the way: where rounding decides on which side of 0 a number
+    """Two steps later, by a tenth of the way: where rounding decides on which side of 0 a number
     is, its slope is another, and Adam makes small gradients large."""
-    early, end = continued
-    before = flat(state_of(OLD / "run" / START))
-    for name, now, then in compared_tensors(early, state_of(OLD / EARLY)):
-        if not then.is_floating_point():
+    before = flat(state_of(FOLDER / "run" / STATE))
+    for name, now, then in compared_tensors(continued, state_of(FOLDER / LAST)):
+        if not then.is_floating_point():  # what is drawn and counted, by every processor
             assert torch.equal(now, then), name
         elif name not in DRIFTS:
             assert (now - then).norm() <= 0.1 * (then - before[name]).norm(), name
-    for name, now, then in compared_tensors(end, state_of(OLD / FINISHED)):
-        if not then.is_floating_point():  # what is drawn and counted, by every processor
-            assert torch.equal(now, then), name
 
 
 @pytest.mark.skipif("EXACT" not in os.environ, reason="other processors round otherwise")
 def test_an_old_run_continues_bit_for_bit(continued):
-    _, end = continued
-    assert not differing(end, state_of(OLD / FINISHED))
+    assert not differing(continued, state_of(FOLDER / LAST))
 
 
 def test_an_old_generator_loads():
-    generator = load_generator(OLD / "generator-000000080.pt")
-    weights = checkpoint.load(OLD / "generator-000000080.pt")["weights"]
-    assert all(torch.equal(value, weights[name]) for name, value in generator.state_dict().items())
+    generator = load_generator(FOLDER / f"generator-{END:09}.pt")
+    weights = checkpoint.load(FOLDER / f"generator-{END:09}.pt")["weights"]
+    assert_same_weights(generator, weights)

@@ -1,7 +1,6 @@
 """One way to open weights: damaged and hostile files, what is not a number, runs, commands."""
 
 import copy
-import dataclasses
 import json
 import math
 import shlex
@@ -12,7 +11,7 @@ import torch
 from helpers import foreign_layouts
 from helpers.commands import pixels, refused, stylegan, told
 from helpers.official import dumps, network_class, snapshot_objects
-from helpers.tiny_generators import TINY, assert_same_weights, random_generator
+from helpers.tiny_generators import LABELED, TINY, assert_same_weights, random_generator
 from helpers.tiny_training import merge, tiny_config, write_pictures
 
 import hubconf
@@ -277,9 +276,8 @@ def test_the_commands_of_info_can_be_pasted_one_by_one(run, tmp_path, monkeypatc
 
 
 def test_sample_shows_the_classes_in_turn_as_the_command_does(tmp_path):
-    config = dataclasses.replace(TINY, label_dim=3)
     path = tmp_path / "classes.pt"
-    save_generator(path, random_generator(config))
+    save_generator(path, random_generator(LABELED))
     told("generate", path, "--seeds", "0-4", "--device", "cpu", "--out", tmp_path)
     sampled = load_generator(path).sample(range(5)).permute(0, 2, 3, 1).numpy()
     for seed in range(5):

@@ -1,14 +1,12 @@
 """Windows, by what it lacks."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from helpers import windows
 from helpers.commands import pixels
+from helpers.processes import printed
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan.config import to_toml
@@ -18,24 +16,14 @@ from stylegan.run_folder import RunFolder
 def without_posix(folder, *commands):
     """What these commands print, one after the other in one such process."""
     lines = json.dumps([[str(word) for word in command] for command in commands])
-    result = subprocess.run(
-        [sys.executable, "-W", "error", windows.__file__, lines],
-        cwd=folder,
-        env=os.environ | {"STYLEGAN_CACHE": str(folder / "cache")},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return printed(folder, "-W", "error", windows.__file__, lines)
 
 
 def test_generating_needs_nothing_of_posix(tmp_path, source):
     command = ["generate", source, "--seeds", "0-1", "--device", "cpu", "--out"]
     without_posix(tmp_path, [*command, "there"])
     (tmp_path / "here").mkdir()
-    subprocess.run(
-        [sys.executable, "-m", "stylegan", *map(str, command), "here"], cwd=tmp_path, check=True
-    )
+    printed(tmp_path, "-m", "stylegan", *command, "here")
     names = sorted(path.name for path in (tmp_path / "here").iterdir())
     assert names
     for name in names:

@@ -1,11 +1,11 @@
 """Losses and networks of a user's own, which a script adds under a name to a dictionary."""
 
 import runpy
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import ROOT
 from helpers.tables import kept_tables
 from helpers.tiny_training import SHORT, differing, run, stage, step, tiny_config, tiny_store
 from torch import nn
@@ -19,7 +19,6 @@ from stylegan.networks import DISCRIMINATORS, GENERATORS, Discriminator, Generat
 from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
 
-ROOT = Path(__file__).parent.parent
 OWN = {
     "generator_loss": "own",
     "discriminator_loss": "own_pair",

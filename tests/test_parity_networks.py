@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.reference import DEVICE, REFERENCE, SLACK, load, there, under
+from helpers.reference import DEVICE, SLACK, SNAPSHOT, load, there, under
 
 from stylegan.interop import (
     discriminator_from_official,
@@ -178,7 +178,7 @@ def test_truncated_generator_equals_the_official_one(dtype):
 @torch.no_grad()
 def test_an_official_pickle_loads_and_computes_what_it_did():
     arrays, meta = FILES["official_snapshot_expected"]
-    snapshot = load_official(REFERENCE / "official_snapshot.pkl")
+    snapshot = load_official(SNAPSHOT)
     assert (snapshot.loaded.psi, snapshot.loaded.cutoff) == (0.7, 8)
     for network in (snapshot.generator, snapshot.generator_ema, snapshot.discriminator):
         network.to(DEVICE)

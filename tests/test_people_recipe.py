@@ -1,19 +1,15 @@
 """The recipe of people: who is drawn. The drawing itself needs Node.js and its packages."""
 
-import importlib.util
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from helpers.pictures import colors, save_picture
+from helpers.recipes import recipe
 
 from stylegan.data import prepare
 
-FILE = Path(__file__).parents[1] / "datasets" / "people.py"
-spec = importlib.util.spec_from_file_location("people_recipe", FILE)
-people = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(people)
+people = recipe("people")
 
 
 def test_a_number_is_always_the_same_person():
@@ -43,9 +39,8 @@ def test_the_drawing_has_a_beard_exactly_if_the_person_has():
 
 def test_a_zip_holds_the_same_pixels_as_the_folder(tmp_path):
     folder = tmp_path / "people"
-    folder.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    Image.fromarray(pixels).save(folder / "000000.png")
+    pixels = colors(64, 64)
+    save_picture(folder / "000000.png", pixels)
     (folder / "labels.csv").write_text("file,hair=long,hair=bald\n000000.png,1,1\n")
     people.pack(folder, tmp_path / "people.zip")
     store = prepare(tmp_path / "people.zip", tmp_path / "store")

@@ -1,14 +1,14 @@
 """Precisions: what they become on a device, what stays in float32, and what a run says of them."""
 
 import contextlib
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.processes import printed
+from helpers.runs import log_of
 from helpers.tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
 from torch import nn
 
@@ -95,7 +95,7 @@ def test_log_configuration_report_and_messages_say_the_precision(asked, became, 
     assert state.config.precision == became
     assert told[0].endswith(f" on cpu, precision {became}")
     assert ("cpu has no tf32 and computes in float32" in told) == (became == "tf32")
-    first = json.loads(folder.log_file.read_text().splitlines()[0])
+    first = log_of(folder.path)[0]
     assert (first["event"], first["precision"]) == ("start", became)
     assert f'\nprecision = "{became}"\n' in folder.config_file.read_text()
     assert f", {became}, seed 0</p>" in write_report(folder.path).read_text()
@@ -195,12 +195,9 @@ def products_inside():
     return {BACKENDS.cuda.matmul.fp32_precision, BACKENDS.cudnn.conv.fp32_precision}
 
 
-def test_the_callers_settings_are_as_before_in_the_interface_that_it_used():
-    folders = [str(Path(__file__).parent)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
-    command = [sys.executable, "-W", "ignore", "-c", CHECK]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_the_callers_settings_are_as_before_in_the_interface_that_it_used(tmp_path):
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    printed(tmp_path, "-W", "ignore", "-c", CHECK, PYTHONPATH=paths)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -240,8 +237,17 @@ def test_in_training_the_mapping_is_exact_and_all_else_may_use_tf32(precision, m
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("g_loss", ["nonsaturating", "saturating", "wgan"])
-@pytest.mark.parametrize("d_loss", ["logistic", "wgan", "wgan_gp", "hinge", "hinge_gp"])
+@pytest.mark.parametrize(
+    ("d_loss", "g_loss"),
+    [
+        ("logistic", "nonsaturating"),
+        ("logistic", "saturating"),
+        ("wgan", "wgan"),
+        ("wgan_gp", "wgan"),
+        ("hinge", "nonsaturating"),
+        ("hinge_gp", "saturating"),
+    ],
+)
 def test_every_loss_in_every_precision_stays_finite(g_loss, d_loss, precision):
     config = tiny_config(
         generator_loss=g_loss, discriminator_loss=d_loss, r2_gamma=1.0, precision=precision

@@ -1,7 +1,12 @@
 """What will not work is found before the first step, and what is tried leaves nothing behind."""
 
+import gc
+import random
 import re
+import weakref
 
+import gpu_model
+import numpy as np
 import pytest
 import torch
 from helpers.tiny_training import SCHEDULE, tiny_config
@@ -9,7 +14,14 @@ from helpers.tiny_training import SCHEDULE, tiny_config
 from stylegan.config import load_config
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
-from stylegan.training.preflight import disk_warning, published_costs, seconds_left, try_out
+from stylegan.training import TrainState
+from stylegan.training.preflight import (
+    disk_warning,
+    published_costs,
+    seconds_left,
+    step_flops,
+    try_out,
+)
 
 CPU = torch.device("cpu")
 
@@ -29,8 +41,23 @@ def test_the_stages_still_to_come(images_seen, expected):
     assert [(stage.resolution, round(stage.alpha, 9)) for stage in stages] == expected
 
 
-def test_a_preflight_tells_time_and_memory(tmp_path):
-    folder = RunFolder(tmp_path / "run")
+def traces():
+    """What a trial may change of the process."""
+    generators = torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
+    products = torch.backends.cudnn.conv.fp32_precision
+    return generators, random.getstate(), products, torch.get_num_threads()
+
+
+def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    states, create = [], TrainState.create
+
+    def created(*arguments, **options):
+        state = create(*arguments, **options)
+        states.append(weakref.ref(state))
+        return state
+
+    monkeypatch.setattr(TrainState, "create", created)
+    folder, before = RunFolder(tmp_path / "run"), traces()
     (line,) = try_out(tiny_config(), CPU, folder)
     assert re.fullmatch(
         r"about \d+ seconds? on this CPU( while other programs use its cores)?; "
@@ -38,6 +65,9 @@ def test_a_preflight_tells_time_and_memory(tmp_path):
         line,
     )
     assert not folder.path.exists()
+    assert traces() == before
+    gc.collect()
+    assert states and not any(state() for state in states)
 
 
 def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
@@ -58,6 +88,14 @@ def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
     (warning,) = disk_warning(tiny_config(keep_states=10**12), RunFolder(tmp_path / "run"))
     assert re.search(rf"keep_states.*are free at {tmp_path}", warning)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_operations_of_a_step_are_those_that_are_counted_to_a_tenth():
+    """By every product of a step at the paper's widths, on the meta device."""
+    settings = gpu_model.settings_of("32x4", "ours", "fp32")
+    counted = gpu_model.count_of(settings).flops / 4
+    config = load_config(None, settings["overrides"])
+    assert step_flops(config, 32) == pytest.approx(counted, rel=0.1)
 
 
 @pytest.mark.parametrize(

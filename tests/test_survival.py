@@ -1,28 +1,26 @@
 """What can go wrong in a run, and that nothing is lost by it."""
 
+import contextlib
 import json
 import math
 import os
 import re
-import resource
 import shutil
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
+from helpers.processes import begun as child
+from helpers.runs import contents, log_of
+from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, run, tiny_config
 
 from stylegan import load_generator
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder, images_of
-from stylegan.schedule import Stage
-from stylegan.training import Diverged, Evaluation, Stopped, TrainingProgress, TrainState, start
-from stylegan.training.health import SATURATED_LOGIT, Health
+from stylegan.training import Diverged, Evaluation, Stopped, start
 from stylegan.training.resuming import newest_state
 
 
@@ -39,10 +37,6 @@ def stopped(store, tmp_path_factory):
 def begun(stopped, tmp_path):
     """A copy of it to continue."""
     return Path(shutil.copytree(stopped, tmp_path / "run"))
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def going(config, store, out, actions, **options):
@@ -165,19 +159,12 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
         "import sys, time; from stylegan.run_folder import RunFolder\n"
         "with RunFolder(sys.argv[1]).alone(): print('alone', flush=True); time.sleep(3600)"
     )
-    other = subprocess.Popen(
-        [sys.executable, "-c", code, str(begun)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert other.stdout.readline() == "alone\n"
+    with child(code, begun):
         (begun / ".state-000000144.pt.0123456789abcdef.partial").write_bytes(b"being written")
         before = contents(begun)
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
             run(tiny_config(batch_gpu=4), store, begun)
         assert contents(begun) == before
-    finally:
-        other.kill()
-        other.communicate()
     state = run(tiny_config(), store, begun)  # the lock has gone with its process
     assert state.finished
     assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
@@ -198,8 +185,7 @@ def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_al
     told = []
     with pytest.raises(OSError, match=r"run was renamed or removed while .* left alone whatever"):
         run(tiny_config(), store, out, tensorboard=True, tell=told.append, report=at(60, rename))
-    lines = (old / "log.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["images_seen"] == 60
+    assert log_of(old)[-1]["images_seen"] == 60
     assert states(old) == [40] and not any("could not write" in line for line in told)
     if successor:
         (out / ".lock").unlink()  # which is there still
@@ -265,22 +251,19 @@ def test_the_state_is_saved_whenever_the_minutes_are_over(store, tmp_path):
 
 
 def test_a_full_disk_is_told_of_and_training_goes_on(store, whole, tmp_path):
-    out = tmp_path / "run"
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    out, disk = tmp_path / "run", contextlib.ExitStack()
 
     def fill():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+        disk.enter_context(largest_file(10))
 
     def make_room():
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        disk.close()
         assert states(out) == [40]
         assert checkpoint.load(out / "state-000000040.pt")["images_seen"] == 40
         assert not list(out.glob("*.partial"))
 
-    try:
+    with disk:
         state, told, _ = going(tiny_config(), store, out, {60: fill, 100: make_room})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     reason = os.strerror(27)
     assert told[0] == f"could not write log.jsonl: {reason}; going on"
     good = "last good state: state-000000040.pt; going on"
@@ -358,33 +341,4 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     assert told[-1] == "stopped at image 60; last good state: state-000000040.pt"
     assert told[-2].startswith("no state is saved at image 56: updates are being skipped")
     assert states(out) == [8, 16, 24, 32, 36, 40]  # none from the third skipped update on
-    assert '"event": "failed"' in (out / "log.jsonl").read_text().splitlines()[-1]
-
-
-def progress(real, fake, images):
-    stage = Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0)
-    metrics = {"d/real_logits": real, "d/fake_logits": fake}
-    return TrainingProgress(
-        images_seen=0,
-        total_images=0,
-        stage=stage,
-        metrics=metrics,
-        images=images,
-        images_per_second=1.0,
-        data_wait=0.0,
-        skipped_updates=0,
-    )
-
-
-def test_logits_that_saturate_for_long_end_the_run():
-    health = Health(TrainState.create(tiny_config()))
-    far = 2 * SATURATED_LOGIT
-    half = 2000  # images, of max_saturated_kimg
-    for _ in range(3):
-        health.check_logits(progress(far, -far, half))
-        assert health.in_doubt
-        health.check_logits(progress(far, 0.0, half))  # the generator is back
-        assert not health.in_doubt
-    health.check_logits(progress(far, -far, half))
-    with pytest.raises(Diverged, match="the discriminator has won"):
-        health.check_logits(progress(far, -far, half))
+    assert log_of(out)[-1]["event"] == "failed"

@@ -1,10 +1,8 @@
 """Threads: how OpenMP's wait, and how many train; what a step is said to take."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers.processes import begun
 from helpers.tiny_training import QUIET, stage, tiny_config
 
 from stylegan import threads
@@ -38,13 +36,8 @@ def test_what_the_user_chose_stays(monkeypatch):
 
 def test_a_busy_core_is_seen():
     """By the real counters: a child that computes keeps a core from idling."""
-    command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-        child.stdout.readline()
-        try:
-            assert threads.busy()
-        finally:
-            child.kill()
+    with begun("print(flush=True)\nwhile True: pass"):
+        assert threads.busy()
 
 
 @pytest.fixture

@@ -1,15 +1,12 @@
 """The scripts of `tools/` do their work in small."""
 
-import json
-import os
-import subprocess
-import sys
-
 import diagnostics
 import ladder
 import oldest_versions
 import pytest
 from click.testing import CliRunner
+from helpers.processes import printed
+from helpers.runs import json_lines
 from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
@@ -59,11 +56,10 @@ def test_a_ladder_is_trained_and_measured(tmp_path):
     )
     (tmp_path / "tiny.toml").write_text(to_toml(base))
     data, out = write_pictures(tmp_path / "pictures"), tmp_path / "ladder"
-    command = [sys.executable, ladder.__file__, "--base", tmp_path / "tiny.toml", "--out", out]
+    command = [ladder.__file__, "--base", tmp_path / "tiny.toml", "--out", out]
     command += ["--data", data, "--metrics", "swd20", "--rows", "EF", "--device", "cpu"]
-    cache = os.environ | {"STYLEGAN_CACHE": str(tmp_path / "cache")}
-    subprocess.run(command, check=True, env=cache)
-    (line,) = map(json.loads, (out / "f-seed0" / "metrics.jsonl").read_text().splitlines())
+    printed(tmp_path, *command)
+    (line,) = json_lines(out / "f-seed0" / "metrics.jsonl")
     assert f"| F | mixing | 1 | 0.06 | {line['values']['swd']:.4g} |" in (
         (out / "table.md").read_text()
     )

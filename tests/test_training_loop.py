@@ -1,25 +1,29 @@
-"""The loop: runs grow, are saved, continue exactly, and do not grow in memory."""
+"""The loop: runs grow, are saved, and continue exactly."""
 
 import dataclasses
-import json
 import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_training import QUIET, differing, run, tiny_config, tiny_store
+from helpers.runs import log_of
+from helpers.tiny_training import (
+    KINDS,
+    QUIET,
+    SHORT,
+    differing,
+    flat,
+    merge,
+    run,
+    tiny_config,
+    tiny_store,
+)
 from PIL import Image
 
-from stylegan.config import build_config
+from stylegan.config import HARMLESS, build_config, nested
 from stylegan.run_folder import RunFolder
 from stylegan.training import start
-
-
-def lines(out, event):
-    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [record for record in records if record["event"] == event]
-
 
 STOPS = {
     4: "after the first step",
@@ -43,17 +47,71 @@ def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
     assert differing(continued.to_payload(), whole[1].to_payload()) == []
 
 
+@pytest.mark.parametrize(
+    "kind", ["lazy r1", "first moments", "labels", "recomputation", "frozen", "bf16", "fp16"]
+)
+def test_a_run_of_another_kind_continues_bit_for_bit(kind, store, tmp_path):
+    """Augmented ones: test_augment.py."""
+    labels = {"data": {"labels": True}, "network": {"label_dim": 2}} if kind == "labels" else {}
+    config = tiny_config(**{"schedule": SHORT} | KINDS[kind] | labels)
+    whole = run(config, store, tmp_path / "whole")
+    run(config, store, tmp_path / "run", stop_at=8)
+    continued = run(config, store, tmp_path / "run")
+    assert differing(continued.to_payload(), whole.to_payload()) == []
+    for scaler in ("g_scaler", "d_scaler"):  # also if no payload has them
+        states = [getattr(state, scaler).state_dict() for state in (continued, whole)]
+        assert states[0] == states[1]
+
+
+HARMLESS_CHANGES = {
+    "checkpoint_activations": True,
+    "deterministic": True,
+    "keep_states": 1,
+    "log_kimg": 0.008,
+    "max_saturated_kimg": 1.0,
+    "max_skipped": 2,
+    "milestone_kimg": 0.004,
+    "save_minutes": 1e-9,
+    "schedule.total_kimg": 0.02,
+    "snapshot_ticks": 1,
+    "batch_gpu": 2,  # equal but for round-off: see test_training_step.py
+}
+
+
+USUAL = {"schedule": SHORT, "network": {"deviation_group": 0}}
+
+
+@pytest.fixture(scope="module")
+def usual(store, tmp_path_factory):
+    """The end of a short run."""
+    return run(tiny_config(**USUAL), store, tmp_path_factory.mktemp("usual") / "run").to_payload()
+
+
+@pytest.mark.parametrize("name", HARMLESS_CHANGES)
+def test_what_may_change_within_a_run_changes_nothing_of_it(name, usual, store, tmp_path):
+    assert HARMLESS_CHANGES.keys() == HARMLESS
+    changed = tiny_config(**merge(USUAL, nested({name: HARMLESS_CHANGES[name]})))
+    assert changed != tiny_config(**USUAL)
+    run(changed, store, tmp_path / "run", stop_at=8)
+    state = run(tiny_config(**USUAL), store, tmp_path / "run").to_payload()
+    different = differing(state, usual)
+    if name == "batch_gpu":
+        ours, theirs = flat(state), flat(usual)
+        different = [k for k in different if not torch.allclose(ours[k], theirs[k], atol=1e-2)]
+    assert different == []
+
+
 def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
     out, state = whole
     assert state.images_seen == 168  # readings are every 12 images; the first from 160 on ends it
-    progress = lines(out, "progress")
+    progress = log_of(out, "progress")
     assert [line["images_seen"] for line in progress] == [*range(4, 160, 4), 168]
     assert sorted({line["schedule/resolution"] for line in progress}) == [4, 8, 16]
     for line in progress:
         assert all(value == value for value in line.values())  # no NaN
     names = {"d/logistic_fake", "d/logistic_real", "d/r1_penalty", "g/nonsaturating"}
     assert names <= progress[0].keys()
-    assert [len(lines(out, event)) for event in ("start", "resume", "finished")] == [1, 0, 1]
+    assert [len(log_of(out, event)) for event in ("start", "resume", "finished")] == [1, 0, 1]
     states = [path.name for path in RunFolder(out).states()]
     assert states == ["state-000000080.pt", "state-000000120.pt", "state-000000168.pt"]
     generators = [path.name for path in RunFolder(out).generators()]

@@ -191,7 +191,7 @@ def test_draws_of_all_processes_together_are_those_of_one(processes):
 
 @pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize("loss", ["logistic", "wgan_gp", "hinge"])
-def test_micro_batches_equal_the_whole_batch(loss, at_once):
+def test_micro_batches_without_deviation_groups_equal_the_whole_batch(loss, at_once):
     options = {"discriminator_loss": loss, "r2_gamma": 1.0, "network": {"deviation_group": 0}}
     states = [float64_state(tiny_config(**options, batch_gpu=size)) for size in (0, at_once)]
     for now in (stage(8, 0.5), stage(8, 1.0)):

@@ -4,12 +4,12 @@ import dataclasses
 import importlib.util
 import math
 
+import av
 import numpy as np
 import pytest
 import torch
-from helpers import tiny_generators
-from helpers.films import decoded, each_format, mp4
-from helpers.tiny_generators import random_generator
+from helpers.films import decoded, each_format
+from helpers.tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video
@@ -21,12 +21,12 @@ from stylegan.ops import truncate
 from stylegan.paths import places, spherical, spline
 from stylegan.video.encoding import durations
 
-TINY = dataclasses.replace(tiny_generators.TINY, resolution=8)
+SMALL = dataclasses.replace(TINY, resolution=8)
 
 
 @pytest.fixture(scope="module")
 def loaded():
-    return LoadedGenerator(random_generator(TINY), "memory", resolution=8)
+    return LoadedGenerator(random_generator(SMALL), "memory", resolution=8)
 
 
 def numbers(*values):
@@ -60,10 +60,7 @@ def test_a_file_holds_its_frames_at_their_rate_and_is_the_same_again(tmp_path, s
     assert [path.name] == [p.name for p in path.parent.iterdir()]
 
 
-@mp4
 def test_an_mp4_is_h264_with_halved_colors_that_starts_at_once(tmp_path):
-    import av
-
     path = tmp_path / "film.mp4"
     video.write_video(path, smooth_frames(3, 33, 41), count=3, fps=29.97)
     with av.open(str(path)) as container:
@@ -77,11 +74,8 @@ def test_an_mp4_is_h264_with_halved_colors_that_starts_at_once(tmp_path):
     assert content.index(b"moov") < content.index(b"mdat")
 
 
-@mp4
 def test_white_is_235_in_an_mp4_and_black_is_16(tmp_path):
     """The levels that the file says it has; a reader that agrees with the writer proves less."""
-    import av
-
     path = tmp_path / "film.mp4"
     frames = iter([np.zeros((32, 32, 3), np.uint8), np.full((32, 32, 3), 255, np.uint8)])
     video.write_video(path, frames, count=2, fps=20)
@@ -181,7 +175,7 @@ def test_an_edit_film_moves_truncated_styles_by_each_strength(loaded):
     for picture, strength in zip(shown, (-1, 0.5), strict=True):
         moves = [dataclasses.replace(e, strength=strength * e.strength) for e in edits.values()]
         assert np.abs(picture[0] - one(loaded, 3, edits=moves)).max() <= 1
-    ws = edited(loaded.truncated(of_seeds(loaded, [3]).ws), moves, TINY)
+    ws = edited(loaded.truncated(of_seeds(loaded, [3]).ws), moves, SMALL)
     assert np.abs(one(loaded, 3, edits=moves) - next(loaded.pictures(ws=ws, psi=1))).max() <= 1
 
 
@@ -189,7 +183,9 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     files = []
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         files.append(tmp_path / f"generator-{images:09d}.pt")
-        save_generator(files[-1], random_generator(TINY), images_seen=images, resolution=resolution)
+        save_generator(
+            files[-1], random_generator(SMALL), images_seen=images, resolution=resolution
+        )
     made = video.timelapse_film(
         files, lambda file: load_generator(file).loaded, lambda loaded: of_seeds(loaded, [1]), 10
     )

@@ -28,6 +28,12 @@ def refused(*arguments, exit_code=1):
     return message
 
 
+def generated(source, out, *options):
+    """The files that `stylegan generate` writes, with their bytes."""
+    told("generate", source, *options, "--out", out, "--device", "cpu")
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
 def look(path):
     with Image.open(path) as image:
         return image.copy()

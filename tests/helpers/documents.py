@@ -6,7 +6,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from helpers import ROOT
+
 FOLDERS = "benchmarks|configs|datasets|docs|examples|stylegan|tests|tools"
 PAGES = [ROOT / "docs" / "stylegan.ipynb", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for folder in FOLDERS.split("|") for page in (ROOT / folder).rglob("*.md"))

@@ -1,16 +1,10 @@
 """Film files: which of them can be written here, and their frames."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-mp4 = pytest.mark.skipif(
-    importlib.util.find_spec("av") is None,
-    reason="PyAV is not installed: pip install -e '.[video]'",
-)
-each_format = pytest.mark.parametrize("suffix", [pytest.param(".mp4", marks=mp4), ".gif", ".webp"])
+each_format = pytest.mark.parametrize("suffix", [".mp4", ".gif", ".webp"])
 
 
 def decoded(path):

@@ -11,11 +11,28 @@ from stylegan.data import prepare
 from stylegan.data.prepare import ANY
 
 
-def png(width=16, height=16, seed=0):
+def encoded(image, kind="PNG", **options):
+    """The bytes of a picture, or of the pixels (H, W) or (H, W, C) of one."""
     file = io.BytesIO()
-    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    Image.fromarray(values).save(file, "PNG")
+    image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
+    image.save(file, format=kind, **options)
     return file.getvalue()
+
+
+def save_picture(path, pixels):
+    """Write pixels into a file, in a folder that may have to be made; that folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path.parent
+
+
+def colors(width=16, height=16, seed=0):
+    """Random pixels."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def png(width=16, height=16, seed=0):
+    return encoded(colors(width, height, seed))
 
 
 def folder(path, files):
@@ -32,9 +49,7 @@ def heic(**picture):
     """A HEIC file; pillow-heif is among the extras for developers."""
     from pillow_heif import from_pillow
 
-    file = io.BytesIO()
-    from_pillow(Image.open(io.BytesIO(png(**picture)))).save(file, format="HEIF")
-    return file.getvalue()
+    return encoded(from_pillow(Image.fromarray(colors(**picture))), "HEIF")
 
 
 def store_of(root, files, preparation=ANY, **options):

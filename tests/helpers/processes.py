@@ -1,4 +1,4 @@
-"""Several processes on this machine that measure or train together."""
+"""Processes of their own: what they print, and several that measure or train together."""
 
 import os
 import socket
@@ -13,25 +13,56 @@ from typing import Any
 import pytest
 import torch
 
+from helpers import ROOT
 from stylegan import distributed
 
-ROOT = Path(__file__).parent.parent.parent
 TIMEOUT_SECONDS = 900  # on a busy machine
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """That of a child: our package, prepared images below `folder`, one thread; and `variables`."""
+    usual = {"PYTHONPATH": str(ROOT), "STYLEGAN_CACHE": str(folder / "cache")}
+    return os.environ | usual | {"OMP_NUM_THREADS": "1"} | variables
+
+
+def ended(folder: Path, *words: object, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Python with these words, in `folder`, after its end: its exit code and what it printed."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env=environment(folder, **variables),
+        capture_output=True,
+        text=True,
+        timeout=4 * TIMEOUT_SECONDS,
+    )
+
+
+def printed(folder: Path, *words: object, **variables: str) -> str:
+    """What Python with these words prints, which succeeds."""
+    process = ended(folder, *words, **variables)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+@contextmanager
+def begun(code: str, *words: object) -> Iterator["subprocess.Popen[str]"]:
+    """A child that runs `code` and has printed its first line; it is killed in the end."""
+    command = [sys.executable, "-c", code, *map(str, words)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, env=environment(Path.cwd()), text=True) as process:
+        try:
+            assert process.stdout and process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 def command(folder: Path, *words: object, **variables: str) -> "subprocess.Popen[str]":
     """`stylegan` as a process of its own, in `folder` and on one thread."""
-    own = {"PYTHONPATH": str(ROOT), "STYLEGAN_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "stylegan", *map(str, words)],
         cwd=folder,
-        env=os.environ | own | variables,
+        env=environment(folder, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -51,6 +82,12 @@ def one_of(world: int, rank: int, port: int) -> Iterator[None]:
     }
     with distributed.process_group(torch.device("cpu")):
         yield
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def gathered(measure: Callable[..., Any], args: tuple[Any, ...], folder: Path) -> list[Any]:

@@ -20,6 +20,7 @@ if DEVICE.type == "cuda":
     torch.backends.cudnn.conv.fp32_precision = "ieee"
 
 REFERENCE = Path(__file__).parents[1] / "reference"
+SNAPSHOT = REFERENCE / "official_snapshot.pkl"
 
 
 def load(name):

@@ -6,21 +6,14 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from PIL import Image
 
+from helpers.pictures import save_picture
+from helpers.tiny_generators import ODD_OPTIONS
 from stylegan.config import build_config, flatten, nested
 from stylegan.data import Preparation, cached_store
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, draw, start, train_step
 
-NETWORK = {
-    "resolution": 16,
-    "max_channels": 6,
-    "z_dim": 5,
-    "w_dim": 7,
-    "mapping_layers": 2,
-    "mapping_width": 6,
-}
 SCHEDULE = {  # 4x4 to image 24, 8x8 growing in to 64, grown to 88, 16x16 growing in to 128
     "initial_resolution": 4,
     "stable_kimg": 0.024,
@@ -42,9 +35,33 @@ OPTIONS = {
     "r1_gamma": 1.0,
     "log_kimg": 0.004,  # every step
     "snapshot_ticks": 2,
-    "network": NETWORK,
+    "network": ODD_OPTIONS,
     "schedule": SCHEDULE,
     "data": {"mirror": True},
+}
+BASELINE = {"styles": False, "constant_input": False, "instance_norm": False, "pixel_norm": True}
+WGAN_GP = {"discriminator_loss": "wgan_gp", "generator_loss": "wgan", "r1_gamma": 0.0}
+KINDS = {  # of training, each of which must be exact alone, resumed, and in several processes
+    "plain": {},
+    "r2": {"r2_gamma": 2.0},
+    "lazy r1": {"r1_interval": 2},
+    "wgan_gp": WGAN_GP,
+    "hinge_gp": WGAN_GP | {"discriminator_loss": "hinge_gp"},
+    "first moments": {"adam_beta1": 0.5},
+    "labels": {"network": {"label_dim": 3}},
+    "stored noise, no mixing": {"noise": "const", "style_mixing": 0.0},
+    "traditional": {"network": BASELINE | {"mapping_layers": 1, "noise": False}},
+    "deviation": {"network": {"deviation_group": 2}},
+    "micro-batches": {"batch_gpu": 2, "network": {"deviation_group": 2}},
+    "recomputation": {"checkpoint_activations": True, "r2_gamma": 2.0},
+    "frozen": {"freeze_d": 8},
+    "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}, "batch_gpu": 2},
+    "all of ada": {
+        "augment": {"kind": "ada", "transforms": ["bgc", "imgfilter", "noise", "cutout"]}
+    },
+    "diffaugment": {"augment": {"kind": "diffaugment"}, "batch_gpu": 2, "r2_gamma": 2.0},
+    "bf16": {"precision": "bf16"},
+    "fp16": {"precision": "fp16"},
 }
 QUIET = {"device": "cpu", "tensorboard": False, "preflight": False}  # for `start`
 
@@ -62,9 +79,8 @@ def write_pictures(folder, n=14, size=16, seed=0):
     """Random images in two sub-folders."""
     random = np.random.default_rng(seed)
     for i in range(n):
-        path = folder / "ab"[i % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.integers(0, 256, (size, size, 3), np.uint8)).save(path)
+        pixels = random.integers(0, 256, (size, size, 3), np.uint8)
+        save_picture(folder / "ab"[i % 2] / f"{i}.png", pixels)
     return folder
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from helpers.processes import one_of
-from helpers.tiny_training import QUIET, tiny_config
+from helpers.tiny_training import KINDS, QUIET, merge, tiny_config
 from stylegan import distributed
 from stylegan.data import Store
 from stylegan.networks import Discriminator, Generator
@@ -16,18 +16,10 @@ from stylegan.training import Share, Stopped, TrainState, draw, start, train_ste
 from stylegan.training.loop import real_batches
 
 BATCH = 8
-OPTIONS = {  # what is compared, each between one process and two
-    "logistic with r1 and r2": {"r2_gamma": 2.0},
-    "wgan_gp": {"discriminator_loss": "wgan_gp", "generator_loss": "wgan", "r1_gamma": 0.0},
-    "hinge_gp": {"discriminator_loss": "hinge_gp", "generator_loss": "wgan", "r1_gamma": 0.0},
-    "micro-batches": {"batch_gpu": 2},
-    "labels": {"network": {"label_dim": 3}},
-    "deviation": {"network": {"deviation_group": 2}},
-    "recomputation": {"checkpoint_activations": True, "r2_gamma": 2.0},
-    "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}, "batch_gpu": 2},
-    "frozen": {"freeze_d": 8},
-    "diffaugment": {"augment": {"kind": "diffaugment"}, "r2_gamma": 2.0},
-}
+COMPARED = (  # each between one process and two
+    *("r2", "wgan_gp", "hinge_gp", "micro-batches", "labels", "deviation", "recomputation"),
+    *("ada", "frozen", "diffaugment"),
+)
 STAGES = [  # of ten steps: growing twice
     *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,
     *[Stage(8, 0.3, BATCH, 1e-3, 1e-3, 1)] * 2,
@@ -37,10 +29,12 @@ STAGES = [  # of ten steps: growing twice
 ]
 
 
-def config_of(name, **changes):
-    options = {"noise": "const", "network": {"deviation_group": 0}} | OPTIONS[name] | changes
-    options["network"] = {"deviation_group": 0} | options["network"]
-    return tiny_config(**options)
+def config_of(kind, **changes):
+    """Of a kind of training; with stored noise, and deviations only where the kind has them."""
+    whole = {"noise": "const", "network": {"deviation_group": 0}}
+    if kind == "micro-batches":
+        changes = {"network": {"deviation_group": 0}} | changes
+    return tiny_config(**merge(merge(whole, KINDS[kind]), changes))
 
 
 def float64_state(config):
@@ -173,7 +167,7 @@ def work(rank, port, folder):
     store = Store(Path(folder) / "store")
     with one_of(2, rank, port):
         results = {
-            "steps": {name: ten_steps(config_of(name)) for name in OPTIONS},
+            "steps": {name: ten_steps(config_of(name)) for name in COMPARED},
             "strengths": strengths(),
             "fed": fed(store),
             "continued": continued_by_two(store, Path(folder) / "moved"),

@@ -1,0 +1,128 @@
+"""When training cannot go on, or should not: what is noticed, and what is said."""
+
+import pytest
+import torch
+from helpers.tiny_training import stage, tiny_config
+from torch.distributed import DistBackendError
+
+from stylegan import distributed
+from stylegan.training import Diverged, TrainingProgress, TrainState
+from stylegan.training.health import (
+    OVERFITTED_SIGNS,
+    SATURATED_LOGIT,
+    WINDOW_IMAGES,
+    Health,
+    LostContact,
+    explained,
+)
+
+GROWN = stage(16, 1.0)
+
+
+def progress(images, now=GROWN, **metrics):
+    """What a line of the log would say after `images` more."""
+    return TrainingProgress(
+        images_seen=123,
+        total_images=0,
+        stage=now,
+        metrics={f"d/{name}": value for name, value in metrics.items()},
+        images=images,
+        images_per_second=1.0,
+        data_wait=0.0,
+        skipped_updates=0,
+    )
+
+
+def test_logits_that_saturate_for_long_end_the_run():
+    health = Health(TrainState.create(tiny_config()))
+    far = 2 * SATURATED_LOGIT
+    half = 2000  # images, of max_saturated_kimg
+    for _ in range(3):
+        health.check_logits(progress(half, real_logits=far, fake_logits=-far))
+        assert health.in_doubt
+        health.check_logits(progress(half, real_logits=far, fake_logits=0.0))  # it is back
+        assert not health.in_doubt
+    health.check_logits(progress(half, real_logits=far, fake_logits=-far))
+    with pytest.raises(Diverged, match="the discriminator has won"):
+        health.check_logits(progress(half, real_logits=far, fake_logits=-far))
+
+
+def overfitting(windows, *, num_images=14, window=WINDOW_IMAGES, **options):
+    """What is said after each window of these stages and signs, each reported in two parts."""
+    health, said = Health(TrainState.create(tiny_config(**options)), num_images), []
+    for now, signs in windows:
+        for _ in range(2):
+            line = progress(window // 2, now, real_signs=signs)
+            line.metrics["augment/probability"] = 0.5
+            said.append(health.overfitting(line))
+    return [line is not None for line in said], next(filter(None, said), "")
+
+
+HIGH = OVERFITTED_SIGNS + 0.01
+
+
+def test_an_overfitted_discriminator_is_told_of_once_after_the_first_window_at_full_size():
+    told, line = overfitting([(GROWN, HIGH)] * 4)
+    assert told == [False, False, False, True] + [False] * 4
+    assert line == (
+        "the discriminator looks overfitted at image 123: r_t was 0.91 over the last 10000 images, "
+        "of 14 different ones; stop and keep the best generator (--metrics finds it), or train "
+        "another run with more images or augmentation (augment.kind); see docs/diagnostics.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("windows", "options"),
+    [
+        ([(GROWN, HIGH - 0.02)] * 4, {}),
+        ([(stage(16, 0.9), HIGH)] * 4, {}),  # still grows
+        ([(stage(8, 1.0), HIGH)] * 4, {}),
+        ([(GROWN, HIGH), (stage(16, 0.9), HIGH), (GROWN, HIGH)], {}),  # each is the first
+        ([(GROWN, HIGH)] * 2, {"num_images": 501}),  # 20 times all of them is another window
+        ([(GROWN, HIGH)] * 4, {"discriminator_loss": "wgan"}),
+        ([(GROWN, HIGH)] * 4, {"augment": {"kind": "ada"}}),  # which rises yet
+    ],
+)
+def test_where_it_is_not_or_may_not_be_overfitted_nothing_is_said(windows, options):
+    assert not any(overfitting(windows, **options)[0])
+
+
+def test_a_strength_that_no_longer_rises_does_not_excuse_it():
+    fixed = {"augment": {"kind": "ada", "strength": 0.5}}
+    assert any(overfitting([(GROWN, HIGH)] * 2, **fixed)[0])
+
+
+def exhaust_a_gpu():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_out_of_memory_says_where_and_what_helps():
+    state = TrainState.create(tiny_config(batch_gpu=2))
+    for exhaust in (lambda: torch.empty(2**60), exhaust_a_gpu):
+        with pytest.raises(ValueError) as caught, explained(state, stage(8)):
+            exhaust()
+        text = str(caught.value)
+        assert text.startswith(
+            "out of memory at resolution 8, batch 4 on 1 process, 2 images at once; "
+            "try a smaller --batch-gpu"
+        )
+        assert "\n" not in text
+        assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(RuntimeError, match="of another kind"), explained(state):
+        raise RuntimeError("of another kind")
+
+
+@pytest.mark.parametrize("error", [DistBackendError("x"), RuntimeError("Connection reset by peer")])
+def test_a_process_that_is_gone_is_lost_contact_for_the_other(error, monkeypatch):
+    state = TrainState.create(tiny_config())
+    with pytest.raises(type(error)), explained(state):
+        raise error  # alone, there is nobody to lose
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    with (
+        pytest.raises(
+            LostContact, match=r"process 1 of 2 has lost contact .* at image 0; the same"
+        ),
+        explained(state),
+    ):
+        raise error

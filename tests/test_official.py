@@ -1,0 +1,357 @@
+"""Official snapshots: variables and settings, pickles that are not executed, `stylegan convert`."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from helpers.commands import look, refused, told
+from helpers.official import (
+    SETTINGS,
+    discriminator_variables,
+    dumps,
+    generator_variables,
+    network_class,
+    official_variables,
+    snapshot_objects,
+)
+from helpers.reference import SNAPSHOT
+from helpers.tiny_generators import assert_same_weights
+
+from stylegan import load_generator
+from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.files.formats.pickles import InertType
+from stylegan.files.loading import open_weights
+from stylegan.interop import (
+    discriminator_from_official,
+    generator_from_official,
+    load_official,
+    mapping_from_official,
+    synthesis_from_official,
+)
+from stylegan.networks import SynthesisNetwork
+
+
+@pytest.fixture
+def official(monkeypatch):
+    return network_class(monkeypatch)
+
+
+def written(tmp_path, content, protocol=4, name="network.pkl"):
+    """A file of these bytes, or of the pickle of these objects."""
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else dumps(content, protocol))
+    return path
+
+
+# Variables and settings
+
+
+def test_an_unknown_setting_is_refused_with_a_suggestion():
+    with pytest.raises(
+        ValueError, match=r"unknown official setting fmap_bas; did you mean fmap_base\?"
+    ):
+        mapping_from_official({}, {"fmap_bas": 4096})
+
+
+def test_settings_of_sister_networks_and_of_run_time_are_ignored():
+    extra = {
+        "mapping_layers": 0,
+        "structure": "linear",
+        "func_name": "training.networks_stylegan.D_basic",
+        "dtype": "float32",
+        "randomize_noise": False,
+        "truncation_psi": 0.7,
+        "style_mixing_prob": None,
+        "use_noise": False,
+    }
+    network = discriminator_from_official(discriminator_variables(), SETTINGS | extra)
+    assert network.config == discriminator_from_official(discriminator_variables(), SETTINGS).config
+
+
+def test_absent_settings_take_the_official_defaults():
+    config = config_from_official({}, GENERATOR_SETTINGS)
+    assert (config.resolution, config.image_channels, config.channel_base) == (1024, 3, 8192)
+    assert (config.z_dim, config.w_dim, config.mapping_width, config.max_channels) == (512,) * 4
+    assert (config.mapping_layers, config.mapping_lr_multiplier) == (8, 0.01)
+    assert (config.deviation_group, config.deviation_features, config.blur) == (4, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"blur_filter": [1, 3, 3, 1]}, r"blur_filter \[1, 3, 3, 1\] is not supported"),
+        ({"fused_scale": "always"}, "fused_scale must be True, False or 'auto', not 'always'"),
+        ({"nonlinearity": "tanh"}, "activation must be lrelu or relu, not 'tanh'"),
+        ({"resolution": "8"}, "resolution must be of type int, not '8'"),
+        ({"use_noise": "no"}, "use_noise must be of type bool, not 'no'"),
+        ({"fmap_base": 0.5}, "fmap_base must be of type int, not 0.5"),
+    ],
+)
+def test_a_setting_we_cannot_honor_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        generator_from_official(generator_variables(), SETTINGS | settings)
+
+
+@pytest.mark.parametrize("blur_filter", [None, [], [1, 2, 1], (1, 2, 1)])
+def test_blur_filter_may_be_absent_or_the_papers(blur_filter):
+    config = config_from_official({"blur_filter": blur_filter}, GENERATOR_SETTINGS)
+    assert config.blur == bool(blur_filter)
+
+
+def test_missing_surplus_and_misshapen_variables_are_named_in_one_error():
+    variables = generator_variables()
+    variables["G_mapping/Dense7/bias"] = variables.pop("G_mapping/Dense1/bias")
+    variables["dlatent_avg"] = np.zeros(6, np.float32)
+    with pytest.raises(ValueError) as error:
+        generator_from_official(variables, SETTINGS)
+    assert "G_mapping/Dense1/bias is missing" in str(error.value)
+    assert "G_mapping/Dense7/bias is not a tensor of this network" in str(error.value)
+    assert "dlatent_avg has shape (6,) instead of (5,)" in str(error.value)
+    variables = generator_variables() | {"dlatent_avg": np.array(["a"] * 5)}
+    with pytest.raises(ValueError, match="dlatent_avg holds <U1 instead of real numbers"):
+        generator_from_official(variables, SETTINGS)
+
+
+def test_double_variables_make_an_exact_double_network():
+    variables = generator_variables(np.float64)
+    lods = {"lod": np.float32(1), "G_synthesis/lod": np.float32(1)}  # ignored here
+    network = generator_from_official(variables | lods, SETTINGS)
+    assert {t.dtype for t in network.state_dict().values()} == {torch.float64}
+    np.testing.assert_array_equal(network.w_avg.numpy(), variables["dlatent_avg"])
+
+
+def test_read_only_and_big_endian_arrays_are_read_and_copied():
+    variables = {k: v.astype(">f4") for k, v in generator_variables().items()}
+    variables["dlatent_avg"].flags.writeable = False
+    network = generator_from_official(variables, SETTINGS)
+    network.w_avg += 1
+    np.testing.assert_allclose(network.w_avg.numpy(), variables["dlatent_avg"] + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fused", "rotated"), [("auto", {128}), (True, {8, 16, 32, 64, 128}), (False, set())]
+)
+def test_kernels_are_rotated_exactly_where_the_official_upscaling_was_fused(fused, rotated):
+    settings = {"resolution": 128, "fmap_max": 2, "dlatent_size": 3, "fused_scale": fused}
+    config = config_from_official(settings, GENERATOR_SETTINGS)
+    network = SynthesisNetwork(config)
+    variables = official_variables(network)
+    network = synthesis_from_official(variables, settings)
+    for r in (8, 16, 32, 64, 128):
+        kernel = variables[f"{r}x{r}/Conv0_up/weight"]  # [kh, kw, in, out]
+        if r in rotated:
+            kernel = kernel[::-1, ::-1]
+        ours = network.blocks[str(r)].conv0.weight.detach().numpy()
+        np.testing.assert_array_equal(ours, kernel.transpose(2, 3, 0, 1))
+
+
+# Pickles
+
+
+def call(module, name, argument=b"1"):
+    """Protocol 2 instructions for `module.name(argument)`."""
+    return b"\x80\x02c%s\n%s\nU%c%s\x85R." % (
+        module.encode(),
+        name.encode(),
+        len(argument),
+        argument,
+    )
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("protocol", [3, 4])
+def test_a_snapshot_loads_whatever_the_protocol_and_the_order_of_its_arrays(
+    official, tmp_path, protocol, order
+):
+    g, d, ema = snapshot_objects(official)
+    for part in ema.components.values():
+        part.variables = [(name, np.array(value, order=order)) for name, value in part.variables]
+    snapshot = load_official(written(tmp_path, (g, d, ema), protocol))
+    expected = generator_from_official(generator_variables(), SETTINGS)
+    assert_same_weights(snapshot.generator_ema, expected)
+
+
+def test_generator_and_discriminator_share_their_configuration(official, tmp_path):
+    group = {"mbstd_group_size": 2}
+    snapshot = load_official(written(tmp_path, snapshot_objects(official, d_settings=group)))
+    assert snapshot.generator.config == snapshot.discriminator.config
+    assert snapshot.generator.config.deviation_group == 2
+    assert snapshot.discriminator.config.w_dim == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (0.7, 8)),
+        ({"truncation_psi": 0.5, "truncation_cutoff": 4}, (0.5, 4)),
+        ({"truncation_psi": None}, (1.0, None)),
+        ({"truncation_cutoff": 0}, (1.0, None)),
+    ],
+)
+def test_truncation_is_what_the_file_says_and_none_without_a_cutoff(
+    official, tmp_path, settings, expected
+):
+    snapshot = load_official(written(tmp_path, snapshot_objects(official, settings)))
+    assert (snapshot.loaded.psi, snapshot.loaded.cutoff) == expected
+
+
+ODD = [
+    np.array([None, "a"], object),
+    np.array(["a"]),
+    np.zeros(2, [("a", "f4")]),
+    np.zeros(1, "M8[s]"),
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_arrays_of_other_than_plain_numbers_are_refused(official, tmp_path, odd):
+    with pytest.raises(ValueError, match="variable odd that does not hold plain numbers"):
+        load_official(written(tmp_path, snapshot_objects(official, extra={"odd": odd})))
+
+
+def test_an_array_that_claims_more_than_its_bytes_is_refused(official, tmp_path):
+    class Claim:
+        def __reduce__(self):
+            function, arguments, state = np.zeros(3, np.float32).__reduce__()
+            return function, arguments, (state[0], (2**40, 2**20), *state[2:])
+
+    objects = snapshot_objects(official)
+    objects[0].variables.append(("huge", Claim()))
+    with pytest.raises(ValueError, match=r"huge that claims shape \(1099511627776, 1048576\)"):
+        load_official(written(tmp_path, objects))
+
+
+@pytest.mark.parametrize("state", [b"}U\x04argsK\x01s", b"N}U\x04argsK\x01s\x86"])
+def test_a_file_cannot_change_the_classes_of_its_records(tmp_path, state):
+    with pytest.raises(ValueError, match="damaged or truncated"):
+        load_official(written(tmp_path, b"\x80\x02cnumpy\nndarray\n" + state + b"b0N."))
+    assert InertType.args == ()
+
+
+def test_a_truncated_file_is_a_clean_error_wherever_it_ends(tmp_path):
+    data = SNAPSHOT.read_bytes()
+    for length in (3, 10, 40, 1000, len(data) // 2, len(data) - 1):
+        with pytest.raises(ValueError, match="damaged or truncated"):
+            load_official(written(tmp_path, data[:length]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a pickle of protocol 2 to 4"),
+        (b"(lp0\n.", "is not a pickle of protocol 2 to 4"),
+        (b"PK\x03\x04...", "torch.save writes: use load_generator"),
+        ({"G": 1}, "holds dict, not three networks"),
+        (call("tfutil", "Network"), "this is a Progressive GAN snapshot"),
+        (call("torch_utils.persistence", "_reconstruct_persistent_obj"), "StyleGAN2-ADA"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_apart(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        load_official(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("builder", "program"),
+    [("G_paper", ", of Progressive GAN"), ("G_main", ", of StyleGAN2"), ("G_mapping", "")],
+)
+def test_networks_of_other_programs_are_refused_by_their_builder(
+    official, tmp_path, builder, program
+):
+    g, d, ema = snapshot_objects(official)
+    g.build_func_name = builder
+    with pytest.raises(
+        ValueError, match=f"generator built by {builder} instead of G_style{program};"
+    ):
+        load_official(written(tmp_path, (g, d, ema)))
+
+
+def test_a_snapshot_that_contradicts_its_settings_is_an_error_with_the_path(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official, {"mapping_layers": 3}))
+    with pytest.raises(ValueError, match=r"network.pkl: .*G_mapping/Dense2/weight is missing"):
+        load_official(path)
+
+
+# `convert`
+
+
+def test_the_converted_snapshot_has_the_weights_and_the_truncation_of_the_official_one(tmp_path):
+    files = tmp_path / "g.pt", tmp_path / "d.pt"
+    told("convert", SNAPSHOT, files[0], "--discriminator", files[1])
+    snapshot, loaded = load_official(SNAPSHOT), load_generator(files[0]).loaded
+    assert (loaded.psi, loaded.cutoff, loaded.resolution, loaded.alpha) == (0.7, 8, 32, 1.0)
+    assert loaded.generator.config == snapshot.generator_ema.config
+    assert_same_weights(loaded.generator, snapshot.generator_ema)
+    discriminator = open_weights(files[1], need="discriminator").discriminator
+    assert discriminator.config == snapshot.discriminator.config
+    assert_same_weights(discriminator, snapshot.discriminator)
+
+
+def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(0.25)}))
+    told("convert", path, tmp_path / "g.pt")
+    for file in (path, tmp_path / "g.pt"):
+        loaded = load_generator(file).loaded
+        assert (loaded.resolution, loaded.alpha) == (8, 0.75)
+    assert sorted(os.listdir(tmp_path)) == ["g.pt", "network.pkl"]
+    path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(2)}))
+    assert "lod is 2.0, which is not a level of 8x8 images" in refused(
+        "convert", path, tmp_path / "other.pt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("karras2019stylegan-cars-8x6.pkl", (8, 6)), ("cats-16x8.pkl", (8, 8))]
+)
+def test_pictures_of_a_rectangular_set_come_without_their_padding(official, tmp_path, name, size):
+    path = written(tmp_path, snapshot_objects(official), name=name)
+    told("convert", path, tmp_path / "g.pt")
+    told("generate", tmp_path / "g.pt", "--seeds", "0", "--device", "cpu", "--out", tmp_path)
+    assert look(tmp_path / "seed0000.png").size == size
+
+
+def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official, labels=3))
+    told("convert", path, tmp_path / "g.pt")
+    snapshot, loaded = load_official(path), load_generator(tmp_path / "g.pt").loaded
+    z, labels = torch.randn(3, 6), torch.eye(3)
+    theirs = snapshot.generator_ema(z, labels, noise="const")
+    torch.testing.assert_close(loaded.generator(z, labels, noise="const"), theirs)
+    assert theirs.shape == (3, 3, 8, 8)
+
+
+def test_nothing_is_overwritten_unless_asked(official, tmp_path):
+    source, target, other = (tmp_path / name for name in ("network.pkl", "g.pt", "d.pt"))
+    written(tmp_path, snapshot_objects(official))
+    for path in (target, other):
+        path.write_bytes(b"mine")
+    assert f"{target} exists; pass --overwrite" in refused("convert", source, target)
+    message = refused("convert", source, tmp_path / "new.pt", "--discriminator", other)
+    assert f"{other} exists; pass --overwrite" in message
+    assert target.read_bytes() == other.read_bytes() == b"mine"
+    assert not (tmp_path / "new.pt").exists()
+    told("convert", source, target, "--overwrite")
+    assert load_generator(target).loaded.resolution == 8
+    before = source.read_bytes()
+    assert f"{source} is the source" in refused("convert", source, source, "--overwrite")
+    assert source.read_bytes() == before
+    both = refused("convert", source, tmp_path / "x.pt", "--discriminator", tmp_path / "x.pt")
+    assert "two files would both be written to" in both
+
+
+def test_the_average_generator_has_the_architecture_of_the_trained_one(official, tmp_path):
+    g, d, _ = snapshot_objects(official)
+    other = snapshot_objects(official, {"nonlinearity": "relu"})[2]
+    message = refused("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
+    assert "the networks contradict each other: activation is lrelu in G, relu in Gs" in message
+    other = snapshot_objects(official, {"truncation_psi": 0.5, "fused_scale": True})[2]
+    told("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
+    assert load_generator(tmp_path / "g.pt").loaded.psi == 0.5
+
+
+def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path):
+    objects = snapshot_objects(official)
+    objects[2].components["mapping"].variables.append(("lod", np.float32(0)))
+    message = refused("convert", written(tmp_path, objects), tmp_path / "g.pt")
+    assert "G_mapping/lod is not a tensor of this network" in message

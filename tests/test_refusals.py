@@ -1,0 +1,117 @@
+"""What every command refuses: in one line that helps, before any work, and nothing is changed."""
+
+import dataclasses
+import os
+import shutil
+
+import pytest
+from helpers.commands import refused
+from helpers.runs import contents
+from helpers.tiny_generators import LABELED, random_generator
+from helpers.tiny_training import SHORT, tiny_config, write_pictures
+
+from stylegan.cli import COMMANDS
+from stylegan.config import to_toml
+from stylegan.directions import default_path, find_directions, save_directions
+from stylegan.files import checkpoint
+from stylegan.files.formats.own import save_generator
+from stylegan.networks import Discriminator
+
+TRAIN = "train --config tiny.toml --out run --device cpu"
+NOTES = "is not empty and holds no config.toml, so it is not a run"
+MISTAKES = [  # words, what the line says, the exit code
+    ("trian", "No such command 'trian'. Did you mean train?", 2),
+    ("align there.webp out", "Missing option '--landmarks'", 2),
+    ("blend a b --out c.pt", "or --share alone", 2),
+    ("blend a b --share 1 --out c.npz", "must end in .pt", 1),
+    ("cache --clear gone", "gone is not in ", 1),
+    ("check . --aspect 3", "crop must be center, pad", 1),
+    ("configs ffhq25", "did you mean ffhq-256?", 1),
+    ("convert gone.pt a.pt", "there is no gone.pt; accepted are", 1),
+    ("directions find g.pt", "with directions pca and sefa; pass --overwrite", 1),
+    ("directions find classes.pt --figure d.png", "a class is needed, as in --class ant", 1),
+    ("directions learn new.pt a b", "there is no folder or file a with examples", 1),
+    ("explore g.pt --port 0.5", "is not a valid integer", 2),
+    ("export g.pt a.txt", "must end in .safetensors, .onnx, .pt2", 1),
+    ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),
+    ("figure timelapse faces64", "of a run folder, but faces64 is not a folder", 1),
+    ("figure mixing g.pt --layers 4-6", "but at 16x16 there are layers 0-5", 1),
+    ("figure classes classes.pt --classes=dog", "there is no class 'dog'", 1),
+    ("figure neighbors g.pt", "does not say what it was trained on; pass --data", 1),
+    ("generate faces64 --seeds a", "is neither a seed nor a range", 2),
+    ("generate faces64 --batch 0", "0 is not in the range 1<=x<=", 2),
+    ("generate faces64 --psi nan", "nan is not a finite number", 2),
+    ("generate faces64 --device xpu", "is not a device; try cpu, cuda", 1),
+    ("generate pipe.pt", "neither a regular file nor a folder", 2),
+    ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
+    ("info gone", "accepted are a run folder", 1),
+    ("info .", "neither generator-*.pt nor state-*.pt", 1),
+    ("metrics faces64 --metrics fidd", "no metric 'fidd'; known: fid, kid, pr, is", 1),
+    ("metrics faces64 --resolution 8", "a generator has its own resolution", 1),
+    ("metrics faces64 --out text.pt", "exists and is of another kind", 1),
+    ("metrics empty --metrics swd", "is empty", 1),
+    ("prepare notes store", "no images under notes: found 1 .txt file", 1),
+    ("project g.pt there.webp --locality 1", "require --tune", 2),
+    ("project g.pt there.webp --out new.pt/deep", "new.pt is a file; choose another", 1),
+    ("report notes", "notes holds no config.toml", 1),
+    ("train --seed x", "is not a valid integer", 2),
+    (f"{TRAIN} --data pictures -o schedule.total_kimgs=1", "did you mean schedule.total_kimg?", 1),
+    (f"{TRAIN} --data pictures --device cuda:99", "device cuda:99 was asked for", 1),
+    (f"{TRAIN} --data pictures --metrics-every 1", "--metrics-every needs --metrics", 1),
+    (f"{TRAIN} --data notes", "no images under notes: found 1 .txt file", 1),
+    (f"{TRAIN} --data flat --labels", "labels were asked for, but the images of ", 1),
+    (f"{TRAIN} --data damaged --strict", "a/broken.png (", 1),
+    (f"{TRAIN} --data pictures --out notes", f"notes {NOTES}", 1),
+    (f"{TRAIN} --data pictures --init-from critic.pt", "critic.pt holds a discriminator", 1),
+    (f"{TRAIN} --data pictures --init-from text.pt", "text.pt is not a checkpoint", 1),
+    (f"{TRAIN} --data pictures --init-from faces64", "nothing in faces64 fits", 1),
+    ("video walk gone.pt --out there.webp", "there.webp exists; pass --overwrite", 1),
+    ("video walk g.pt --seeds 1", "1 seed for 1 walk: each needs", 1),
+    ("video walk g.pt --grid 100x100", "100x100 is not a grid like 3x2", 2),
+    ("video edit g.pt", "pass --edit", 2),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Generators, one with directions and one with classes; pictures, good and bad; a
+    configuration; and what should be taken for none of these."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    generator = random_generator()
+    save_generator(folder / "new.pt", generator)
+    save_generator(folder / "g.pt", generator)
+    directions = find_directions(generator, count=3, samples=99)
+    save_directions(default_path(folder / "g.pt"), directions, generator)
+    names = ["ant", "bee", "cat"]
+    save_generator(folder / "classes.pt", random_generator(LABELED), label_names=names)
+    network = Discriminator(tiny_config().network)
+    payload = {"config": dataclasses.asdict(network.config), "weights": network.state_dict()}
+    checkpoint.save(folder / "critic.pt", "discriminator", payload)
+    (folder / "tiny.toml").write_text(to_toml(tiny_config(schedule=SHORT)))
+    for name in ("empty", "notes", "flat"):
+        (folder / name).mkdir()
+    (folder / "notes" / "a.txt").write_text("mine")
+    (folder / "text.pt").write_text("no weights")
+    (folder / "there.webp").touch()
+    for path in write_pictures(folder / "pictures").glob("*/*.png"):
+        shutil.copy(path, folder / "flat")
+    write_pictures(folder / "damaged")
+    (folder / "damaged" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    os.mkfifo(folder / "pipe.pt")
+    return folder
+
+
+@pytest.mark.parametrize(("words", "message", "exit_code"), MISTAKES)
+def test_a_mistake_is_one_line_and_changes_nothing(
+    folder, tmp_path, monkeypatch, words, message, exit_code
+):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(folder)
+    before = contents(folder)
+    line = refused(*words.split(), exit_code=exit_code)
+    assert message in line and line.isprintable()
+    assert contents(folder) == before
+
+
+def test_every_command_is_among_them():
+    assert {words.split()[0] for words, _, _ in MISTAKES} == {"trian", *COMMANDS}
