@@ -163,14 +163,6 @@ def test_adding_in_a_fixed_order_adds_what_sampling_backward_adds():
     assert_close(resampling.spread_in_order(samples, grid, (6, 9)), expected, rtol=0, atol=1e-12)
 
 
-def test_adding_in_a_fixed_order_adds_what_sampling_backward_adds():
-    """Also from beyond the edges; a GPU in deterministic mode takes it."""
-    samples = torch.randn(2, 3, 7, 5, dtype=torch.float64)
-    grid = torch.rand(2, 7, 5, 2, dtype=torch.float64) * 2.6 - 1.3
-    expected = resampling.spread(samples, grid, (6, 9))
-    assert_close(resampling.spread_in_order(samples, grid, (6, 9)), expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("deterministic", [False, True])
