@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from stylegan.messages import readable
@@ -75,7 +74,7 @@ def to_plain(lineage: Lineage) -> list[dict[str, str]]:
     return [dataclasses.asdict(source) for source in lineage]
 
 
-def from_plain(values: Any) -> tuple[Source, ...]:
+def from_plain(values: object) -> tuple[Source, ...]:
     """The lineage that a file specifies; ValueError for what no file should say."""
     fields = {field.name for field in dataclasses.fields(Source)}
     if not isinstance(values, list | tuple) or len(values) > MOST_SOURCES:

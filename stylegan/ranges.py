@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ Decay = Annotated[float, Range(least=0, below=1)]
 Count = Annotated[int, Range(least=1)]
 
 
-def check_ranges(config: Any) -> None:
+def check_ranges(config: object) -> None:
     """ValueError for a field of a dataclass, or an entry of a table by resolution, outside of the
     range that its type declares."""
     kind: type = type(config)
@@ -66,9 +66,9 @@ def ranges_of(kind: type) -> dict[str, Range]:
     return {name: numbers for name, numbers in declared.items() if numbers is not None}
 
 
-def range_of(hint: Any) -> Range | None:
+def range_of(hint: object) -> Range | None:
     """The range in a type: its own, or that of a member of a union or of a table's values."""
     if get_origin(hint) is Annotated:
-        declared = next((part for part in hint.__metadata__ if isinstance(part, Range)), None)
+        declared = next((part for part in get_args(hint)[1:] if isinstance(part, Range)), None)
         return declared or range_of(get_args(hint)[0])
     return next(filter(None, map(range_of, get_args(hint))), None)

@@ -4,10 +4,10 @@ drawn as boxes."""
 import io
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -24,12 +24,21 @@ INK = (60, 60, 60)
 SMALLEST_TEXT = 9  # pixels
 TEXT = 16
 LARGEST_TEXT = 32
-FORMATS: dict[str, dict[str, Any]] = {  # by ending
-    ".png": {"format": "PNG"},
-    ".webp": {"format": "WEBP", "lossless": True},
-    ".jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
+
+
+class Format(NamedTuple):
+    """A kind of file for pictures, as Pillow writes it."""
+
+    name: str
+    options: Mapping[str, int]
+    largest_side: int = 2**31 - 1  # pixels
+
+
+FORMATS = {  # by ending
+    ".png": Format("PNG", {}),
+    ".webp": Format("WEBP", {"lossless": True}, largest_side=16_383),
+    ".jpg": Format("JPEG", {"quality": 95, "subsampling": 0}, largest_side=65_500),
 }
-LARGEST_SIDES = {".webp": 16_383, ".jpg": 65_500}  # pixels that a format can have
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
@@ -38,7 +47,8 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
     check_outputs([path], overwrite=True, endings=FORMATS)
     check_size(path, image.size)
     buffer = io.BytesIO()
-    image.save(buffer, **FORMATS[path.suffix.lower()])
+    kind = FORMATS[path.suffix.lower()]
+    image.save(buffer, kind.name, **kind.options)
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
     check_outputs([path], overwrite=overwrite)
@@ -50,10 +60,11 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
 def check_size(path: Path, size: tuple[int, int]) -> None:
     """ValueError if a picture of that width and height does not fit into the format."""
     ending = path.suffix.lower()
-    if ending in LARGEST_SIDES and max(size) > LARGEST_SIDES[ending]:
+    most = FORMATS[ending].largest_side
+    if max(size) > most:
         raise ValueError(
-            f"{path} would have {size[0]}x{size[1]} pixels, and {ending} takes at most "
-            f"{LARGEST_SIDES[ending]} a side; write .png, or fewer pictures at once"
+            f"{path} would have {size[0]}x{size[1]} pixels, and {ending} takes at most {most} a "
+            "side; write .png, or fewer pictures at once"
         )
 
 

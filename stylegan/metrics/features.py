@@ -150,8 +150,7 @@ def fitting(network: str, url: str, place: Path | None) -> Iterator[None]:
 def read_weights(path: Path) -> Weights:
     """Tensors by name; ValueError for a file of anything else."""
     try:
-        tensors = checkpoint.read_torch(path)
-        checkpoint.check_weights(tensors)
+        tensors = checkpoint.check_weights(checkpoint.read_torch(path))
     except ValueError as error:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
-    return dict(tensors), sha256_of(path)  # type: ignore[call-overload]
+    return tensors, sha256_of(path)
