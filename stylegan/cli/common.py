@@ -41,7 +41,7 @@ class Command(click.Command):
             text = "Show where in the program an error arose."
             self.params.append(click.Option(["--debug"], is_flag=True, help=text))
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
         try:
             with ending_at_signals():

@@ -37,6 +37,19 @@ class Look(TypedDict, total=False):
     centers: Tensor | Literal["none"] | None
 
 
+class Details(TypedDict, total=False):
+    """What a file of weights may say, see `LoadedGenerator`, beside the resolution."""
+
+    psi: float
+    cutoff: int | None
+    alpha: float
+    images_seen: int | None
+    label_names: Sequence[str]
+    active_rectangle: Sequence[int] | None
+    lineage: Lineage
+    centers: Tensor | None
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedGenerator:
     """A generator in eval mode with what its file says about it, and the edits of its pictures. An
