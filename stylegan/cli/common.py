@@ -46,7 +46,7 @@ class Command(click.Command):
         try:
             with ending_at_signals():
                 return super().invoke(ctx)
-        except BrokenPipeError:  # nobody reads the results any more, as after `| head`
+        except BrokenPipeError:  # nobody reads the results anymore, as after `| head`
             raise
         except (ValueError, OSError) as error:
             if debug:

@@ -252,7 +252,7 @@ class Recorder:
         try:
             yield
         except LostFolder:
-            self.close()  # there is no log any more to say so
+            self.close()  # there is no log left to say so
             raise
         except Exception as error:
             self.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")

@@ -109,7 +109,7 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
 def write_animation(
     file: IO[bytes], frames: Iterator[np.ndarray], count: int, fps: float, suffix: str
 ) -> None:
-    """An animation that repeats for ever; in a .gif each frame has its own 256 colors."""
+    """An animation that repeats forever; in a .gif each frame has its own 256 colors."""
     images = map(Image.fromarray, frames)
     first = next(images)
     if suffix == ".gif":
