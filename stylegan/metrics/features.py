@@ -54,6 +54,12 @@ class Measured(NamedTuple):
     protocol: Mapping[str, object]
 
 
+class Refused(NamedTuple):
+    """Why one of several metrics is not measured."""
+
+    reason: str
+
+
 @dataclass(frozen=True)
 class Tools:
     """What measuring needs beside the generator and the data."""
