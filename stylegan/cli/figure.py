@@ -201,8 +201,8 @@ def timelapse(selection: Selection, moments: int) -> "Image":
         spread = figures.evenly([kimg for kimg, _ in grids], moments)
         shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
         return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)
-    chosen = figures.evenly([images_of(path) for path in files], moments)
-    return figures.timelapse((selection.load(files[i]) for i in chosen), selection.points)
+    indices = figures.evenly([images_of(path) for path in files], moments)
+    return figures.timelapse((selection.load(files[i]) for i in indices), selection.points)
 
 
 @figure_command(
