@@ -96,7 +96,7 @@ def drawing(attributes: dict[str, str]) -> dict[str, Any]:
 
 
 def draw(folder: Path, numbers: range, size: int, modules: Path) -> None:
-    """Draw the people of these numbers into a new folder, with their attributes and the licence."""
+    """Draw the people of these numbers into a new folder, with their attributes and the license."""
     folder.mkdir(parents=True)
     people = {f"{number:06d}.png": person(number) for number in numbers}
     lines = "\n".join(json.dumps({"file": file, **drawing(p)}) for file, p in people.items())

@@ -6,6 +6,7 @@ Pinkney and Adler 2020. It works where one was trained on from the other, or bot
 import copy
 import dataclasses
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -41,22 +42,11 @@ def blend(
     average w is measured. It has all that the file of `a` says, and the history of both: give
     parents (`Weights.as_parent`). ValueError unless both have the same shapes and growth.
     """
-    shape_of_a = shape_of(a)
-    shape_of_b = shape_of(b)
-    different = [
-        f"{name} {shape_of_a[name]} and {shape_of_b[name]}"
-        for name in shape_of_a
-        if shape_of_a[name] != shape_of_b[name]
-    ]
-    if different:
-        raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
+    check_alike(a, b)
     sizes = resolutions(a.generator.config.resolution)
     final = sizes[-1] if last is None else last
-    if first is not None and not (first in sizes and final in sizes and first <= final):
-        raise ValueError(
-            f"layers {first} to {final} were asked for, but the resolutions of the network are "
-            f"{', '.join(map(str, sizes))}"
-        )
+    if first is not None:
+        check_layers(sizes, first, final)
     if not 0 <= share <= 1:
         raise ValueError(f"a share is a number from 0 to 1, not {share}")
     ours = a.generator.state_dict()
@@ -89,6 +79,27 @@ def blend(
         centers=None if first is None else a.centers,
         lineage=(*sources.values(), file_of_b),
     )
+
+
+def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
+    """ValueError unless two generators have the same shapes and growth."""
+    shape_of_b = shape_of(b)
+    different = [
+        f"{name} {value} and {shape_of_b[name]}"
+        for name, value in shape_of(a).items()
+        if value != shape_of_b[name]
+    ]
+    if different:
+        raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
+
+
+def check_layers(sizes: Sequence[int], first: int, final: int) -> None:
+    """ValueError unless both are resolutions of the network, in their order."""
+    if not (first in sizes and final in sizes and first <= final):
+        raise ValueError(
+            f"layers {first} to {final} were asked for, but the resolutions of the network are "
+            f"{', '.join(map(str, sizes))}"
+        )
 
 
 def shape_of(loaded: LoadedGenerator) -> dict[str, object]:

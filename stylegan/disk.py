@@ -113,7 +113,7 @@ def wait_for_disk(descriptor: int) -> None:
 
 class LostFolder(OSError):
     """The folder that this process held has been renamed or removed. Nothing may be written under
-    its name any more: another process may hold what is there now."""
+    its name anymore: another process may hold what is there now."""
 
 
 class Held:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -43,7 +42,7 @@ def append_line(path: Path, line: str) -> None:
         file.write(line.encode() + b"\n")
 
 
-def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
+def read_lines(path: Path, name: str) -> tuple[list[dict[str, object]], int]:
     """The JSON objects in a file that have text at `name`, and the number of other lines."""
     if not path.is_file():
         return [], 0

@@ -161,23 +161,18 @@ def generate(
     check_seeds(seeds)
     config = generator.config
     average = generator.w_avg
-    n = len(seeds)
     full = config.resolution
     size = check_resolution(full if resolution is None else resolution, full)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")
-    rows = (n, config.num_styles(), config.w_dim)
-    if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
-        check_labels(labels, config.label_dim, n)  # one row may serve all
-    if ws is not None and ws.shape != rows:
-        raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
+    check_rows(config, len(seeds), labels, ws)
 
     def rows_of(part: slice, x: Tensor) -> Tensor:
         """This batch's rows of x, as the network takes them; all of x if one row serves all."""
         return (x[part] if len(x) > 1 else x).to(average)
 
-    for start in range(0, n, batch):
+    for start in range(0, len(seeds), batch):
         part = slice(start, start + batch)
         with torch.inference_mode(), repeatable():  # they end before the caller's code runs
             maps = noise
@@ -199,6 +194,16 @@ def generate(
                 premultiplied=config.premultiplied,
             )
         yield pictures
+
+
+def check_rows(config: NetworkConfig, n: int, labels: Tensor | None, ws: Tensor | None) -> None:
+    """ValueError unless labels and styles are those of n pictures; one row of labels may serve
+    all."""
+    if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
+        check_labels(labels, config.label_dim, n)
+    rows = (n, config.num_styles(), config.w_dim)
+    if ws is not None and ws.shape != rows:
+        raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
 
 
 def unpadded(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:

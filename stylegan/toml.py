@@ -4,12 +4,11 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from stylegan.messages import readable
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -18,7 +17,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid TOML: {readable(error)}") from error
 
 
-def parse_override(text: str) -> dict[str, Any]:
+def parse_override(text: str) -> dict[str, object]:
     """One `section.key=value` of the command line, in TOML."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:

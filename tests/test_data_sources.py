@@ -154,7 +154,7 @@ def test_a_drive_that_is_taken_away_while_it_is_read_does_not_leave_a_smaller_da
             last = pictures / "b" / "59.png"
             last.unlink() if what == "file" else shutil.rmtree(pictures)
 
-    message = r"was in .*photos and is not there any more \(No such file"
+    message = r"was in .*photos and is no longer there \(No such file"
     for read in (
         lambda: prepare(pictures, tmp_path / "store", Preparation(16), progress=take_away),
         lambda: check(pictures, Preparation(16), progress=take_away),

@@ -160,7 +160,9 @@ def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
         assert found[-1].metric == "eff-fd200"
         assert found[-1].protocol["reals"]["number"] == number
         assert len(found) == (2 if mirror else 1)
-    assert "eff-pr200 was refused: found 200 samples and 91 real images, at least" in told[0]
+    assert (
+        "eff-pr200 could not be measured: found 200 samples and 91 real images, at least" in told[0]
+    )
 
 
 # Neighbors

@@ -1,6 +1,5 @@
 """What the commands share: results on stdout, all else on stderr; errors, devices, progress."""
 
-import ctypes
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from stylegan.memory import keep_memory
 from stylegan.messages import count, listed, printable, reason_of
 from stylegan.signals import ending_signals
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 FEATURES = "metrics"  # folder in the cache, for features of real images
 BAR_SECONDS = 1.0  # what takes less has no bar
-M_TRIM_THRESHOLD = -1  # of <malloc.h>
-M_TOP_PAD = -2
-M_MMAP_THRESHOLD = -3
-LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
 
 
 class Command(click.Command):
@@ -42,12 +38,12 @@ class Command(click.Command):
             text = "Show where in the program an error arose."
             self.params.append(click.Option(["--debug"], is_flag=True, help=text))
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
         try:
             with ending_at_signals():
                 return super().invoke(ctx)
-        except BrokenPipeError:  # nobody reads the results any more, as after `| head`
+        except BrokenPipeError:  # nobody reads the results anymore, as after `| head`
             raise
         except (ValueError, OSError) as error:
             if debug:
@@ -125,18 +121,6 @@ def note(*lines: str) -> None:
 def first_process() -> bool:
     """False in all but one of the processes that torchrun started."""
     return int(os.environ.get("WORLD_SIZE", "1")) == 1 or os.environ.get("RANK", "0") == "0"
-
-
-def keep_memory() -> None:
-    """Keep freed memory for the next tensors, in huge pages where there are any: glibc gives big
-    blocks back to the system, which clears them page by page. The user's own settings stay."""
-    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
-        return
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST_BLOCKS):
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-        mallopt(M_TOP_PAD, 2**26)
 
 
 def use_device(name: str) -> "torch.device":

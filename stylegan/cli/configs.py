@@ -5,7 +5,7 @@ import itertools
 import re
 import textwrap
 from dataclasses import fields
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Literal, NamedTuple, get_args, get_origin
 
 import click
 
@@ -20,7 +20,7 @@ class Option(NamedTuple):
 
     name: str  # name, or section.name
     meaning: str  # with its choices, and its unit in brackets
-    default: Any
+    default: object
 
 
 @click.command(cls=Command)

@@ -3,7 +3,7 @@
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import click
 
@@ -30,28 +30,31 @@ READING = options.together(
 )
 
 
-def preparation_of(
-    source: Path,
-    *,
-    resolution: int | None,
-    crop: str | None,
-    aspect: str | None,
-    channels: "int | Literal['auto']",
-    include: tuple[str, ...],
-) -> "Preparation":
-    """What the options of READING ask for, with the channels that a source needs."""
+class Reading(TypedDict):
+    """What the options of READING say, but for `workers`."""
+
+    resolution: int | None
+    crop: str | None
+    aspect: str | None
+    channels: int | Literal["auto"]
+    include: tuple[str, ...]
+
+
+def preparation_of(source: Path, reading: Reading) -> "Preparation":
+    """What is asked for, with the channels that a source needs."""
     from stylegan.data import Preparation
     from stylegan.data.check import needed_channels
 
+    channels = reading["channels"]
     if channels == "auto":
-        channels, reason = needed_channels(source, include)
+        channels, reason = needed_channels(source, reading["include"])
         say(reason)
     return Preparation(
-        resolution=resolution,
-        crop=options.crop_of(crop, aspect) or "center",
+        resolution=reading["resolution"],
+        crop=options.crop_of(reading["crop"], reading["aspect"]) or "center",
         channels=channels,
         premultiplied=channels == 4,
-        include=include,
+        include=reading["include"],
     )
 
 
@@ -60,7 +63,9 @@ def preparation_of(
 @click.argument("out", type=values.OUTPUT)
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-def prepare(source: Path, out: Path, strict: bool, workers: int | None, **reading: Any) -> None:
+def prepare(
+    source: Path, out: Path, strict: bool, workers: int | None, **reading: Unpack[Reading]
+) -> None:
     """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
 
     `train --data FOLDER` does this by itself; a store of your own can be kept, moved and shared.
@@ -73,7 +78,7 @@ def prepare(source: Path, out: Path, strict: bool, workers: int | None, **readin
     from stylegan.data.check import grouped
     from stylegan.data.images import MODES
 
-    preparation = preparation_of(source, **reading)
+    preparation = preparation_of(source, reading)
     opened = data.open_source(source, include=preparation.include)
     say(*opened.notes())
     with progress_bar("img") as progress:
@@ -106,7 +111,7 @@ def check(
     strict: bool,
     every: bool,
     workers: int | None,
-    **reading: Any,
+    **reading: Unpack[Reading],
 ) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
@@ -117,7 +122,7 @@ def check(
     """
     from stylegan import data
 
-    preparation = preparation_of(source, **reading)
+    preparation = preparation_of(source, reading)
     with progress_bar("img") as progress:
         findings = data.check(source, preparation, workers=workers, progress=progress)
     say(*findings.lines())

@@ -40,6 +40,6 @@ def explore(
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
             while True:
-                time.sleep(0.5)  # not for ever: a signal that another thread gets wakes nobody
+                time.sleep(0.5)  # not forever: a signal that another thread gets wakes nobody
         except KeyboardInterrupt:
             note("ended")

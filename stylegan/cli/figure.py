@@ -28,9 +28,10 @@ def figure() -> None:
 
 
 def figure_command(
-    seeds: str, *extra: Decorator, of_run: bool = False
+    seeds: str, *extra: Decorator, of_run: bool = False, checks_size: bool = False
 ) -> Callable[[Callable[..., "Image"]], click.Command]:
-    """Turn a function from a selection and its own options to an image into a command."""
+    """Turn a function from a selection and its own options to an image into a command. One that
+    `checks_size` gets what to check it with, before it draws."""
 
     def register(draw: Callable[..., "Image"]) -> click.Command:
         name = draw.__name__.replace("_", "-")
@@ -43,9 +44,11 @@ def figure_command(
         @options.OVERWRITE
         @functools.wraps(draw)
         def command(selection: Selection, out: Path, overwrite: bool, **values: object) -> None:
-            from stylegan.figures import FORMATS, save_picture
+            from stylegan.figures import FORMATS, check_size, save_picture
 
             check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there
+            if checks_size:
+                values["check_size"] = functools.partial(check_size, out)
             with common.working(f"drawing {out}"):
                 image = draw(selection, **values)
             save_picture(out, image, overwrite=overwrite)
@@ -58,9 +61,14 @@ def figure_command(
 
 
 @figure_command(
-    "0-31", *LOOK, count_option("--columns", "Number of columns.  [default: about square]")
+    "0-31",
+    *LOOK,
+    count_option("--columns", "Number of columns.  [default: about square]"),
+    checks_size=True,
 )
-def grid(selection: Selection, columns: int | None) -> "Image":
+def grid(
+    selection: Selection, columns: int | None, check_size: Callable[[tuple[int, int]], None]
+) -> "Image":
     """Show every seed asked for, none left out (figure 2).
 
     \b
@@ -68,7 +76,8 @@ def grid(selection: Selection, columns: int | None) -> "Image":
     """
     from stylegan import figures
 
-    return figures.labeled_grid(selection.loaded, selection.points(), columns)
+    points = selection.points()
+    return figures.labeled_grid(selection.loaded, points, columns, check_size=check_size)
 
 
 @figure_command(
@@ -192,8 +201,8 @@ def timelapse(selection: Selection, moments: int) -> "Image":
         spread = figures.evenly([kimg for kimg, _ in grids], moments)
         shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
         return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)
-    chosen = figures.evenly([images_of(path) for path in files], moments)
-    return figures.timelapse((selection.load(files[i]) for i in chosen), selection.points)
+    indices = figures.evenly([images_of(path) for path in files], moments)
+    return figures.timelapse((selection.load(files[i]) for i in indices), selection.points)
 
 
 @figure_command(

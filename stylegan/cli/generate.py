@@ -71,6 +71,10 @@ def generate(
         labels = selection.labels(loaded)
         pictures = loaded.pictures(seeds, labels=labels, noise=selection.noise, batch=batch)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
+    labels_below = [f"{selection.unit} {seed}" for seed in seeds]
+    if grid:  # what is too large is refused before it is drawn
+        size = figures.grid_size(len(seeds), loaded.picture_size(), labels=labels_below)
+        figures.check_size(out / f"grid.{ending}", size)
     with fitting_memory(batch, loaded.resolution), progress_bar("img") as progress:
         for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
             path = out / f"{selection.unit}{seed:04d}.{ending}"
@@ -79,7 +83,7 @@ def generate(
                 in_grid.append(pixels)
             progress(i, len(seeds))
     if grid:
-        image = figures.grid(in_grid, labels=[f"{selection.unit} {seed}" for seed in seeds])
+        image = figures.grid(in_grid, labels=labels_below)
         figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, Unpack
 
 import click
 
@@ -14,7 +14,19 @@ from stylegan.cli.common import note, say
 from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
-    from stylegan.metrics import Result
+    from stylegan.metrics import Result, Row
+
+
+class Asked(TypedDict):
+    """The options that are fields of `Conditions` of the library."""
+
+    psis: list[float]
+    noise: Literal["random", "const"]
+    resolution: int | None
+    mirror: bool | None
+    yardsticks: bool
+    seed: int
+    batch: int | None
 
 
 @click.command(cls=common.Command)
@@ -73,19 +85,13 @@ def metrics(
     sources: tuple[str, ...],
     data: Path | None,
     names: str | None,
-    resolution: int | None,
-    mirror: bool | None,
     centers: values.Centers,
-    psis: list[float],
-    yardsticks: bool,
-    noise: Literal["random", "const"],
-    seed: int,
-    batch: int | None,
     device: str,
     feature_weights: Path | None,
     classifiers: tuple[Path, ...],
     as_json: bool,
     out: Path | None,
+    **conditions: Unpack[Asked],
 ) -> None:
     """Measure how good the generators of SOURCE... are, and print a table.
 
@@ -111,62 +117,71 @@ def metrics(
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
+    asked = library.Conditions(**conditions)
     on_device = common.use_device(device)
-    library.check_sources(sources, psis=psis, centers=centers, noise=noise, resolution=resolution)
+    library.check_sources(sources, asked, centers=centers)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     tools = common.measuring_tools(feature_weights, classifiers)
-    rows: list[Row] = []
-    missing: dict[str, None] = {}
     with process_group(on_device):
-        for compared in library.compare(
+        compared = library.compare(
             sources,
             data,
             wanted,
             tools,
             device=on_device,
-            psis=psis,
+            conditions=asked,
             adjust=partial(options.with_centers, centers=centers),
-            noise=noise,
-            resolution=resolution,
-            mirror=mirror,
-            yardsticks=yardsticks,
-            seed=seed,
-            batch=batch,
             progress=common.ImageBars(),
-        ):
-            place = out or (compared.run.metrics_file if compared.run else None)
-            psi = "" if compared.psi is None else f"{compared.psi:g}"
-            row = Row(compared.name, psi, compared.setting, [])
-            rows.append(row)
-            for result in compared.results:
-                row.results.append(result)
-                if as_json:
-                    say(result.line())
-                if place is not None:
-                    result.append_to(place)
-            if not compared.is_yardstick:
-                measured_names = {result.metric for result in row.results}
-                missing |= {
-                    request.name: None
-                    for request in compared.requests
-                    if request.name not in measured_names
-                }
-    measured = any(row.results for row in rows)
-    if measured and not as_json:
+        )
+        rows = [measured(row, out, as_json=as_json) for row in compared]
+    anything = any(row.results for row in rows)
+    if anything and not as_json:
         say(*table(rows))
-    if missing and (names or not measured):
+    refuse_missing(rows, is_asked_for=names is not None or not anything)
+
+
+class Measured(NamedTuple):
+    """A row of the table."""
+
+    row: "Row"
+    results: "list[Result]"
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def psi(self) -> str:
+        return "" if self.row.psi is None else f"{self.row.psi:g}"
+
+
+def measured(row: "Row", out: Path | None, *, as_json: bool) -> Measured:
+    """Measure a row, and write each result as it comes, to `out` or beside the run."""
+    place = out or (row.run.metrics_file if row.run else None)
+    results = []
+    for result in row.results:
+        results.append(result)
+        if as_json:
+            say(result.line())
+        if place is not None:
+            result.append_to(place)
+    return Measured(row, results)
+
+
+def refuse_missing(rows: Sequence[Measured], *, is_asked_for: bool) -> None:
+    """ValueError if something that `is_asked_for` could not be measured of a source."""
+    missing: dict[str, None] = {}
+    for row, results in rows:
+        measured_names = {result.metric for result in results}
+        if not row.is_yardstick:
+            names = (request.name for request in row.requests)
+            missing |= dict.fromkeys(name for name in names if name not in measured_names)
+    if missing and is_asked_for:
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
 
 
-class Row(NamedTuple):
-    name: str
-    psi: str
-    setting: str | None  # configuration of a run, but for its seed
-    results: "list[Result]"
-
-
-def table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[Measured]) -> list[str]:
     """Markdown with a line for each row, 95 % intervals in (), and the means of equal runs."""
     from stylegan.metrics.engine import interval_text, score_name
 
@@ -186,13 +201,13 @@ def table(rows: Sequence[Row]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def means(rows: Sequence[Row]) -> list[dict[str, str]]:
+def means(rows: Sequence[Measured]) -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
     groups: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(dict)
     for row in rows:
-        if row.setting is not None:
+        if (setting := row.row.setting) is not None:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[row.setting, row.psi][row.name] = scores
+            groups[setting, row.psi][row.name] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]  # an option of click, say
+Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an option of click, say
 
 
 def together(*options: Decorator) -> Decorator:
@@ -292,7 +292,7 @@ def selecting(seeds: str, *options: Decorator) -> Decorator:
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(command)
         def with_selection(**options_given: Any) -> None:
             fields = {name: options_given.pop(name) for name in FIELDS & options_given.keys()}

@@ -2,8 +2,9 @@
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import click
 
@@ -14,7 +15,16 @@ from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
-    from stylegan.projection import Space
+    from stylegan.projection import ProjectionRequest, Space, TuningOptions
+
+
+class Search(TypedDict):
+    """The options that are fields of `SearchOptions`."""
+
+    space: "Space"
+    fit_noise: bool
+    steps: int
+    search_noise: float
 
 
 @click.command(cls=common.Command)
@@ -73,11 +83,7 @@ if TYPE_CHECKING:
 def project(
     source: str,
     images: tuple[Path, ...],
-    space: "Space",
-    fit_noise: bool,
-    steps: int,
     starts: int,
-    search_noise: float,
     seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     feature_weights: Path | None,
@@ -90,6 +96,7 @@ def project(
     device: str,
     out: Path,
     overwrite: bool,
+    **search: Unpack[Search],
 ) -> None:
     """Find the latents whose picture is nearest to IMAGE.
 
@@ -109,30 +116,20 @@ def project(
 
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
-    if not tune and (tune_steps is not None or locality is not None):
-        raise click.UsageError("--tune-steps and --locality require --tune")
-    tuning: projection.TuningOptions | None = None
-    if tune:
-        tuning = projection.TuningOptions()
-        if tune_steps is not None:
-            tuning = dataclasses.replace(tuning, steps=tune_steps)
-        if locality is not None:
-            tuning = dataclasses.replace(tuning, locality=locality)
-    search = projection.SearchOptions(
-        space=space, fit_noise=fit_noise, steps=steps, search_noise=search_noise
-    )
+    tuning = tuning_options(tune_steps, locality, tune=tune)
+    searching = projection.SearchOptions(**search)
     outputs = projection.outputs_of(images, out, tuned=tune)
     check_outputs(outputs, overwrite=overwrite)  # before a generator is opened
     loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
-    projection.check_noise(search, loaded.generator.config)
+    projection.check_noise(searching, loaded.generator.config)
     distance, reason = projection.choose_distance(distance_name, loaded, feature_weights)
     say("distance: {name}, {what}; {reason}".format(**distance.about(), reason=reason))
     batch = batch or projection.default_batch(loaded.resolution)
     request = projection.ProjectionRequest(
         loaded=loaded,
         distance=distance,
-        search=search,
+        search=searching,
         tuning=tuning,
         crop=crop,
         class_name=class_name,
@@ -140,16 +137,40 @@ def project(
         batch=batch,
         starts=starts,
     )
-    with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
-        projected, errors = projection.project_files(
+    write_projections(request, images, out, source, overwrite=overwrite)
+
+
+def write_projections(
+    request: "ProjectionRequest", images: Sequence[Path], out: Path, source: str, *, overwrite: bool
+) -> None:
+    """Project the images, and say how their pictures are made again."""
+    from stylegan.projection import project_files
+
+    with fitting_memory(request.batch, request.loaded.resolution), progress_bar("step") as progress:
+        projected, errors = project_files(
             request, images, out, overwrite=overwrite, tell=say, progress=progress
         )
     if projected:
-        generator = str(out / "tuned.pt") if tune else source
-        latents = str(out / "latents.npz")
-        again = shlex.join(["stylegan", "generate", generator, "--latents", latents])
-        say(
-            f"{count(projected, 'projection')} in {out}. The pictures again:",
-            f"{again} --out again",
-        )
+        generator = str(out / "tuned.pt") if request.tuning else source
+        again = ["generate", generator, "--latents", str(out / "latents.npz"), "--out", "again"]
+        say(f"{count(projected, 'projection')} in {out}. The pictures again:")
+        say(shlex.join(["stylegan", *again]))
     common.refuse_left_out("image", errors, asked=len(images))
+
+
+def tuning_options(
+    steps: int | None, locality: float | None, *, tune: bool
+) -> "TuningOptions | None":
+    """What the options of --tune say; None without it."""
+    from stylegan.projection import TuningOptions
+
+    if not tune:
+        if steps is not None or locality is not None:
+            raise click.UsageError("--tune-steps and --locality require --tune")
+        return None
+    tuning = TuningOptions()
+    if steps is not None:
+        tuning = dataclasses.replace(tuning, steps=steps)
+    if locality is not None:
+        tuning = dataclasses.replace(tuning, locality=locality)
+    return tuning

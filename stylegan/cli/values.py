@@ -5,12 +5,13 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import click
 
 from stylegan.messages import readable
 
+T = TypeVar("T")
 Centers = int | Literal["class", "none"] | None
 
 MOST_SEEDS = 1_000_000
@@ -20,14 +21,16 @@ SHOWN = 40  # characters of a wrong value
 CHANNELS: dict[str, int | str] = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4}
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType, Generic[T]):
     """What a function makes of a text; its ValueError is a usage error."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
         self.parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
         if not isinstance(value, str):
             return value  # a default
         try:
@@ -39,8 +42,10 @@ class Parsed(click.ParamType):
 class Number(click.FloatRange):
     """A finite number; click's own lets nan through."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
@@ -93,7 +98,7 @@ def grid(text: str) -> list[int]:
 
 def pair(text: str) -> tuple[float, float]:
     """`1,-1`: the first and the last of some numbers."""
-    numbers: list[float] = NUMBERS.parse(text)
+    numbers = NUMBERS.parse(text)
     if len(numbers) != 2:
         raise ValueError(f"{readable(text, SHOWN)} is not two numbers like 1,-1")
     return numbers[0], numbers[1]

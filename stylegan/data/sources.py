@@ -208,7 +208,7 @@ class FolderSource(FileSource):
             if path.is_symlink():  # to nowhere, and was so when it was listed
                 raise
             raise Gone(
-                f"{readable(name)} was in {readable(self.path)} and is not there any more "
+                f"{readable(name)} was in {readable(self.path)} and is no longer there "
                 f"({reason_of(error)}): give the same command again when no file changes"
             ) from error
         if not stat.S_ISREG(mode):  # reading a pipe or a device might never end

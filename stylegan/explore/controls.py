@@ -1,7 +1,7 @@
 """The page's controls, from which it is built and requests are checked, and what they specify."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from stylegan.directions import Directions
 from stylegan.edits import Edit
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
+from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
 
 FIRST_SEED = 10  # the first picture: a good one of both bundled generators
@@ -21,21 +22,27 @@ Values = Mapping[str, object]  # sent by a browser: anything, until a control ha
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """All that a picture depends on beside the generator. The names are those of the controls."""
+    """What the controls say, each under its name; where a generator has no use for a control, what
+    would do nothing. Beside them what follows: `edits` and `styles`."""
 
     seed: int = 0
-    label: int | None = None  # the class, exactly for networks that have classes
+    label: int = 0  # the number of the class; without meaning for a network without classes
     psi: float = 0.7
+    noise: Literal["const", "random", "none"] = "const"
+    noise_seed: int = 0  # of "random"
+    start: Literal["seed", "own"] = "seed"  # the user's own picture, once one is projected
     plane_x: float = 0  # toward the seed `plane_a`, in the plane of w through three seeds
     plane_y: float = 0  # toward the seed `plane_b`
     plane_a: int = 1
     plane_b: int = 2
     mix_seed: int = 1
     mix_layers: Sequence[int] = ()  # which take their styles from `mix_seed`
-    styles: Tensor | None = None  # final ones (num_styles, w_dim), in place of all above
+    edit_first: int = 0  # the first of the layers that edits move, or the last
+    edit_last: int = 0
+    steps: int = 300  # of a search
+    space: Space = "w"
     edits: Mapping[str, Edit] = field(default_factory=dict)  # by what `--edit` says for them
-    noise: Literal["const", "random", "none"] = "const"
-    noise_seed: int = 0  # of "random"
+    styles: Tensor | None = None  # of the own picture, (num_styles, w_dim), in place of the seed's
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,8 @@ class Control:
     label: str
     tip: str
 
-    def check(self, value: object, expected: str, *, right: bool) -> None:
-        if not right:
-            raise ValueError(f"{self.label}: {readable(repr(value), 40)} is not {expected}")
+    def wrong(self, value: object, expected: str) -> ValueError:
+        return ValueError(f"{self.label}: {readable(repr(value), 40)} is not {expected}")
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,14 @@ class Slider(Control):
     step: float = 1
     most: float | None = None  # what may be typed, beyond the end of the slider
 
-    def read(self, value: Any) -> float:
+    def read(self, value: object) -> float:
         whole = self.step % 1 == 0
         most = self.high if self.most is None else self.most
-        number = type(value) in (int, float) and self.low <= value <= most
         kind = "whole number" if whole else "number"
-        right = number and not (whole and value % 1)
-        self.check(value, f"a {kind} from {self.low} to {most}", right=right)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(value, f"a {kind} from {self.low} to {most}")
+        if not self.low <= value <= most or (whole and value % 1):
+            raise self.wrong(value, f"a {kind} from {self.low} to {most}")
         return int(value) if whole else float(value)
 
 
@@ -80,8 +87,8 @@ class Menu(Control):
     value: str
 
     def read(self, choice: object) -> str:
-        known = choice in [value for value, _ in self.options]
-        self.check(choice, "one of the choices", right=known)
+        if choice not in [value for value, _ in self.options]:
+            raise self.wrong(choice, "one of the choices")
         return str(choice)
 
 
@@ -92,9 +99,9 @@ class Layers(Control):
     count: int
     value: Sequence[int] = ()
 
-    def read(self, layers: Any) -> list[int]:
-        known = isinstance(layers, list) and all(i in range(self.count) for i in layers)
-        self.check(layers, f"a list of layers below {self.count}", right=known)
+    def read(self, layers: object) -> list[int]:
+        if not isinstance(layers, list) or not all(i in range(self.count) for i in layers):
+            raise self.wrong(layers, f"a list of layers below {self.count}")
         return sorted(set(layers))
 
 
@@ -160,30 +167,34 @@ class Controls:
             ],
         }
 
-    def read(self, values: Values) -> dict[str, Any]:
-        """The value of every control. ValueError, for the user to read, where one is wrong."""
-        controls = [control for section in self.sections.values() for control in section]
-        return {control.name: control.read(values.get(control.name)) for control in controls}
-
     def view(self, values: Values, projected: Tensor | None = None) -> View:
-        """What the controls show: a seed, or the styles of the user's `own` picture."""
-        read = self.read(values)
-        if read["start"] == "own" and projected is None:
-            raise ValueError("project a picture first, under 'Your picture'")
-        first, last = sorted((read["edit_first"], read["edit_last"]))
-        every = last - first + 1 == self.layers
-        rows, at = (None, "") if every else (range(first, last + 1), f"@{first}-{last}")
-        edits = {
-            f"{name}={read[name]:+}".removesuffix(".0") + at: directions.edit(
-                called, read[name], rows
-            )
-            for name, (directions, called) in self.directions.items()
-            if read[name]
+        """What a browser sent; `projected` are the styles of the user's own picture. ValueError,
+        for the user to read, where a control has no such value."""
+        controls = [control for section in self.sections.values() for control in section]
+        read: dict[str, Any] = {  # of the types that `View` names
+            control.name: control.read(values.get(control.name)) for control in controls
         }
-        known = {field.name for field in fields(View)} & read.keys() - {"label"}
-        return View(
-            **{name: read[name] for name in known},
-            label=int(read["label"]) if self.classes else None,
-            edits=edits,
-            styles=projected if read["start"] == "own" else None,
+        strengths: dict[str, float] = {name: read.pop(name) for name in self.directions}
+        read["label"] = int(read.get("label", 0))
+        view = View(**read)
+        if view.start == "own" and projected is None:
+            raise ValueError("project a picture first, under 'Your picture'")
+        return replace(
+            view,
+            edits=self.edits(strengths, view.edit_first, view.edit_last),
+            styles=projected if view.start == "own" else None,
         )
+
+    def edits(self, strengths: Mapping[str, float], first: int, last: int) -> dict[str, Edit]:
+        """The moves along directions by their `strengths`, which are not 0, in the layers between
+        two, by what `--edit` says for them."""
+        first, last = sorted((first, last))
+        every = last - first + 1 == self.layers
+        rows = None if every else range(first, last + 1)
+        at = "" if every else f"@{first}-{last}"
+        edits: dict[str, Edit] = {}
+        for name, (directions, name_there) in self.directions.items():
+            if strength := strengths[name]:
+                text = f"{name}={strength:+}".removesuffix(".0") + at
+                edits[text] = directions.edit(name_there, strength, rows)
+        return edits

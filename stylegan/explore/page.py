@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
 
 LOOKS = 40  # pictures that are shown of a search
-Answer = dict[str, Any]
+Answer = dict[str, object]
 Parts = Generator[Answer, None, None]
 
 
@@ -69,7 +68,7 @@ class Page:
     def search(self, values: Values) -> Parts:
         """Search for a picture that the user brought, which then is the page's own."""
         loaded = self.loaded
-        read = self.controls.read(values)
+        view = self.controls.view(values, self.own)
         network = loaded.generator
         name = readable(values.get("name"), 80)
         premultiplied = network.config.premultiplied
@@ -84,8 +83,8 @@ class Page:
         (wanted,) = sampling.to_uint8(target, premultiplied=premultiplied)
         yield {"wanted": png_url(wanted), "caption": f"wanted: {name}"}
         distance, _ = projection.choose_distance("auto", loaded)
-        options = projection.SearchOptions(read["steps"], read["space"])
-        labels = one_hot(loaded, self.controls.view(values, self.own).label)
+        options = projection.SearchOptions(view.steps, view.space)
+        labels = one_hot(loaded, view.label)
         states = projection.project(
             network, target, distance, options, labels=labels, resolution=size, alpha=loaded.alpha
         )
@@ -104,8 +103,9 @@ class Page:
             self.own = state.ws[0].float().cpu()
 
 
-def one_hot(loaded: LoadedGenerator, label: int | None) -> Tensor | None:
-    return None if label is None else torch.eye(loaded.generator.config.label_dim)[label][None]
+def one_hot(loaded: LoadedGenerator, label: int) -> Tensor | None:
+    """The label (1, label_dim) of a class by its number; None for a network without classes."""
+    return sampling.in_turn([label], loaded.generator.config.label_dim)
 
 
 @torch.inference_mode()

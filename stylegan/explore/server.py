@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from socket import socket
+from typing import TypeVar
 
 from stylegan.explore.page import Answer, Page
 from stylegan.messages import reason_of
@@ -31,6 +32,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+T = TypeVar("T")
 STATUSES: Mapping[type[Exception], int] = {PermissionError: 403, FileNotFoundError: 404}
 
 
@@ -69,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, OSError, RecursionError) as error:
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
-    def own(self, places: Mapping[str, object]) -> Any:
+    def own(self, places: Mapping[str, T]) -> T:
         """What is at the request's address, for this page alone."""
         # Another name than this computer's: a foreign page whose DNS leads here. Another `Origin`:
         # a page that the user has open beside this one.
@@ -95,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
             self.start(status, "application/x-ndjson")
         self.wfile.write(json.dumps(part).encode() + b"\n")
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the terminal is the user's."""
 
 
@@ -109,7 +111,7 @@ class Server(ThreadingHTTPServer):
         self.page = page
         super().__init__((HOST, port), Handler)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
         """Reports a fault of ours; a browser that went away is none."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)

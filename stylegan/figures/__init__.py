@@ -1,6 +1,15 @@
 """Pictures arranged for people to look at: grids, and the figures of the paper."""
 
-from stylegan.figures.layout import FORMATS, GAP, chart, default_columns, grid, save_picture
+from stylegan.figures.layout import (
+    FORMATS,
+    GAP,
+    chart,
+    check_size,
+    default_columns,
+    grid,
+    grid_size,
+    save_picture,
+)
 from stylegan.figures.noise import noise_components, noise_detail
 from stylegan.figures.points import (
     Points,

@@ -4,10 +4,11 @@ drawn as boxes."""
 import io
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, Self
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -24,12 +25,21 @@ INK = (60, 60, 60)
 SMALLEST_TEXT = 9  # pixels
 TEXT = 16
 LARGEST_TEXT = 32
-FORMATS: dict[str, dict[str, Any]] = {  # by ending
-    ".png": {"format": "PNG"},
-    ".webp": {"format": "WEBP", "lossless": True},
-    ".jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
+
+
+class Format(NamedTuple):
+    """A kind of file for pictures, as Pillow writes it."""
+
+    name: str
+    options: Mapping[str, int]
+    largest_side: int = 2**31 - 1  # pixels
+
+
+FORMATS = {  # by ending
+    ".png": Format("PNG", {}),
+    ".webp": Format("WEBP", {"lossless": True}, largest_side=16_383),
+    ".jpg": Format("JPEG", {"quality": 95, "subsampling": 0}, largest_side=65_500),
 }
-LARGEST_SIDES = {".webp": 16_383, ".jpg": 65_500}  # pixels that a format can have
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
@@ -38,7 +48,8 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
     check_outputs([path], overwrite=True, endings=FORMATS)
     check_size(path, image.size)
     buffer = io.BytesIO()
-    image.save(buffer, **FORMATS[path.suffix.lower()])
+    kind = FORMATS[path.suffix.lower()]
+    image.save(buffer, kind.name, **kind.options)
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
     check_outputs([path], overwrite=overwrite)
@@ -50,10 +61,11 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
 def check_size(path: Path, size: tuple[int, int]) -> None:
     """ValueError if a picture of that width and height does not fit into the format."""
     ending = path.suffix.lower()
-    if ending in LARGEST_SIDES and max(size) > LARGEST_SIDES[ending]:
+    most = FORMATS[ending].largest_side
+    if max(size) > most:
         raise ValueError(
-            f"{path} would have {size[0]}x{size[1]} pixels, and {ending} takes at most "
-            f"{LARGEST_SIDES[ending]} a side; write .png, or fewer pictures at once"
+            f"{path} would have {size[0]}x{size[1]} pixels, and {ending} takes at most {most} a "
+            "side; write .png, or fewer pictures at once"
         )
 
 
@@ -67,26 +79,66 @@ def grid(
     return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
 
 
+@dataclass(frozen=True)
+class Tiling:
+    """Where the pictures of a grid go, each above its label."""
+
+    count: int
+    columns: int
+    cell: tuple[int, int]  # width and height of a picture
+    labels: Sequence[str]  # legible ones, or none
+    font: Font
+    line: int  # height of a label
+
+    @classmethod
+    def of(
+        cls, count: int, cell: tuple[int, int], columns: int | None, labels: Sequence[str] | None
+    ) -> Self:
+        labels = legible(labels or [])
+        font = fitting_font(labels or [""], cell[0])
+        line = text_height(font) if labels else 0
+        columns = min(columns or default_columns(count), count)
+        return cls(count, columns, cell, labels, font, line)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the whole."""
+        width, height = self.cell
+        rows = -(-self.count // self.columns)
+        return self.columns * (width + GAP) + GAP, rows * (height + GAP + self.line) + GAP
+
+    def place(self, i: int) -> tuple[int, int]:
+        """The left and upper edge of a picture."""
+        width, height = self.cell
+        row, column = divmod(i, self.columns)
+        return GAP + column * (width + GAP), GAP + row * (height + GAP + self.line)
+
+
+def grid_size(
+    count: int,
+    picture_size: tuple[int, int],
+    columns: int | None = None,
+    labels: Sequence[str] | None = None,
+) -> tuple[int, int]:
+    """Width and height of the `grid` of so many pictures of that height and width."""
+    height, width = picture_size
+    cell = resized(Image.new("L", (width, height))).size
+    return Tiling.of(count, cell, columns, labels).size
+
+
 def tiled(
     cells: Sequence[Image.Image], columns: int | None = None, labels: Sequence[str] | None = None
 ) -> Image.Image:
     """As `grid`, for images of one size, which keep it."""
-    columns = columns or default_columns(len(cells))
-    labels = legible(labels or [])
-    (width, height) = cells[0].size
-    font = fitting_font(labels or [""], width)
-    line = text_height(font) if labels else 0
-    rows = -(-len(cells) // columns)
-    columns = min(columns, len(cells))
-    size = columns * (width + GAP) + GAP, rows * (height + GAP + line) + GAP
-    canvas = Image.new("RGB", size, PAPER)
+    tiling = Tiling.of(len(cells), cells[0].size, columns, labels)
+    canvas = Image.new("RGB", tiling.size, PAPER)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
-        x = GAP + i % columns * (width + GAP)
-        y = GAP + i // columns * (height + GAP + line)
+        x, y = tiling.place(i)
         paste(canvas, cell, (x, y))
-        if labels:
-            draw.text((x + width / 2, y + height), labels[i], fill=INK, font=font, anchor="ma")
+        if tiling.labels:
+            below = (x + cell.width / 2, y + cell.height)
+            draw.text(below, tiling.labels[i], fill=INK, font=tiling.font, anchor="ma")
     return canvas
 
 
@@ -103,7 +155,7 @@ def chart(
 
     None leaves a cell empty. Pictures may differ in size: each fills a cell as large as the finest
     one needs. `title` is written above the columns, `bands` (text, number of rows) beside groups of
-    rows, upwards. `apart` separates the first column, which the title does not cover.
+    rows, upward. `apart` separates the first column, which the title does not cover.
     """
     bands = bands or [("", len(rows))]
     columns, names, (title, *sides) = (
@@ -117,7 +169,7 @@ def chart(
     line = text_height(font)
     ends = list(itertools.accumulate(n for _, n in bands))
     lengths = [n * (height + GAP) - GAP for _, n in bands]
-    strips = [upwards(side, font, length) for side, length in zip(sides, lengths, strict=True)]
+    strips = [upward(side, font, length) for side, length in zip(sides, lengths, strict=True)]
     beside = max(strip.width for strip in strips)
     left = 3 * GAP + max(int(font.getlength(name)) for name in names)
     left += beside + 2 * GAP if beside > 1 else 0
@@ -149,8 +201,8 @@ def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
     return [start + i * size + gap for i, gap in enumerate(itertools.accumulate(gaps))]
 
 
-def upwards(text: str, font: Font, length: int) -> Image.Image:
-    """Text that reads upwards, centered in `length`, in as few lines of whole words as fit."""
+def upward(text: str, font: Font, length: int) -> Image.Image:
+    """Text that reads upward, centered in `length`, in as few lines of whole words as fit."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""

@@ -189,8 +189,8 @@ def checked(payload: object, path: Path) -> dict[str, object]:
     return payload
 
 
-def check_weights(weights: object) -> None:
-    """ValueError unless `weights` is a dictionary from names to tensors."""
+def check_weights(weights: object) -> dict[str, Tensor]:
+    """The weights, if they are a dictionary from names to tensors. ValueError if not."""
     if not isinstance(weights, Mapping):
         raise ValueError(f"weights must be tensors by name, not {type(weights).__name__}")
     for name, value in weights.items():
@@ -198,6 +198,7 @@ def check_weights(weights: object) -> None:
             raise ValueError(
                 f"weights must be tensors by name; {readable(repr(name))}: {type(value).__name__}"
             )
+    return dict(weights)
 
 
 def fitting(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -35,6 +35,19 @@ class Look(TypedDict, total=False):
     alpha: float | None
     edits: Sequence[Edit] | None
     centers: Tensor | Literal["none"] | None
+
+
+class Details(TypedDict, total=False):
+    """What a file of weights may say, see `LoadedGenerator`, beside the resolution."""
+
+    psi: float
+    cutoff: int | None
+    alpha: float
+    images_seen: int | None
+    label_names: Sequence[str]
+    active_rectangle: Sequence[int] | None
+    lineage: Lineage
+    centers: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,23 +148,28 @@ class LoadedGenerator:
     ) -> Self:
         """The same with another truncation, growth or edits; if the resolution changes, alpha
         becomes 1. `centers` "none" truncates toward the average, whatever the file says."""
-        changes: dict[str, Any] = {}  # fields of this class
-        if psi is not None:
-            changes["psi"] = float(psi)
-        if cutoff is not None:
-            if isinstance(cutoff, str) and cutoff != "all":
-                raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
-            changes["cutoff"] = None if cutoff == "all" else cutoff
-        if resolution is not None and resolution != self.resolution:
-            changes |= {"resolution": resolution, "alpha": 1.0}
-        if alpha is not None:
-            changes["alpha"] = alpha
-        if centers is not None:
-            changes["centers"] = None if isinstance(centers, str) else centers
+        if isinstance(cutoff, str) and cutoff != "all":
+            raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
         if edits is not None:
             total_move(edits, self.generator.config)  # what does not fit is refused
-            changes["edits"] = tuple(edits)
-        return dataclasses.replace(self, **changes) if changes else self
+        size = self.resolution if resolution is None else resolution
+        if alpha is None:
+            alpha = self.alpha if size == self.resolution else 1.0
+        layers = self.cutoff
+        if cutoff is not None:
+            layers = None if cutoff == "all" else cutoff
+        toward = self.centers
+        if centers is not None:
+            toward = None if isinstance(centers, str) else centers
+        return dataclasses.replace(
+            self,
+            psi=self.psi if psi is None else float(psi),
+            cutoff=layers,
+            resolution=size,
+            alpha=alpha,
+            edits=self.edits if edits is None else tuple(edits),
+            centers=toward,
+        )
 
     def pictures(
         self,
@@ -289,7 +307,7 @@ def holds_only(kind: type, values: object) -> bool:
     return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
 
 
-def checked_centers(centers: Any, w_dim: int) -> Tensor:
+def checked_centers(centers: object, w_dim: int) -> Tensor:
     """Centers (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
     try:
         rows = torch.as_tensor(centers).float()

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -30,6 +31,60 @@ from stylegan.run_folder import RunFolder
 Noise = Literal["const", "random"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """How sources are measured, the same for all of them."""
+
+    psis: Sequence[float] = (1.0,)  # of generators, each measured at all
+    noise: Noise = "random"  # of generators
+    resolution: int | None = None  # to which pictures are brought; None: their own
+    mirror: bool | None = None  # flip half of the reals; None: as the run did
+    yardsticks: bool = False  # measure half of the reals, too
+    seed: int = 0  # of the first sample
+    batch: int | None = None  # images at once; None: what fits into little memory
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A source that can be measured."""
+
+    name: str
+    requests: Sequence[Request]
+    comparisons: Sequence[Comparison]  # of pictures one, of a generator one for each psi
+    run: RunFolder | None = None  # to which the source belongs
+    setting: str | None = None  # the configuration of the run but for its seed
+
+    def rows(self, tools: Tools, *, yardsticks: bool) -> "Iterator[Row]":
+        """A row for each comparison; then, as `yardsticks`, half of the reals compared with the
+        first of what is measured and with the other half of them."""
+        for comparison in self.comparisons:
+            yield Row(
+                name=self.name,
+                psi=psi_of(comparison),
+                run=self.run,
+                setting=self.setting,
+                is_yardstick=False,
+                requests=self.requests,
+                results=evaluate(comparison, self.requests, tools),
+            )
+        if yardsticks and need_reals(self.requests):
+            against_half, other_half, fewer = halves(self.comparisons[0], self.requests)
+            named = {
+                f"{self.name} against half of the reals": against_half,
+                "another half of the reals": other_half,
+            }
+            for name, comparison in named.items():
+                yield Row(
+                    name=name,
+                    psi=psi_of(comparison),
+                    run=self.run,
+                    setting=None,
+                    is_yardstick=True,
+                    requests=fewer,
+                    results=evaluate(comparison, fewer, tools),
+                )
+
+
 class Row(NamedTuple):
     """A source, or a yardstick beside it, and what is measured of it."""
 
@@ -49,94 +104,110 @@ def compare(
     tools: Tools,
     *,
     device: torch.device,
-    psis: Sequence[float] = (1.0,),
+    conditions: Conditions | None = None,
     adjust: Callable[[LoadedGenerator], LoadedGenerator] = lambda loaded: loaded,
-    noise: Noise = "random",
-    resolution: int | None = None,
-    mirror: bool | None = None,
-    yardsticks: bool = False,
-    seed: int = 0,
-    batch: int | None = None,
     progress: ImageProgress = quiet,
 ) -> Iterator[Row]:
     """Measure what `names` says of generators, `adjust`ed, each at every psi, and of pictures: a
-    row for each, then its yardsticks. `data` None: what a run was trained on; `mirror` None: as the
-    run did."""
-
-    def row(
-        name: str, comparison: Comparison, requests: Sequence[Request], *, is_yardstick: bool
-    ) -> Row:
-        samples = comparison.samples
-        return Row(
-            name=name,
-            psi=samples.loaded.psi if isinstance(samples, GeneratorSamples) else None,
-            run=run,
-            setting=None if is_yardstick else setting,
-            is_yardstick=is_yardstick,
-            requests=requests,
-            results=evaluate(comparison, requests, tools),
-        )
-
+    row for each, then its yardsticks. `data` None: what a run was trained on."""
+    conditions = conditions or Conditions()
     for source in sources:
-        run: RunFolder | None = None
-        setting: str | None = None
-        requests = parse(names)
         if holds_pictures(source):
-            pictures, reals = open_pictures(
-                Path(source),
-                data,
-                resolution=resolution,
-                mirror=bool(mirror),
-                seed=seed,
-                device=device,
-                tell=tools.tell,
-                progress=partial(progress, "prepared"),
+            opened = opened_pictures(
+                source, data, names, conditions, device=device, tell=tools.tell, progress=progress
             )
-            requests = parse(names, len(pictures.store))
-            at_once = sampling.default_batch(pictures.resolution) if batch is None else batch
-            comparisons = [Comparison(pictures, reals, batch=at_once, progress=progress)]
         else:
             weights = on_all_ranks(partial(open_weights, source, map_location=device))
-            run = RunFolder.of(weights.file)
-            comparison = beside_reals(
+            opened = opened_generator(
+                source,
                 adjust(weights.require_loaded()),
-                run,
+                RunFolder.of(weights.file),
                 data,
-                needs_reals=any(KINDS[request.kind].reals for request in requests),
-                mirror=mirror,
-                noise=noise,
-                seed=seed,
-                batch=batch,
+                parse(names),
+                conditions,
                 tell=tools.tell,
                 progress=progress,
             )
-            comparisons = [comparison.at_psi(psi) for psi in dict.fromkeys(psis)]
-            setting = to_toml(dataclasses.replace(run.config(), seed=0)) if run else None
-        for comparison in comparisons:
-            yield row(source, comparison, requests, is_yardstick=False)
-        if yardsticks and any(KINDS[request.kind].reals for request in requests):
-            against_half, other_half, fewer = halves(comparisons[0], requests)
-            name = f"{source} against half of the reals"
-            yield row(name, against_half, fewer, is_yardstick=True)
-            yield row("another half of the reals", other_half, fewer, is_yardstick=True)
+        yield from opened.rows(tools, yardsticks=conditions.yardsticks)
 
 
-def check_sources(
-    sources: Sequence[str],
+def psi_of(comparison: Comparison) -> float | None:
+    samples = comparison.samples
+    return samples.loaded.psi if isinstance(samples, GeneratorSamples) else None
+
+
+def need_reals(requests: Sequence[Request]) -> bool:
+    return any(KINDS[request.kind].reals for request in requests)
+
+
+def opened_pictures(
+    source: str,
+    data: Path | None,
+    names: str,
+    conditions: Conditions,
     *,
-    psis: Sequence[float],
-    centers: object,
-    noise: str,
-    resolution: int | None,
-) -> None:
+    device: torch.device,
+    tell: Callable[[str], None],
+    progress: ImageProgress,
+) -> Opened:
+    """All pictures of a source; `names` may ask for a number of them."""
+    pictures, reals = open_pictures(
+        Path(source),
+        data,
+        resolution=conditions.resolution,
+        mirror=bool(conditions.mirror),
+        seed=conditions.seed,
+        device=device,
+        tell=tell,
+        progress=partial(progress, "prepared"),
+    )
+    at_once = conditions.batch
+    if at_once is None:
+        at_once = sampling.default_batch(pictures.resolution)
+    comparison = Comparison(pictures, reals, batch=at_once, progress=progress)
+    return Opened(source, parse(names, len(pictures.store)), [comparison])
+
+
+def opened_generator(
+    source: str,
+    loaded: LoadedGenerator,
+    run: RunFolder | None,
+    data: Path | None,
+    requests: Sequence[Request],
+    conditions: Conditions,
+    *,
+    tell: Callable[[str], None],
+    progress: ImageProgress,
+) -> Opened:
+    """A generator at every psi, beside the reals of `data` or of its run."""
+    comparison = beside_reals(
+        loaded,
+        run,
+        data,
+        needs_reals=need_reals(requests),
+        mirror=conditions.mirror,
+        noise=conditions.noise,
+        seed=conditions.seed,
+        batch=conditions.batch,
+        tell=tell,
+        progress=progress,
+    )
+    comparisons = [comparison.at_psi(psi) for psi in dict.fromkeys(conditions.psis)]
+    setting = to_toml(dataclasses.replace(run.config(), seed=0)) if run else None
+    return Opened(source, requests, comparisons, run, setting)
+
+
+def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:
     """ValueError, before any work, if an option is not for the sources."""
     pictures = [source for source in sources if holds_pictures(source)]
-    if pictures and (set(psis) != {1} or noise != "random" or centers is not None):
+    if pictures and (
+        set(conditions.psis) != {1} or conditions.noise != "random" or centers is not None
+    ):
         raise ValueError(
             f"{readable(pictures[0])} holds pictures; --psi, --centers and --noise apply to "
             "generators only. Measure the pictures in another command"
         )
-    if resolution is not None and not pictures:
+    if conditions.resolution is not None and not pictures:
         raise ValueError("--resolution is for pictures; a generator has its own resolution")
 
 

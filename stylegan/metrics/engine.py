@@ -14,15 +14,15 @@ from stylegan import distributed
 from stylegan.messages import reason_of
 from stylegan.metrics.efficientnet import load_efficientnet, weights_path
 from stylegan.metrics.families import EFF, INCEPTION
-from stylegan.metrics.features import Measured, Tools, inception
+from stylegan.metrics.features import Measured, Refused, Tools, inception
 from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
-# Measures several kinds of metrics in one pass over that many images; a text: why one is refused.
-Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Measured | str]]
+# Measures several kinds of metrics in one pass over that many images.
+Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Measured | Refused]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,8 +305,8 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
         seconds = round(time.perf_counter() - started, 3)
         for request in group:
             outcome = measured[request.kind]
-            if isinstance(outcome, str):
-                tools.tell(f"{request.name} was refused: {outcome}")
+            if isinstance(outcome, Refused):
+                tools.tell(f"{request.name} could not be measured: {outcome.reason}")
                 continue
             protocol = dict(common)
             reals = comparison.reals

@@ -17,7 +17,7 @@ from stylegan.distributed import from_rank0
 from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.efficientnet import efficientnet
-from stylegan.metrics.features import FEATURES, FeatureNetwork, Measured, Tools, inception
+from stylegan.metrics.features import FEATURES, FeatureNetwork, Measured, Refused, Tools, inception
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
 
@@ -43,16 +43,18 @@ class Family:
 
     def measure(
         self, comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-    ) -> dict[str, Measured | str]:
+    ) -> dict[str, Measured | Refused]:
         """Where the data has fewer reals than `images`, all of it is used."""
         num_reals = images
         if set(kinds) != {self.alone}:
             real_images = comparison.require_reals()
             ways = real_images.ways if self.evenly else 1
             num_reals = min(images, len(real_images.images()) * ways)
-        measured: dict[str, Measured | str] = {
-            kind: f"found {images:,} samples and {num_reals:,} real images, at least "
-            f"{self.least[kind]:,} of each are needed"
+        measured: dict[str, Measured | Refused] = {
+            kind: Refused(
+                f"found {images:,} samples and {num_reals:,} real images, at least "
+                f"{self.least[kind]:,} of each are needed"
+            )
             for kind in kinds
             if num_reals < self.least[kind]
         }

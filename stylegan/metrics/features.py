@@ -25,7 +25,13 @@ INCEPTION = (
 )
 FEATURES = 2048  # of Inception
 LOGITS = 1008  # of Inception, without their bias, as officially
-Weights = tuple[dict[str, Tensor], str]  # the tensors in a file, and its SHA-256
+
+
+class TensorFile(NamedTuple):
+    """The tensors that a file of weights holds, and its SHA-256."""
+
+    tensors: dict[str, Tensor]
+    sha256: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +58,12 @@ class Measured(NamedTuple):
 
     values: Mapping[str, float]
     protocol: Mapping[str, object]
+
+
+class Refused(NamedTuple):
+    """Why one of several metrics is not measured."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -103,13 +115,13 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     )
 
 
-def public_weights(url: str, place: Path | None) -> Weights:
+def public_weights(url: str, place: Path | None) -> TensorFile:
     """Weights from the file at an https address that ends in `-<digits of its SHA-256>.pth`."""
     return on_all_ranks(lambda: read_weights(weights_file(url, place)))
 
 
 def weights_file(url: str, place: Path | None) -> Path:
-    """`given`, if it is a file of such weights, or that of the address in this folder, or else in
+    """`place`, if it is a file of such weights, or that of the address in this folder, or else in
     the cache of torch.hub, to which it is downloaded; OSError with its place if that fails."""
     usual_file = hub_file(url)
     digits = str(download.hash_prefix(usual_file.name))
@@ -147,11 +159,10 @@ def fitting(network: str, url: str, place: Path | None) -> Iterator[None]:
         ) from error
 
 
-def read_weights(path: Path) -> Weights:
+def read_weights(path: Path) -> TensorFile:
     """Tensors by name; ValueError for a file of anything else."""
     try:
-        tensors = checkpoint.read_torch(path)
-        checkpoint.check_weights(tensors)
+        tensors = checkpoint.check_weights(checkpoint.read_torch(path))
     except ValueError as error:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
-    return dict(tensors), sha256_of(path)  # type: ignore[call-overload]
+    return TensorFile(tensors, sha256_of(path))

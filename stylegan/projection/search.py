@@ -102,21 +102,14 @@ def project(
     check_labels(labels, config.label_dim, 1)
     full = config.resolution
     styles = config.num_styles()
-    n = len(targets)
     size = check_resolution(full if resolution is None else resolution, full)
-    shape = (config.image_channels, size, size)
-    if targets.ndim != 4 or n == 0 or targets.shape[1:] != shape:
-        expected = f"(N, {', '.join(map(str, shape))})"
-        raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
+    check_targets(targets, (config.image_channels, size, size))
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
-    first, spread = spread_of_w(generator, options.samples, rng, labels)
-    if start:
-        z = torch.randn(1, config.z_dim, generator=streams.start(seed, start))
-        first = first.lerp(sampling.mapped(generator, z, labels)[0], START_PSI)
-    w = first.repeat(n, styles if options.space == "w+" else 1, 1)
-    stored = generator.synthesis.noise_maps(n, size, "const") if options.fit_noise else ()
-    maps = [normalize_(m.detach().repeat(n, 1, 1, 1)) for m in stored if m is not None]
+    average, spread = spread_of_w(generator, options.samples, rng, labels)
+    first = start_of(generator, average, labels, seed=seed, start=start)
+    w = first.repeat(len(targets), styles if options.space == "w+" else 1, 1)
+    maps = first_maps(generator, len(targets), size) if options.fit_noise else []
     fitted = [tensor.requires_grad_() for tensor in (w, *maps)]
     optimizer = torch.optim.Adam(fitted)
     synthesis = copy.deepcopy(generator.synthesis).requires_grad_(False)
@@ -134,10 +127,7 @@ def project(
         if step == options.steps:
             return
         with torch.enable_grad(), sampling.repeatable():
-            # a sum: the gradient of one picture's part does not depend on how many there are
-            loss = distances.sum()
-            for noise_map in maps:
-                loss = loss + options.noise_weight * autocorrelation_penalty(noise_map).sum()
+            loss = total_loss(distances, maps, options.noise_weight)
             gradients = torch.autograd.grad(loss, fitted)
         for tensor, gradient in zip(fitted, gradients, strict=True):
             tensor.grad = gradient
@@ -145,6 +135,39 @@ def project(
         optimizer.step()
         for noise_map in maps:
             normalize_(noise_map)
+
+
+def check_targets(targets: Tensor, shape: tuple[int, int, int]) -> None:
+    """ValueError unless there are some pictures, each of that shape."""
+    if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
+        expected = f"(N, {', '.join(map(str, shape))})"
+        raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
+
+
+def start_of(
+    generator: Generator, average: Tensor, labels: Tensor | None, *, seed: int, start: int
+) -> Tensor:
+    """The w (w_dim,) at which a search begins: the average, or half way from there to a random
+    one."""
+    if start == 0:
+        return average
+    z = torch.randn(1, generator.config.z_dim, generator=streams.start(seed, start))
+    return average.lerp(sampling.mapped(generator, z, labels)[0], START_PSI)
+
+
+def first_maps(generator: Generator, n: int, resolution: int) -> list[Tensor]:
+    """The stored maps of noise, normalized: (n, 1, r, r) for each layer."""
+    stored = generator.synthesis.noise_maps(n, resolution, "const")
+    return [normalize_(m.detach().repeat(n, 1, 1, 1)) for m in stored if m is not None]
+
+
+def total_loss(distances: Tensor, maps: Sequence[Tensor], noise_weight: float) -> Tensor:
+    """What a step makes smaller. A sum: the gradient of one picture's part does not depend on how
+    many there are."""
+    loss = distances.sum()
+    for noise_map in maps:
+        loss = loss + noise_weight * autocorrelation_penalty(noise_map).sum()
+    return loss
 
 
 def check_noise(options: SearchOptions, config: NetworkConfig) -> None:

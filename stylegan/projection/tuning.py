@@ -7,7 +7,7 @@ of the synthesis network move.
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +45,40 @@ class TuningState(NamedTuple):
     locality: Tensor  # (N,) unweighted loss of other pictures; 0 if its weight is 0
 
 
+class Growth(TypedDict):
+    """What is shown of a network."""
+
+    resolution: int | None
+    alpha: float
+
+
+class Fitted(NamedTuple):
+    """Of N images: their distances from others, and what is to become smaller, (N,) both."""
+
+    distances: Tensor
+    losses: Tensor
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What draws the images of a generator to others."""
+
+    generator: Generator
+    distance: Distance
+    pixel_weight: float
+    growth: Growth
+
+    def __call__(self, ws: Tensor, noise: Noise, others: Tensor, *, weight: float) -> Fitted:
+        """Go backward by the weighted sum of losses at once, so that one graph at a time is in
+        memory. `others` are (N, C, r, r)."""
+        images = self.generator.synthesis(ws, noise=noise, **self.growth)
+        far = self.distance(images, others)
+        losses = far + self.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
+        if losses.requires_grad:
+            (weight * losses.sum()).backward()
+        return Fitted(far.detach(), losses.detach())
+
+
 def tune(
     generator: Generator,
     targets: Tensor,
@@ -70,9 +104,7 @@ def tune(
     options = options or TuningOptions()
     config = generator.config
     check_labels(labels, config.label_dim, 1)
-    rows = (len(targets), config.num_styles(), config.w_dim)
-    if len(targets) == 0 or ws.shape != rows:
-        raise ValueError(f"pivots must be {rows} for as many targets, not {tuple(ws.shape)}")
+    check_pivots(ws, (len(targets), config.num_styles(), config.w_dim))
     average = generator.w_avg
     n = len(targets)
     targets = targets.to(average)
@@ -83,18 +115,8 @@ def tune(
     tuned = copy.deepcopy(generator).requires_grad_(False)
     tuned.synthesis.requires_grad_(True)
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
-    growth = {"resolution": resolution, "alpha": alpha}
-
-    def fit(ws: Tensor, noise: Noise, others: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-        """The distance (N,) of the copy's images from `others`, and the loss (N,). Goes backward at
-        once, so that one graph at a time is in memory."""
-        images = tuned.synthesis(ws, noise=noise, **growth)
-        far = distance(images, others)
-        loss = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
-        if loss.requires_grad:
-            (weight / n * loss.sum()).backward()
-        return far.detach(), loss.detach()
-
+    growth = Growth(resolution=resolution, alpha=alpha)
+    fit = Fit(tuned, distance, options.pixel_weight, growth)
     for step in range(options.steps + 1):
         z = torch.randn(n, config.z_dim, generator=rng)
         near = toward(ws, sampling.mapped(generator, z, labels), radius)
@@ -103,17 +125,26 @@ def tune(
         for rows in torch.arange(n).split(batch or n):
             noise_of_rows = maps and [m[rows] if len(m) > 1 else m for m in maps]
             with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
-                distances[rows], _ = fit(ws[rows], noise_of_rows or "const", targets[rows], 1.0)
+                distances[rows] = fit(
+                    ws[rows], noise_of_rows or "const", targets[rows], weight=1 / n
+                ).distances
                 if options.locality:
                     with torch.no_grad():
                         before = generator.synthesis(near[rows], noise="const", **growth)
-                    _, locality[rows] = fit(near[rows], "const", before, options.locality)
+                    weight = options.locality / n
+                    locality[rows] = fit(near[rows], "const", before, weight=weight).losses
         check_finite(torch.cat([distances, locality]), "tuning", step, "a smaller --locality")
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()
         yield TuningState(step, tuned, distances, locality)
         if step < options.steps:
             optimizer.step()
+
+
+def check_pivots(ws: Tensor, shape: tuple[int, int, int]) -> None:
+    """ValueError unless there are some styles, of that shape."""
+    if shape[0] == 0 or ws.shape != shape:
+        raise ValueError(f"pivots must be {shape} for as many targets, not {tuple(ws.shape)}")
 
 
 def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:

@@ -5,7 +5,7 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,13 @@ from stylegan.metrics.engine import interval_text, kind_of, score_name
 from stylegan.records import number
 from stylegan.report.history import RunHistory
 
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
 POINTS = 250  # of a line; more are averaged
 DOTS = 30  # points that are marked; of more, only a line is drawn
 ROOM = 0.05  # share of the width that the name of a band needs
-STYLE: Any = {
+STYLE: "dict[RcKeyType, object]" = {
     "axes.autolimit_mode": "round_numbers",
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -67,10 +70,10 @@ class Band(NamedTuple):
 def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[str]]:
     """Charts of speed and health, except for what never changes; charts of what else is logged."""
     left: dict[str, Points] = defaultdict(list)
-    for event in history.progress():
-        for name, value in event.items():
+    for moment in history.progress():
+        for name, value in moment.event.items():
             if "/" in name and (value is None or number(value) is not None):
-                left[name].append((event["images_seen"] / 1000, number(value)))
+                left[name].append((moment.images_seen / 1000, number(value)))
     augment = history.config.augment
     names = dict(NAMES)
     if augment.kind == "none":

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stylegan.config import TrainConfig
 from stylegan.metrics import Result
@@ -13,7 +13,14 @@ from stylegan.run_folder import RunFolder
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")
-Event = dict[str, Any]
+Event = dict[str, object]
+
+
+class Moment(NamedTuple):
+    """A line of progress."""
+
+    images_seen: float
+    event: Event
 
 
 class Session(NamedTuple):
@@ -56,17 +63,17 @@ class RunHistory:
             parts[-1].events.append(event)
         return parts
 
-    def progress(self) -> list[Event]:
+    def progress(self) -> list[Moment]:
         """The lines that count, in the order of images seen: a run that was killed repeats what
         came after its last saved state."""
-        events: list[Event] = []
+        moments: list[Moment] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
             if seen is not None and event["event"] in BEGINNINGS:
-                events = [old for old in events if old["images_seen"] <= seen]
+                moments = [old for old in moments if old.images_seen <= seen]
             elif seen is not None and event["event"] == "progress":
-                events.append(event)
-        return events
+                moments.append(Moment(seen, event))
+        return moments
 
     def last_of(self, *names: str) -> Event | None:
         return next((event for event in reversed(self.events) if event["event"] in names), None)

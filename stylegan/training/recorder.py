@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
@@ -33,6 +33,13 @@ GRID_COLUMNS = 8
 RETRY_SECONDS = 60  # until a state that the disk refused is written again
 
 
+class AboutData(TypedDict):
+    """What files of weights say of the images."""
+
+    label_names: list[str]
+    active_rectangle: list[int] | None
+
+
 @dataclass
 class Recorder:
     """Writes the files of a run, in the first process. What the disk refuses is reported; a folder
@@ -57,7 +64,7 @@ class Recorder:
         labels = self.state.config.data.labels
         resolution = self.state.config.network.resolution
         self.images = self.store.training_identity(resolution, labels=labels)
-        self.about_data: dict[str, object] = {
+        self.about_data: AboutData = {
             "label_names": list(self.store.label_names) if labels else [],
             "active_rectangle": None if rectangle is None else list(rectangle),
         }
@@ -237,9 +244,18 @@ class Recorder:
         """The average generator alone, for users."""
         state = self.state
         path = path or self.folder.generator_file(state.images_seen)
-        fields = {"images_seen": state.images_seen, "lineage": state.lineage, **self.about_data}
-        fields |= {"resolution": stage.resolution, "alpha": stage.alpha}
-        return self.written(path, lambda: save_generator(path, state.generator_ema, **fields))
+        return self.written(
+            path,
+            lambda: save_generator(
+                path,
+                state.generator_ema,
+                resolution=stage.resolution,
+                alpha=stage.alpha,
+                images_seen=state.images_seen,
+                lineage=state.lineage,
+                **self.about_data,
+            ),
+        )
 
     def written(self, path: Path, write: Callable[[], None]) -> bool:
         """Write in the first process; whether it could be done, in every process."""
@@ -252,7 +268,7 @@ class Recorder:
         try:
             yield
         except LostFolder:
-            self.close()  # there is no log any more to say so
+            self.close()  # there is no log left to say so
             raise
         except Exception as error:
             self.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")

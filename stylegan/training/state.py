@@ -144,7 +144,7 @@ class TrainState:
 
     def restore(self, payload: Payload) -> None:
         """Continue where `payload` was saved. An error of any type if it is not what `to_payload`
-        gives for this configuration; then this state is of no use any more."""
+        gives for this configuration; then this state is of no more use."""
         for name in NETWORKS:
             network = getattr(self, name)
             network.load_state_dict(checkpoint.fitting(network.state_dict(), payload[name]))

@@ -230,7 +230,7 @@ def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
     step. As officially one average serves all labels, so truncation draws each class toward it."""
     w_avg = generator.w_avg
     mean = distributed.mean(w_mean)
-    # An overflow in float16 skips an update of the weights; in the average it would stay for ever.
+    # An overflow in float16 skips an update of the weights; in the average it would stay forever.
     w_avg.lerp_(torch.where(mean.isfinite(), mean, w_avg), 1 - decay)
 
 

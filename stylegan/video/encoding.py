@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -109,16 +109,25 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
 def write_animation(
     file: IO[bytes], frames: Iterator[np.ndarray], count: int, fps: float, suffix: str
 ) -> None:
-    """An animation that repeats for ever; in a .gif each frame has its own 256 colors."""
+    """An animation that repeats forever; in a .gif each frame has its own 256 colors."""
     images = map(Image.fromarray, frames)
     first = next(images)
-    rest = cast(Any, images)
-    options: dict[str, Any] = {"format": "GIF"}
-    if suffix == ".webp":
-        rest = [Reel(images, count - 1)]
-        options = {"format": "WEBP", "quality": 80, "method": 4}
-    times = durations(count, fps, unit_ms=10 if suffix == ".gif" else 1)
-    first.save(file, save_all=True, append_images=rest, duration=times, loop=0, **options)
+    if suffix == ".gif":
+        times = durations(count, fps, unit_ms=10)
+        first.save(file, "GIF", save_all=True, append_images=images, duration=times, loop=0)
+        return
+    times = durations(count, fps, unit_ms=1)
+    reel = [Reel(images, count - 1)]
+    first.save(
+        file,
+        "WEBP",
+        save_all=True,
+        append_images=reel,
+        duration=times,
+        loop=0,
+        quality=80,
+        method=4,
+    )
 
 
 class Reel:
@@ -134,5 +143,5 @@ class Reel:
         """Frames are sought once each, in their order."""
         self.image = next(self.images)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.image, name)

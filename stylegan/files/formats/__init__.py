@@ -34,7 +34,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
             f"{path} is a program, as `stylegan export` writes it to be run elsewhere; it cannot "
             "be read back: use the file that it was made from"
         )
-    if not path.is_file():  # a pipe or a device would be read for ever
+    if not path.is_file():  # a pipe or a device would be read forever
         raise ValueError(f"{path} is neither a file nor a folder")
     refuse_mistaken(path)
     if own.is_safetensors(path):

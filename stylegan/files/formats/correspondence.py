@@ -3,13 +3,15 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from torch import Tensor
 
 from stylegan.files.formats.matching import FUSED_FROM, Match
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
+
+T = TypeVar("T", bound=bool | int | float | str)
 
 # Official keyword argument -> field of NetworkConfig, for each network that understands it.
 MAPPING_SETTINGS = {
@@ -78,19 +80,24 @@ def config_from_official(settings: Mapping[str, object], names: Mapping[str, str
     return NetworkConfig(**fields, blur=bool(blur))
 
 
-def converted(name: str, value: Any, default: Any) -> Any:
+def converted(name: str, value: Any, default: T) -> T:
     """`value` as the type of `default`, if that changes no number (1 for True, 8192.0 for 8192)."""
     kind = type(default)
     try:
         result = kind(value)
-        if result == value and (kind is str or math.isfinite(result)):
+        if result == value and (isinstance(result, str) or math.isfinite(result)):
             return result
     except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
 
 
-def truncation_from_official(settings: Mapping[str, object]) -> dict[str, object]:
+class Truncation(TypedDict):
+    psi: float
+    cutoff: int | None
+
+
+def truncation_from_official(settings: Mapping[str, object]) -> Truncation:
     """psi and cutoff in our terms: officially None for either, or a cutoff <= 0, means none."""
     psi, cutoff = (
         value if value is None else converted(name, value, 0.0)
@@ -154,7 +161,7 @@ def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) 
         block = (int(epilogue[1] or 4) // 4).bit_length() - 1
         return f"noise{2 * block + int(epilogue[2])}"
 
-    table: list[tuple[str, Any]] = [
+    table: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
         (r"(to|from)_rgb\.(\d+)\.(?:conv\.)?", lod),
         (r"(?:input|blocks\.(\d+))\.epilogue(\d)\.noise\.const", noise),
         (r"input\.epilogue0\.", f"4x4/{start}/"),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -67,7 +67,12 @@ def filled(
     return network.eval()
 
 
-def growth(name: str, lod: Any, full: int) -> dict[str, object]:
+class Growth(TypedDict):
+    resolution: int
+    alpha: float
+
+
+def growth(name: str, lod: object, full: int) -> Growth:
     """Resolution and alpha of a network of resolution `full` at an official level of detail."""
     array = np.asarray(lod)
     levels = len(resolutions(full))

@@ -4,17 +4,21 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from stylegan import networks
 from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.formats import correspondence
-from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
-from stylegan.files.formats.matching import N, filled, growth
+from stylegan.files.formats.correspondence import (
+    GENERATOR_SETTINGS,
+    config_from_official,
+    truncation_from_official,
+)
+from stylegan.files.formats.matching import Growth, N, filled, growth
 from stylegan.files.formats.own import HEAD, from_json, weights_of
 from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator
@@ -23,8 +27,8 @@ from stylegan.lineage import NVIDIA, source_of, to_plain
 from stylegan.messages import readable, reason_of
 from stylegan.sampling import Rectangle
 
-Variables = Mapping[str, Any]  # official path, relative to its network -> array
-Arguments = Mapping[str, Any]  # official keyword arguments; official defaults where absent
+Variables = Mapping[str, npt.ArrayLike]  # official path, relative to its network -> array
+Arguments = Mapping[str, object]  # official keyword arguments; official defaults where absent
 
 LAYOUT = "official snapshot"
 LODS = ("lod", "G_synthesis/lod")  # level of detail: the first that a network has
@@ -66,7 +70,7 @@ def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N
     return filled(make, lambda state: correspondence.official_matches(state, fused), tensors)
 
 
-def tensor(path: str, value: Any) -> Tensor:
+def tensor(path: str, value: npt.ArrayLike) -> Tensor:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{readable(path)} holds {array.dtype} instead of real numbers")
@@ -84,7 +88,8 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
         loaded = LoadedGenerator(
             generator_from_official(ema.variables, ema.settings, config),
             f"{LAYOUT} {path}",
-            **said_by(ema.variables, ema.settings, config.resolution),
+            **growth_of(ema.variables, config.resolution),
+            **truncation_from_official(ema.settings),
             active_rectangle=rectangle_in_name(path.name, config.resolution),
         )
         weights = Weights(
@@ -117,12 +122,14 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     meta = from_json(more, path, entry="meta") if more else {}
     try:
         generator = generator_from_official(arrays, settings)
-        said = said_by(arrays, settings, generator.config.resolution)
+        reached = growth_of(arrays, generator.config.resolution)
+        truncation = truncation_from_official(settings)
     except Exception as error:  # as above
         raise ValueError(f"{path} cannot be used: {readable(reason_of(error), 1000)}") from error
     payload = {
         **HEAD,
-        **said,
+        **reached,
+        **truncation,
         "images_seen": None,
         "lineage": () if meta else to_plain([source_of(path, name=name)]),
         **meta,
@@ -132,10 +139,10 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     return weights_of(payload, path, name=name)
 
 
-def said_by(variables: Variables, settings: Arguments, full: int) -> dict[str, Any]:
-    """Growth of a generator, at the level of detail 0 if it has none, and truncation."""
+def growth_of(variables: Variables, full: int) -> Growth:
+    """Growth of a generator, at the level of detail 0 if it has none."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
-    return growth("lod", lod, full) | correspondence.truncation_from_official(settings)
+    return growth("lod", lod, full)
 
 
 def shared_configs(

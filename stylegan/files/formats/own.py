@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from stylegan import networks
 from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
-from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loaded import Details, LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.messages import readable, reason_of, require
@@ -24,8 +24,7 @@ HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "gen
 LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
 HALF = torch.float16, torch.bfloat16
 
-
-Payload = Mapping[str, Any]  # what a file holds: anything, until it is checked
+Payload = dict[str, Any]  # what a file holds: anything, until it is checked
 
 
 def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
@@ -143,10 +142,16 @@ def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
     checkpoint.save(path, "generator", payload)
 
 
-def save_generator(path: Path, generator: networks.Generator, **fields: Any) -> None:
-    """As `save_loaded`, of a generator with these fields of `LoadedGenerator`."""
-    fields = {"resolution": generator.config.resolution} | fields
-    save_loaded(path, LoadedGenerator(generator, "memory", **fields))
+def save_generator(
+    path: Path,
+    generator: networks.Generator,
+    *,
+    resolution: int | None = None,
+    **details: Unpack[Details],
+) -> None:
+    """As `save_loaded`, of a generator of which this is to be said."""
+    resolution = generator.config.resolution if resolution is None else resolution
+    save_loaded(path, LoadedGenerator(generator, "memory", resolution=resolution, **details))
 
 
 def save_discriminator(path: Path, network: networks.Discriminator, lineage: Lineage = ()) -> None:
@@ -203,7 +208,7 @@ def description_as_json(loaded: LoadedGenerator) -> str:
     return json.dumps(HEAD | loaded.description(), allow_nan=False)
 
 
-def from_json(text: str, path: Path, *, entry: str) -> dict[str, Any]:
+def from_json(text: str, path: Path, *, entry: str) -> Payload:
     """A JSON object that a file holds in its `entry`."""
     try:
         value = json.loads(text)

@@ -11,7 +11,6 @@ import pickletools
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,13 +32,13 @@ class OfficialNetwork:
 class Inert:
     """Stands for an object of the file: keeps what it would be made from and does nothing."""
 
-    args: tuple[Any, ...] = ()
-    state: Any = None
+    args: tuple[object, ...] = ()
+    state: object = None
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         self.args = args
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
 
@@ -171,7 +170,7 @@ def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
 
 def attributes(
     record: InertNetwork, builder: str
-) -> tuple[dict[str, object], dict[str, np.ndarray], dict[Any, Any]]:
+) -> tuple[dict[str, object], dict[str, np.ndarray], dict[object, object]]:
     """Settings, own variables and components of a network that `builder` has built."""
     match record.state:
         case {
@@ -194,18 +193,18 @@ def attributes(
     return settings, named_variables(pairs), components
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """A number, text, None, or a short row of numbers: what can be compared and shown."""
     if isinstance(value, (list, tuple)):
         return len(value) < 100 and all(is_number(v) for v in value)
     return value is None or isinstance(value, str) or is_number(value)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
-def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
+def named_variables(pairs: list[object]) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for pair in pairs:
         match pair:
@@ -220,8 +219,8 @@ def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
 
 def numeric_array(name: str, record: Inert) -> np.ndarray:
     """The array a record describes, if it is one of plain numbers that its bytes really fill."""
-    fortran: Any = False
-    shape: tuple[Any, ...] = ()
+    fortran: object = False
+    shape: tuple[object, ...] = ()
     match record:
         case InertArray(state=(int(), tuple(shape), InertDtype() as dtype, fortran, data)):
             pass
@@ -238,12 +237,11 @@ def numeric_array(name: str, record: Inert) -> np.ndarray:
         case _:
             raise OfficialFileError(f"has a variable {name} that does not hold plain numbers")
     size = int(code[1])
-    plain_shape = len(shape) <= MAX_DIMENSIONS and all(
-        isinstance(n, int) and 0 <= n <= MAX_LENGTH for n in shape
-    )
-    if not isinstance(data, bytes) or not plain_shape:
+    sizes = [n for n in shape if isinstance(n, int) and 0 <= n <= MAX_LENGTH]
+    is_plain_shape = len(sizes) == len(shape) <= MAX_DIMENSIONS
+    if not isinstance(data, bytes) or not is_plain_shape:
         raise OfficialFileError(f"has a variable {name} without plain bytes and a shape")
-    if math.prod(shape) * size != len(data):
+    if math.prod(sizes) * size != len(data):
         claim = f"claims shape {readable(shape)} but holds {len(data)} bytes"
         raise OfficialFileError(f"has a variable {name} that {claim}")
-    return np.frombuffer(data, byte_order + code).reshape(shape, order="F" if fortran else "C")
+    return np.frombuffer(data, byte_order + code).reshape(sizes, order="F" if fortran else "C")

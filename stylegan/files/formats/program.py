@@ -6,7 +6,7 @@ import importlib.util
 import io
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -25,47 +25,43 @@ WRONG = 1e-3
 ROUNDINGS = 10
 
 
-class Images(nn.Module):
-    """Images of latents, with truncation as an input."""
+class Inputs(TypedDict):
+    """What the program takes, but for psi: each (N, ...)."""
 
-    def __init__(self, loaded: LoadedGenerator, noise: str) -> None:
-        super().__init__()
-        self.generator = loaded.generator  # a part of this module
-        self.loaded = loaded
-        self.noise = noise
-
-    def forward(
-        self,
-        z: Tensor,
-        psi: Tensor,
-        labels: Tensor | None = None,
-        noise: list[Tensor] | None = None,
-    ) -> Tensor:
-        """z (N, z_dim), psi (), labels (N, label_dim), noise (N, 1, r, r) for each layer."""
-        generator = self.generator
-        loaded = self.loaded
-        ws = generator.broadcast(generator.mapping(z, labels))
-        near = torch.lerp(generator.w_avg, ws[:, : loaded.cutoff], psi)  # whatever psi is
-        ws = near if loaded.cutoff is None else torch.cat([near, ws[:, loaded.cutoff :]], dim=1)
-        images: Tensor = generator.synthesis(
-            ws,
-            noise=self.noise if noise is None else noise,
-            resolution=loaded.resolution,
-            alpha=loaded.alpha,
-        )
-        images = sampling.unpremultiply(images) if generator.config.premultiplied else images
-        if loaded.active_rectangle is None:
-            return images
-        rows, columns = sampling.active_part(loaded.active_rectangle, *images.shape[2:])
-        return images[:, :, rows, columns]
+    z: Tensor  # (N, z_dim)
+    labels: NotRequired[Tensor]  # (N, label_dim)
+    noise: NotRequired[list[Tensor]]  # (N, 1, r, r) for each layer
 
 
-def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
+def images_of(
+    loaded: LoadedGenerator,
+    z: Tensor,
+    psi: Tensor,
+    labels: Tensor | None = None,
+    noise: str | list[Tensor] = "const",
+) -> Tensor:
+    """Images (N, C, H, W) of latents, without padding; psi () is an input, whatever the file says.
+    Noise is a kind, or maps (N, 1, r, r) for each layer."""
+    generator = loaded.generator
+    ws = generator.broadcast(generator.mapping(z, labels))
+    near = torch.lerp(generator.w_avg, ws[:, : loaded.cutoff], psi)  # whatever psi is
+    ws = near if loaded.cutoff is None else torch.cat([near, ws[:, loaded.cutoff :]], dim=1)
+    images: Tensor = generator.synthesis(
+        ws, noise=noise, resolution=loaded.resolution, alpha=loaded.alpha
+    )
+    images = sampling.unpremultiply(images) if generator.config.premultiplied else images
+    if loaded.active_rectangle is None:
+        return images
+    rows, columns = sampling.active_part(loaded.active_rectangle, *images.shape[2:])
+    return images[:, :, rows, columns]
+
+
+def example_inputs(loaded: LoadedGenerator, noise: str) -> Inputs:
     """z of two seeds and, where the program takes them, labels and the stored noise maps."""
     config = loaded.generator.config
     average = loaded.generator.w_avg
     seeds = range(2)
-    inputs: dict[str, Any] = {"z": sampling.latents(seeds, config.z_dim).to(average)}
+    inputs: Inputs = {"z": sampling.latents(seeds, config.z_dim).to(average)}
     if (labels := loaded.labels_of(seeds)) is not None:
         inputs["labels"] = labels.to(average)
     if noise == "input" and config.noise:
@@ -75,16 +71,36 @@ def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def exported_program(loaded: LoadedGenerator, noise: str) -> ExportedProgram:
+def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
     """A program (z, psi, and by name labels where there are any and noise if that is "input") ->
     images without padding, any number of them, in the generator's precision, on its device."""
-    by_name = example_inputs(loaded, noise)
-    positional = (by_name.pop("z"), loaded.generator.w_avg.new_tensor(loaded.psi))
+
+    class Program(nn.Module):
+        """`images_of` as torch.export takes it: the forward of a module with the weights."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator = loaded.generator
+
+        def forward(
+            self,
+            z: Tensor,
+            psi: Tensor,
+            labels: Tensor | None = None,
+            noise: list[Tensor] | None = None,
+        ) -> Tensor:
+            return images_of(loaded, z, psi, labels, kind if noise is None else noise)
+
+    inputs = example_inputs(loaded, kind)
+    positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.psi))
+    by_name = {name: value for name, value in inputs.items() if name != "z"}
     any_number = {0: Dim("images")}
-    shapes: dict[str, Any] = {"z": any_number, "psi": None}
-    for name, value in by_name.items():
-        shapes[name] = [any_number] * len(value) if name == "noise" else any_number
-    program = Images(loaded, noise).eval()
+    shapes: dict[str, object] = {"z": any_number, "psi": None}
+    if "labels" in inputs:
+        shapes["labels"] = any_number
+    if "noise" in inputs:
+        shapes["noise"] = [any_number] * len(inputs["noise"])
+    program = Program().eval()
     return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
@@ -142,9 +158,11 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str) -> Differenc
     options.log_severity_level = 3  # else it warns of inputs that have a default
     session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
     inputs = example_inputs(loaded, noise)
-    stored = inputs.pop("noise", None)
-    maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(stored or ())}
-    arrays = {name: tensor.numpy() for name, tensor in (inputs | maps).items()}
+    tensors = {"z": inputs["z"]}
+    if "labels" in inputs:
+        tensors["labels"] = inputs["labels"]
+    tensors |= {f"noise_{i}": noise_map for i, noise_map in enumerate(inputs.get("noise", ()))}
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     (images,) = map(torch.from_numpy, session.run(["images"], arrays))
     expected = example_images(loaded, noise)
     double = dataclasses.replace(loaded, generator=copy.deepcopy(loaded.generator).double())
@@ -163,7 +181,4 @@ def example_images(loaded: LoadedGenerator, noise: str) -> Tensor:
     """The images of `example_inputs`, in the precision of the generator."""
     inputs = example_inputs(loaded, noise)
     psi = loaded.generator.w_avg.new_tensor(loaded.psi)
-    images: Tensor = Images(loaded, noise)(
-        inputs["z"], psi, inputs.get("labels"), inputs.get("noise")
-    )
-    return images
+    return images_of(loaded, inputs["z"], psi, inputs.get("labels"), inputs.get("noise", noise))

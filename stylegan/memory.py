@@ -1,0 +1,21 @@
+"""Memory that a program on a CPU has freed, kept for its next tensors."""
+
+import ctypes
+import os
+
+M_TRIM_THRESHOLD = -1  # of <malloc.h>
+M_TOP_PAD = -2
+M_MMAP_THRESHOLD = -3
+LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
+
+
+def keep_memory() -> None:
+    """Keep freed memory for the next tensors, in huge pages where there are any: glibc gives big
+    blocks back to the system, which clears them page by page. The user's own settings stay."""
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
+        return
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST_BLOCKS):
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TOP_PAD, 2**26)
