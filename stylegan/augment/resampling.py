@@ -33,7 +33,7 @@ def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
     height, width = images.shape[2:]
     size = max(AT_ONCE["cuda" if images.is_cuda else "cpu"] // (height * width), 1)
     parts = zip(images.split(size), matrices.to(images).split(size), strict=True)
-    return torch.cat([seen_through(some, theirs, margins) for some, theirs in parts])
+    return torch.cat([seen_through(x, of_x, margins) for x, of_x in parts])
 
 
 def seen_through(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:

@@ -76,7 +76,7 @@ class Asked:
     options: Options
 
     @property
-    def given(self) -> dict[str, object]:
+    def explicit(self) -> dict[str, object]:
         """The options that are given, by their names."""
         items = self.options.items()
         return {name: value for name, value in items if value is not None and value is not False}
@@ -89,8 +89,8 @@ class Asked:
 
     def configured(self, names: Mapping[str, str]) -> dict[str, object]:
         """Those of these `names`, by the names that the configuration has for them."""
-        given = self.given
-        return {option: given[name] for name, option in names.items() if name in given}
+        values = self.explicit
+        return {option: values[name] for name, option in names.items() if name in values}
 
 
 @dataclass(frozen=True)
@@ -130,17 +130,17 @@ def resolve_setup(asked: Asked, machine: Machine) -> TrainSetup:
     init_from = asked.options.get("init_from")
     if init_from and not stored:  # first: it may be a mistake
         start = open_weights(init_from, need="training")
-    values, more = asked_values(asked, source, stored)
-    lines += more
+    values, of_channels = asked_values(asked, source, stored)
+    lines += of_channels
     if start:
         values = warmup(start) | values
     if start and asked.config_name in (None, AUTO):
         values = sizes(start, width=asked.options.get("width")) | values
     if name == AUTO:
-        config, more = chosen(asked, machine, source, values, start)
+        config, of_config = fitted_config(asked, machine, source, values, start)
     else:
-        config, more = named(asked, machine, name, source, values, start)
-    return TrainSetup(config, source, is_own, lines + more, start)
+        config, of_config = named_config(asked, machine, name, source, values, start)
+    return TrainSetup(config, source, is_own, lines + of_config, start)
 
 
 def resolve_within(
@@ -234,7 +234,7 @@ def asked_values(
     return values, lines
 
 
-def chosen(
+def fitted_config(
     asked: Asked,
     machine: Machine,
     source: Path,
@@ -265,7 +265,7 @@ def chosen(
     return config, lines
 
 
-def named(
+def named_config(
     asked: Asked,
     machine: Machine,
     name: str,
@@ -298,7 +298,7 @@ def named(
     if begins:
         values = {**begins, **values}
         config = load_config(name, values, processes)
-    if FITTED & asked.given.keys():
+    if FITTED & asked.explicit.keys():
         usual = file.get("network.resolution", NetworkConfig.resolution)
         begun = stored.schedule if stored else None
         fits = fitted(config, usual, width=asked.options.get("width"), begun=begun)
