@@ -376,7 +376,10 @@ def first_folder(name: str) -> str | None:
 def kinds_of(names: Iterable[str]) -> str:
     """How many files there are of each kind, by their endings, for a message."""
     endings = Counter(os.path.splitext(name)[1].lower() for name in names).most_common()
-    kinds = [count(n, f"{readable(e)} file" if e else "file without an ending") for e, n in endings]
+    kinds = [
+        count(n, f"{readable(e)} file") if e else f"{count(n, 'file')} without an ending"
+        for e, n in endings
+    ]
     return listed(kinds, 6, ", ")
 
 
