@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from helpers.odd_pictures import png, profile, tiff, with_chunk
+from helpers.odd_pictures import chunk, png, profile, tiff, with_chunk
 from PIL import Image, ImageCms
 
 from stylegan.data.images import formats, head, is_image, read_image
@@ -256,6 +256,9 @@ def test_long_or_damaged_metadata_does_not_stand_before_sound_pixels():
     for content in (
         with_chunk(png, b"zTXt", text),
         with_chunk(png, b"iCCP", text),
+        png[:-12] + chunk(b"zTXt", text) + png[-12:],  # behind the pixels
+        png[:-12] + chunk(b"fcTL", bytes(26)) + png[-12:],  # of an animation that is not there
+        with_chunk(png, b"tEXt", b"Comment\0a").replace(b"Comment\0a", b"Comment\0b"),  # checksum
         saved(Image.fromarray(pixels), exif=b"this is not EXIF"),
         saved(Image.fromarray(pixels), "WEBP", exif=b"this is not EXIF", lossless=True),
     ):
@@ -267,5 +270,5 @@ def test_long_or_damaged_metadata_does_not_stand_before_sound_pixels():
 
 
 def test_every_name_that_pillow_knows_is_one_of_an_image():
-    for name in ("a.jfif", "A.JPE", "b.HEIC", "c.hif", "d.apng", "e.dib", "f.TIF"):
+    for name in ("a.jfif", "A.JPE", "b.HEIC", "c.hif", "d.apng", "e.dib", "f.TIF", "g.mpo"):
         assert is_image(name) == (name != "e.dib"), name

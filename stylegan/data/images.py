@@ -133,20 +133,47 @@ def opened(file: IO[bytes], start: bytes) -> Image.Image:
     file.seek(0)
     try:
         return Image.open(file, formats=list(formats()))
-    except Image.UnidentifiedImageError:
-        if HEIC_START.match(start):
-            raise ValueError("a HEIC picture; pip install pillow-heif to read it") from None
-        for beginning, kind in STARTS.items():
-            if start.startswith(beginning):
-                reason = f"a damaged {kind}, or one of a kind that cannot be read; save it as PNG"
-                raise ValueError(reason) from None
-        *others, last = formats()
-        raise ValueError(f"not a {', '.join(others)} or {last} image, or damaged") from None
-    except ValueError:  # Pillow refuses a sound PNG for a long text or profile in it
-        if not start.startswith(SIGNATURE):
+    except (Image.UnidentifiedImageError, ValueError) as error:
+        if start.startswith(SIGNATURE):  # a long text, or damage to what is not its pixels
+            with contextlib.suppress(Exception):
+                return pixels_alone(file)
+        if isinstance(error, ValueError):
             raise
-        file.seek(0)
-        return Image.open(io.BytesIO(without_metadata(file.read())), formats=["PNG"])
+    if HEIC_START.match(start):
+        raise ValueError("a HEIC picture; pip install pillow-heif to read it")
+    for beginning, kind in STARTS.items():
+        if start.startswith(beginning):
+            reason = f"a damaged {kind}, or one of a kind that cannot be read; save it as PNG"
+            raise ValueError(reason)
+    *others, last = formats()
+    raise ValueError(f"not a {', '.join(others)} or {last} image, or damaged")
+
+
+def pixels_alone(file: IO[bytes]) -> PngImagePlugin.PngImageFile:
+    """A PNG of nothing but its pixels, not decoded yet."""
+    file.seek(0)
+    return PngImagePlugin.PngImageFile(io.BytesIO(without_metadata(file.read())))
+
+
+def loaded(image: Image.Image) -> Image.Image:
+    """The image, decoded. A PNG may have faults behind its pixels: a long text, a cut animation."""
+    if not isinstance(image, PngImagePlugin.PngImageFile):
+        image.load()
+        return image
+    file = image.fp
+    scale_clear_color(image)
+    try:
+        image.load()
+    except Exception:
+        if file is not None and not file.closed:
+            with contextlib.suppress(Exception):
+                plain = pixels_alone(file)
+                scale_clear_color(plain)
+                plain.load()
+                plain.info = image.info | plain.info
+                return plain
+        raise
+    return image
 
 
 def check_pixels(image: Image.Image) -> None:
@@ -194,9 +221,7 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
     with reading(name):  # damage, a broken palette, a mode without conversion
         check_pixels(image)
         profile = image.info.get("icc_profile")
-        if isinstance(image, PngImagePlugin.PngImageFile):
-            scale_clear_color(image)
-        image.load()
+        image = loaded(image)
         if isinstance(image, TiffImagePlugin.TiffImageFile):  # upright once it is loaded
             image = mended_tiff(image)
         elif orientation_of(image) is not None:
