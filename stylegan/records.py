@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from stylegan.disk import naming
 from stylegan.version import __version__
 
 LONGEST_LINE = 2**16  # bytes
@@ -35,7 +36,7 @@ def finite(value: Any) -> Any:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
-    with open(path, "ab+") as file:
+    with naming(path), open(path, "ab+") as file:
         start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
         file.seek(start)
         tail = file.read()

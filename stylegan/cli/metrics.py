@@ -12,6 +12,7 @@ import click
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
 from stylegan.disk import check_outputs
+from stylegan.messages import reason_of
 
 if TYPE_CHECKING:
     from stylegan.metrics import Result
@@ -118,6 +119,7 @@ def metrics(
     tools = common.measuring_tools(feature_weights, classifiers)
     rows: list[Row] = []
     missing: dict[str, None] = {}
+    unwritten: dict[str, None] = {}
     with process_group(on_device):
         for compared in library.compare(
             sources,
@@ -144,7 +146,10 @@ def metrics(
                 if as_json:
                     say(result.line())
                 if place is not None:
-                    result.append_to(place)
+                    try:
+                        result.append_to(place)
+                    except OSError as error:  # what took hours to measure is still shown
+                        unwritten[reason_of(error, with_file=True)] = None
             if not compared.is_yardstick:
                 measured_names = {result.metric for result in row.results}
                 missing |= {
@@ -157,6 +162,8 @@ def metrics(
         say(*table(rows))
     if missing and (names or not measured):
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
+    if unwritten:
+        raise OSError(f"measured, but the lines of JSON could not be kept: {'; '.join(unwritten)}")
 
 
 class Row(NamedTuple):
