@@ -29,6 +29,7 @@ from contest import (
 from stylegan import sampling
 from stylegan.cli.common import Command
 from stylegan.networks import Generator, NetworkConfig
+from stylegan.ops import HALF
 
 PSI = 0.7
 
@@ -46,8 +47,9 @@ def prepare(settings: Settings) -> tuple[Generator, torch.Tensor]:
 def network(settings: Settings) -> Trial:
     """Images as numbers, as a program that calls the generator has them."""
     generator, z = prepare(settings)
-    call = torch.inference_mode()(lambda: generator(z, psi=PSI, noise=settings["noise"]))
-    return Trial(call, settings["device"])
+    autocast = others.autocast_of(settings)
+    call = autocast(lambda: generator(z, psi=PSI, noise=settings["noise"]))
+    return Trial(torch.inference_mode()(call), settings["device"])
 
 
 def command(settings: Settings) -> Trial:
@@ -87,6 +89,13 @@ def textbook(settings: Settings) -> Trial:
     type=click.Path(exists=True, path_type=Path),
     help="Folder with clones of other programs, for --against others; see others.py.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", *HALF]),
+    default="fp32",
+    show_default=True,
+    help="Of all networks but the textbook's and the command's, which are fp32.",
+)
 @click.option("--max-channels", type=int, default=512, hidden=True)
 @options()
 def main(
@@ -94,6 +103,7 @@ def main(
     batch: Sequence[int],
     against: str,
     clones: Path | None,
+    precision: str,
     max_channels: int,
     device: str,
     threads: int,
@@ -122,7 +132,7 @@ def main(
     with tree_of(None if against in ("textbook", "others") else against) as tree:
         for resolution, size in itertools.product(resolutions or (256, 1024), batch):
             settings: Settings = {"resolution": resolution, "batch": size}
-            settings |= {"max_channels": max_channels, "device": device}
+            settings |= {"max_channels": max_channels, "device": device, "precision": precision}
             settings |= {"noise": "random" if clones else "const"}
             ours = Contender("ours", "generation:network", settings)
             rivals = [ours, Contender("command", "generation:command", settings)]

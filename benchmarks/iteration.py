@@ -32,11 +32,11 @@ from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
+from stylegan.ops import HALF
 from stylegan.schedule import OFFICIAL_BATCH_SIZES, Stage, at_resolution, stage_at
 from stylegan.training import Share, TrainState, draw, train_step
 
 KNOWN = ("textbook", "none", "ours", "others")  # what --against takes beside git revisions
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SMALL_NETWORK = 64  # on a CPU, unless the stage is larger
 TEXTBOOK = (  # what it has: R1 in every step, one learning rate for both networks
     "r1_interval=1",
@@ -200,11 +200,14 @@ def main(
                 if against == "textbook":
                     settings = place | {"overrides": [*base, *their], "precision": name}
                     rivals.append(Contender("textbook", "iteration:textbook", settings))
-                elif clones:  # in float32, on a GPU as PyTorch does it
-                    there = [name for name in others.NAMES if (clones / name).is_dir()]
+                elif clones:  # their float32 is on a GPU as PyTorch does it
+                    settings = place | {"precision": name}
                     rivals += [
-                        Contender(name, f"others:{name}", place | {"other": str(clones / name)})
-                        for name in there
+                        Contender(
+                            program, "others:step", settings | {"other": str(clones / program)}
+                        )
+                        for program in others.NAMES
+                        if (clones / program).is_dir()
                     ]
                 elif against != "none":
                     settings = place | {"overrides": [*exact, *their]}

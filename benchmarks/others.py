@@ -28,6 +28,8 @@ import torch
 from contest import Settings, Trial
 from torch import Tensor, nn
 
+from stylegan.ops import HALF
+
 NAMES = ("genforce", "rosinality", "huangzh13")
 
 
@@ -205,12 +207,38 @@ def rosinality(settings: Settings) -> Trial:
     return Trial(turns.once, device_of(settings), sample=lambda z: average(z, step=step, alpha=1))
 
 
+def step(settings: Settings) -> Trial:
+    """A training step of the program that the folder `other` is named after."""
+    autocast = autocast_of(settings)
+
+    def around(turns: Turns) -> torch.autocast:
+        return autocast
+
+    Turns.around = around  # type: ignore[assignment]
+    trial = program_of(settings)
+    trial.once = autocast(trial.once)
+    return trial
+
+
 def generation(settings: Settings) -> Trial:
-    """Images of the average generator of the program that the folder `other` is named after."""
-    sample = globals()[Path(settings["other"]).name](settings).sample
+    """Images of the average generator of that program."""
+    sample = program_of(settings).sample
+    assert sample is not None
     device = device_of(settings)
     z = torch.randn(settings["batch"], 512).to(device)
-    return Trial(torch.inference_mode()(lambda: sample(z)), device)
+    return Trial(torch.inference_mode()(autocast_of(settings)(lambda: sample(z))), device)
+
+
+def program_of(settings: Settings) -> Trial:
+    trial: Trial = globals()[Path(settings["other"]).name](settings)
+    return trial
+
+
+def autocast_of(settings: Settings) -> torch.autocast:
+    """What computes in the precision of the settings: all of a step, as these programs do not say
+    what must stay float32."""
+    dtype = HALF.get(settings["precision"])
+    return torch.autocast(device_of(settings).split(":")[0], dtype, enabled=dtype is not None)
 
 
 class Repeated:

@@ -1,5 +1,6 @@
 """Every faster way equals its formula in values and derivatives, and is taken where it pays."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -11,20 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stylegan import ops
 from stylegan.ops import cpu, formulas
-from stylegan.ops.cpu import Direct, Unfolded, Winograd, choose, pointwise, winograd
+from stylegan.ops.cpu import Direct, Unfolded, UnfoldedByTap, Winograd, choose, pointwise, winograd
 from stylegan.ops.cpu.bilinear import Product
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
 NAMES = {"same": "conv2d", "half": "conv2d_downsample", "double": "upsample_conv2d"}
 SIZES = ((3, 5, 8, 6), (1, 1, 2, 2), (2, 3, 4, 4))
-CASES = [
-    (way, size, shape)
-    for way in (Direct, Winograd, Unfolded)
-    for size in NAMES
-    for shape in SIZES
-    if way is not Unfolded or size == "same"
-]
+CASES = list(itertools.product((Direct, Winograd, Unfolded, UnfoldedByTap), NAMES, SIZES))
 
 
 def numbers(*shape):
@@ -162,19 +157,46 @@ def test_few_multiplications_are_as_exact_in_float32_as_a_convolution(size):
     x, weight = torch.randn(2, 128, 16, 16), torch.randn(128, 128, 3, 3)
     exact = in_steps(x.double(), weight.double(), size)
     errors = [
-        (way(size, SCALE).output(x, weight).double() - exact).norm() for way in (Winograd, Direct)
+        (way(size, SCALE).output(x, weight).double() - exact).norm()
+        for way in (Winograd, Unfolded, UnfoldedByTap, Direct)
     ]
-    assert errors[0] < 2 * errors[1]
+    assert max(errors[:3]) < 2 * errors[3]
 
 
 def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
     assert choose(torch.empty(4, 256, 16, 16), many, "same") is Winograd
     assert choose(torch.empty(4, 256, 4, 4), many, "same") is Unfolded
-    assert choose(torch.empty(4, 256, 4, 4), many, "double") is Winograd
+    assert choose(torch.empty(4, 256, 4, 4), many, "double") is Unfolded
+    assert choose(torch.empty(4, 256, 8, 8), many, "half") is Unfolded
+    assert choose(torch.empty(4, 256, 8, 8), many, "double") is Winograd
     assert choose(torch.empty(16, 256, 15, 16), many, "same") is Direct
     assert choose(torch.empty(4, 128, 16, 16), some, "half") is Direct
-    assert choose(torch.empty(4, 256, 16, 16, dtype=torch.bfloat16), many, "same") is Direct
+
+
+@pytest.mark.parametrize("amx", [False, True])
+def test_the_way_in_half_precision_depends_on_the_processor(monkeypatch, amx):
+    monkeypatch.setattr(cpu, "has_matrix_units", lambda: amx)
+    many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
+    half = partial(torch.empty, dtype=torch.bfloat16)
+    assert choose(half(4, 256, 16, 16), many, "same") is Direct
+    assert choose(half(4, 256, 8, 8), many, "same") is UnfoldedByTap
+    assert choose(half(4, 256, 8, 8), some, "same") is Direct
+    assert choose(half(4, 256, 16, 16), many, "half") is UnfoldedByTap
+    assert choose(half(4, 256, 32, 32), many, "half") is (Direct if amx else UnfoldedByTap)
+    assert choose(half(4, 256, 32, 32), some, "half") is Direct
+
+
+def test_images_in_parts_give_the_same_product(monkeypatch):
+    (x, weight), op = inputs("half", (5, 3, 8, 8)), UnfoldedByTap("half", SCALE)
+    grad = numbers(5, 7, 4, 4).detach()
+    with torch.no_grad():
+        whole = op.output(x, weight), *op.gradients(x, weight, grad, (True, True))
+        monkeypatch.setattr("stylegan.ops.cpu.convolution.WINDOWS_BYTES", 2 * 8 * 9 * 3 * 16)
+        assert len(op.parts(x, grad)) == 3
+        in_parts = op.output(x, weight), *op.gradients(x, weight, grad, (True, True))
+    for a, b in zip(whole, in_parts, strict=True):
+        assert_close(a, b, rtol=0, atol=1e-13)
 
 
 class AskedGradients(TorchDispatchMode):

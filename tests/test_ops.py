@@ -82,6 +82,35 @@ def test_gradients_of_adain_do_not_depend_on_the_order_in_memory(monkeypatch, n,
         assert_close(each, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("wanted", [False, True], ids=["values", "derivatives"])
+@pytest.mark.parametrize("large", [0, 10**9], ids=["image by image", "at once"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_an_epilogue_in_bfloat16_rounds_what_float64_gives(monkeypatch, n, large, wanted):
+    monkeypatch.setattr(pointwise, "LARGE_IMAGE", large)
+    x = normal(n, 5, 8, 8).to(memory_format=torch.channels_last)
+    noise, strength, bias = normal(n, 1, 8, 8, seed=1), normal(5, seed=2), normal(5, seed=3)
+    style = normal(n, 5, seed=4) + 1, normal(n, 5, seed=5)
+    parameters = [strength.requires_grad_(wanted), bias.requires_grad_(wanted)]
+    exact = formulas.epilogue(x.clone(), noise, *parameters, style)
+    half = [v.detach().float().requires_grad_(wanted) for v in parameters]
+    with torch.set_grad_enabled(wanted), torch.autocast("cpu", torch.bfloat16):
+        y = epilogue(x.bfloat16(), noise.float(), *half, (style[0].float(), style[1].float()))
+    assert y.dtype == torch.bfloat16
+    assert relative_error(y, exact) < 0.006
+    if wanted:
+        grad = normal(*y.shape, seed=6)
+        for found, expected in zip(
+            torch.autograd.grad(y, half, grad.bfloat16()),
+            torch.autograd.grad(exact, parameters, grad),
+            strict=True,
+        ):
+            assert relative_error(found, expected) < 0.02
+
+
+def relative_error(found, expected):
+    return (found.detach().double() - expected.detach()).norm() / expected.detach().norm()
+
+
 def test_statistics_stay_exact_over_a_million_pixels():
     x = (3 * torch.randn(1, 2, 1024, 1024) + 1.7).to(memory_format=torch.channels_last)
     mean, variance = pointwise.statistics(x)

@@ -19,6 +19,7 @@ from .formulas import (
     upsample,
 )
 from .precision import (
+    HALF,
     Precision,
     at_least_float32,
     autocast,

@@ -73,7 +73,7 @@ def noisy_activation(
     """The activation of `x + noise * strength + bias`; x may be written over."""
     if noise is None or strength is None:
         return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
-    if cpu.serves(x) and full_precision(x):
+    if cpu.serves(x) and (full_precision(x) or x.dtype == torch.bfloat16):
         return cpu.noisy_activation(x, noise, strength, bias, activation)
     strength, bias = (v.to(x.dtype).view(-1, 1, 1) for v in (strength, bias))
     x = torch.addcmul(x, noise.to(x.dtype), strength).add_(bias)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 Products = Literal["ieee", "tf32"]  # of float32: exact, or of factors rounded to 10 bits
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}  # what autocast converts to, by precision
 Capability = tuple[int, int]  # NVIDIA's "compute capability" of a GPU
 TF32_CAPABILITY: Capability = (8, 0)  # Ampere: the first GPUs that compute TF32
 

@@ -157,7 +157,7 @@ def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss:
 
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
     """Half precision where the configuration asks for it."""
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.precision)
+    dtype = ops.HALF.get(config.precision)
     return ops.autocast(device.type, dtype) if dtype else nullcontext()
 
 

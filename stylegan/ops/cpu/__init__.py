@@ -5,17 +5,20 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 
 | way | taken for |
 |---|---|
-| `Winograd`: few multiplications | 3x3, 256 channels or more, even sizes, float32 and float64 |
-| `Unfolded`: one matrix product | of those, the same size and at most 128 pixels in the batch |
+| `Unfolded`: one matrix product | 3x3, 256 channels or more, even sizes, few pixels |
+| `Winograd`: few multiplications | of those with more pixels |
+| `UnfoldedByTap`: likewise one product | of both in half precision, where it pays |
 | `Direct`: PyTorch's convolution | every other 3x3 convolution |
 | `Dense`: gradients in the weight's order | 2^20 weights or more |
 | `AdaIN`: keeps the order in memory | several images of less than 2^17 numbers, full precision |
-| `adain_`: in place | other images of full precision where no gradient is wanted |
+| `adain_`, `batch_norm_`: in place | other images where no gradient is wanted |
 | leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
 What R1 differentiates twice has a function for its gradient: `Product` has `Gradients`, `LeakyReLU`
 has `LeakyReLUGradient`, `Blur` is its own.
 """
+
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +27,13 @@ from torch import Tensor
 from ..constants import filtered
 from ..precision import autocast_dtype, differentiated, full_precision, traced
 from .bilinear import Blur, Dense, OfBlurred, product
-from .convolution import Direct, Size, Unfolded, fast_format
+from .convolution import Direct, Size, Unfolded, UnfoldedByTap, fast_format
 from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
-FEW_PIXELS = 128  # height * width * images, up to which Unfolded is taken: the weight is larger
+FEW_PIXELS = 128  # of the smaller images of a batch, up to which the weight is larger
+FEW_PIXELS_HALF = 256  # likewise in half precision
 LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
 
 
@@ -39,8 +43,8 @@ def serves(x: Tensor) -> bool:
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
-    if not full_precision(x):
-        return F.linear(x, weight * scale, bias)
+    if not full_precision(x):  # autocast converts the weight, which is larger than the input
+        return F.linear(x * scale, weight, bias)
     weight = weight.to(x.dtype)
     bias = None if bias is None else bias.to(x.dtype)
     if weight.numel() < LARGE_WEIGHT:
@@ -86,14 +90,23 @@ def convolve(
 
 
 def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Unfolded]:
+    """The fastest way for these shapes, this type and this processor."""
     n, _, h, w = x.shape
-    exact = x.dtype in (torch.float32, torch.float64)
-    if not exact or min(weight.shape[:2]) < MANY_CHANNELS:
+    even = h % 2 == 0 and w % 2 == 0
+    if min(weight.shape[:2]) < MANY_CHANNELS or not (even or size == "double"):
         return Direct
-    if size == "same" and n * h * w <= FEW_PIXELS:
-        return Unfolded
-    even = size == "double" or (h % 2 == 0 and w % 2 == 0)
-    return Winograd if even else Direct
+    pixels = n * h * w // (4 if size == "half" else 1)
+    if x.dtype in (torch.float32, torch.float64):
+        return Unfolded if pixels <= FEW_PIXELS else Winograd
+    resized = size != "same" and not has_matrix_units()  # by 9 multiplications instead of 16
+    return UnfoldedByTap if resized or pixels <= FEW_PIXELS_HALF else Direct
+
+
+@lru_cache
+def has_matrix_units() -> bool:
+    """Whether the processor has AMX, with which products take less time than copying windows."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict[str, bool])
+    return bool(capabilities().get("amx_bf16", False))
 
 
 def blur(x: Tensor) -> Tensor:

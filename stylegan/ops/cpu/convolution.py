@@ -1,7 +1,8 @@
 """3x3 convolutions, alone or with a change of size, as bilinear maps.
 
 `Direct` leaves them to the libraries of PyTorch. `Unfolded` is one matrix product, for images
-smaller than the weight. The module `winograd` has the one with few multiplications.
+smaller than the weight; `UnfoldedByTap` is it for larger ones in half precision. The module
+`winograd` has the one with few multiplications.
 """
 
 import itertools
@@ -18,6 +19,16 @@ from ..constants import constant
 from .bilinear import BilinearMap, Maybe, Needed, Pair
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
+WINDOWS_BYTES = 2**24  # of the windows that exist at a time, about: they stay in a cache
+
+
+def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
+    """Of the convolution of x."""
+    n, _, h, w = x.shape
+    if size == "double":
+        return n, weight.shape[1], 2 * h, 2 * w
+    by = 2 if size == "half" else 1
+    return n, weight.shape[0], h // by, w // by
 
 
 def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
@@ -118,52 +129,144 @@ def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Unfolded(BilinearMap):
-    """One matrix product with the weight as it is, which is larger than the images."""
+    """One matrix product with the weight in its own order, for images smaller than the weight.
 
-    size: Size  # "same"
+    Each pixel of the small image meets nine numbers of the large one, its window. "same": those
+    around it. "half": around its 2x2 pixels, the means of nine 2x2 boxes. "double": the sums,
+    turned around, because the small image comes first.
+    """
+
+    size: Size
     scale: float
 
+    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+        return None if weight.dtype == x.dtype else self.kernel(weight, x.dtype)
+
     def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
-        n, _, h, w = x.shape
-        y = empty_image(x, (n, len(weight), h, w))
-        rows = channels_last(y).view(-1, len(weight))
-        torch.mm(self.neighborhoods(x), weight.flatten(1).t(), out=rows)
+        kernel = self.kernel(weight, x.dtype) if cached_weight is None else cached_weight
+        y = empty_image(x, result_shape(x, weight, self.size))
+        for part in self.parts(x, y):
+            self.multiply(x[part], kernel, y[part], first=True)
         return y
 
     def gradients(
         self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
-        n, _, h, w = grad.shape
-        rows = channels_last(grad).view(-1, len(weight))
-        by_x = by_w = None
+        by_x = by_weight = None
         if needed[0]:
-            columns = torch.mm(rows * self.scale, weight.flatten(1)).view(n, h, w, -1, 9)
-            by_x = empty_image(grad, image_shape(grad, weight, self.size)).zero_()
-            image = channels_last(by_x)
-            for tap, here, there in shifts(h, w):
-                image[there].add_(columns[here][..., tap])
+            kernel = self.kernel(weight, grad.dtype) if cached_weight is None else cached_weight
+            by_x = empty_image(grad, image_shape(grad, weight, self.size))
+            for part in self.parts(by_x, grad):
+                self.multiply(grad[part], kernel, by_x[part], first=False)
         if needed[1] and x is not None:
-            by_w = torch.mm(rows.t(), self.neighborhoods(x)).view(weight.shape)
-        return by_x, by_w
+            small, large = (x, grad) if self.size == "double" else (grad, x)
+            for part in self.parts(x, grad):
+                product = empty(small, len(weight), weight[0].numel())
+                self.scaled_product(pixels(small[part]).t(), self.windows(large[part]), product)
+                more = self.by_weight(product, weight)
+                by_weight = more if by_weight is None else by_weight.add_(more)
+        return by_x, by_weight
 
-    def neighborhoods(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> scaled (N H W, C 9), zeros beyond the border."""
-        image = channels_last(x) * self.scale
-        n, h, w, c = image.shape
-        neighbors = image.new_zeros(n, h, w, c, 9)
-        for tap, here, there in shifts(h, w):
-            neighbors[here][..., tap] = image[there]
-        return neighbors.view(n * h * w, c * 9)
+    def kernel(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """weight (a, b, 3, 3) -> (a, b 9), to be multiplied with windows."""
+        return weight.to(dtype).flatten(1)
+
+    def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
+        return by_kernel.view(weight.shape).to(weight.dtype)
+
+    def parts(self, *images: Tensor) -> list[slice]:
+        """Ranges of images that are multiplied at a time."""
+        return [slice(None)]
+
+    def multiply(self, image: Tensor, kernel: Tensor, out: Tensor, *, first: bool) -> None:
+        """From one image of the convolution to the other; `first` if `image` is the convolved."""
+        if first != (self.size == "double"):
+            self.scaled_product(self.windows(image), kernel.t(), pixels(out))
+        else:
+            windows = empty(image, len(pixels(image)), kernel.shape[1])
+            self.scaled_product(pixels(image), kernel, windows)
+            self.add_windows(windows, out)
+
+    def scaled_product(self, a: Tensor, b: Tensor, out: Tensor) -> None:
+        scale = self.scale / 4 if self.size == "half" else self.scale
+        torch.addmm(out, a, b, beta=0, alpha=scale, out=out)
+
+    def windows(self, large: Tensor) -> Tensor:
+        """large (N, C, H, W) -> (pixels of the small image, C 9), zeros beyond the border."""
+        image = F.pad(channels_last(large), (0, 0, 1, 1, 1, 1))
+        image = image if self.size == "same" else box_sums(image)
+        n, c, h, w = small_shape(large, self.size)
+        windows = empty(large, n * h * w, 9 * c)
+        of_taps = self.of_taps(windows, (n, h, w))
+        for tap, place in self.places(h, w):
+            of_taps[tap].copy_(image[place])
+        return windows
+
+    def add_windows(self, windows: Tensor, out: Tensor) -> None:
+        """Transpose of `windows`, into an image (N, C, H, W)."""
+        n, c, h, w = small_shape(out, self.size)
+        border = 2 if self.size == "same" else 1
+        image = windows.new_zeros(n, out.shape[2] + border, out.shape[3] + border, c)
+        of_taps = self.of_taps(windows, (n, h, w))
+        for tap, place in self.places(h, w):
+            image[place].add_(of_taps[tap])
+        channels_last(out).copy_(image[:, 1:-1, 1:-1] if border == 2 else box_sums(image))
+
+    def of_taps(self, windows: Tensor, shape: tuple[int, int, int]) -> Tensor:
+        """The windows of small images (n, h, w) as a view (9, n, h, w, C)."""
+        return windows.view(*shape, -1, 9).movedim(-1, 0)
+
+    def places(self, h: int, w: int) -> Iterator[tuple[int, tuple[slice, ...]]]:
+        """For each tap of the kernel, where the small image's pixels find their numbers."""
+        step = 1 if self.size == "same" else 2
+        for tap, (y, x) in enumerate(itertools.product(range(3), repeat=2)):
+            y, x = (2 - y, 2 - x) if self.size == "double" else (y, x)
+            rows = slice(y, y + step * (h - 1) + 1, step)
+            columns = slice(x, x + step * (w - 1) + 1, step)
+            yield tap, (slice(None), rows, columns)
 
 
-Window = tuple[slice, ...]  # of images (N, H, W, C)
+class UnfoldedByTap(Unfolded):
+    """Windows in which the channels of a tap follow each other, which larger images copy faster.
+
+    The weight must be brought into that order. Images go through in parts that stay in a cache;
+    where they are half precision, the weight's gradient adds up in its own.
+    """
+
+    def kernel(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        return weight.flatten(2).transpose(1, 2).to(dtype).reshape(len(weight), -1)
+
+    def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
+        by_tap = by_kernel.view(len(weight), 9, -1).transpose(1, 2)
+        return by_tap.to(weight.dtype).reshape(weight.shape)
+
+    def parts(self, *images: Tensor) -> list[slice]:
+        n = len(images[0])
+        large = max(image.numel() * image.element_size() for image in images) // n
+        windows = 9 * large if self.size == "same" else 9 * large // 4
+        at_once = max(1, WINDOWS_BYTES // windows)
+        return [slice(i, i + at_once) for i in range(0, n, at_once)]
+
+    def of_taps(self, windows: Tensor, shape: tuple[int, int, int]) -> Tensor:
+        return windows.view(*shape, 9, -1).movedim(-2, 0)
 
 
-def shifts(h: int, w: int) -> Iterator[tuple[int, Window, Window]]:
-    """For each tap of a 3x3 kernel: pixels, and the neighbors there that it multiplies."""
-    for tap, (dy, dx) in enumerate(itertools.product((-1, 0, 1), repeat=2)):
-        spans = [(max(0, -d), size - max(0, d), d) for d, size in ((dy, h), (dx, w))]
-        here, there = (
-            [slice(first + by * d, end + by * d) for first, end, d in spans] for by in (0, 1)
-        )
-        yield tap, (slice(None), *here), (slice(None), *there)
+def small_shape(large: Tensor, size: Size) -> tuple[int, int, int, int]:
+    """(N, C, h, w) of the small image, as one of the channels of the large."""
+    n, c, h, w = large.shape
+    return (n, c, h, w) if size == "same" else (n, c, h // 2, w // 2)
+
+
+def box_sums(image: Tensor) -> Tensor:
+    """Of all 2x2 boxes: (N, H, W, C) -> (N, H - 1, W - 1, C)."""
+    rows = image[:, :-1] + image[:, 1:]
+    return rows[:, :, :-1] + rows[:, :, 1:]
+
+
+def pixels(image: Tensor) -> Tensor:
+    """(N, C, H, W) -> (N H W, C): a view of what `empty_image` made."""
+    return channels_last(image).view(-1, image.shape[1])
+
+
+def empty(like: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=like.device)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..constants import constant
 from .bilinear import BilinearMap, Maybe, Needed, Pair
-from .convolution import Size, channels_last, empty_image, image_shape
+from .convolution import Size, channels_last, empty_image, image_shape, result_shape
 
 PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
 KEPT_PIXELS = 2048  # of a batch; for more, kernels are made again: it costs little beside the rest
@@ -216,14 +216,6 @@ class Winograd(BilinearMap):
     def numbers(self, weight: Tensor) -> Tensor:
         """The (planes, 9) matrix from a weight to what the images' planes are multiplied with."""
         return constant(kernel_matrix, weight)(self.size, weight.dtype) * self.scale
-
-
-def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
-    n, _, h, w = x.shape
-    if size == "double":
-        return n, weight.shape[1], 2 * h, 2 * w
-    by = 2 if size == "half" else 1
-    return n, weight.shape[0], h // by, w // by
 
 
 def add_product(total: Maybe, a: Tensor, b: Tensor) -> Tensor:
