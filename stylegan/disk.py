@@ -77,6 +77,17 @@ def remove_abandoned(parent: Path) -> None:
                     shutil.rmtree(path, ignore_errors=True)
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system inside that name no file, as those of reading do, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text atomically; file names in it need not be UTF-8."""
     with atomic_file(path) as file:
@@ -201,9 +212,10 @@ def check_outputs(
         if endings and path.suffix.lower() not in endings:
             raise ValueError(f"{path} does not name a format: it must end in {', '.join(endings)}")
         check_folder(path.parent)
-        if path.resolve() in checked:
+        place = real(path)
+        if place in checked:
             raise ValueError(f"two files would both be written to {path}; choose other names")
-        checked.add(path.resolve())
+        checked.add(place)
         if not path.exists():
             continue
         if not overwrite:
@@ -229,7 +241,7 @@ def what_begins_with(start: bytes) -> str:
 
 def refuse_mistaken(path: Path) -> None:
     """ValueError if a file is empty, a web page, or stands for one that is elsewhere."""
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         mistake = what_begins_with(file.read(512))
     if mistake:
         raise ValueError(f"{path} is {mistake}")
@@ -242,6 +254,11 @@ def check_folder(folder: Path, *, empty: bool = False) -> None:
             raise ValueError(f"{path} is a file; choose another folder")
     if empty and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; choose another folder")
+
+
+def real(path: Path) -> Path:
+    """The path without links; `Path.resolve` refuses, of all errors, links in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def name_of(path: Path) -> str:

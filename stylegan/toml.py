@@ -5,12 +5,14 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from stylegan.disk import naming
 from stylegan.messages import readable
 
 
 def read_toml(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        with naming(path):
+            return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file") from error
     except (ValueError, RecursionError) as error:

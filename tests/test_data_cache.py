@@ -199,6 +199,15 @@ def test_a_bit_that_changes_in_a_store_is_found_where_it_is_opened(name, tmp_pat
             opened(store.path)
 
 
+@pytest.mark.parametrize("name", DAMAGED_FILES)
+def test_a_pipe_in_a_store_is_refused_and_not_waited_for(name, tmp_path):
+    store = store_of(tmp_path, {"a/0.png": png(), "b/1.png": png(seed=1)})
+    (store.path / name).unlink()
+    os.mkfifo(store.path / name)
+    with pytest.raises(ValueError, match=rf"damaged \({name}.*: it is not a regular file\)"):
+        cached_store(store.path)
+
+
 def test_a_file_that_is_gone_from_a_store_is_missed_and_the_cache_makes_it_again(tmp_path):
     source = folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
     store = cached_store(source, cache_dir=tmp_path / "cache")

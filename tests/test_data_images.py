@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from helpers.odd_pictures import profile, tiff, with_chunk
+from helpers.odd_pictures import chunk, png, profile, tiff, with_chunk
 from helpers.pictures import encoded
 from PIL import Image, ImageCms
 
@@ -62,6 +62,41 @@ def test_sixteen_bit_gray_is_scaled_not_clipped():
     np.testing.assert_array_equal(read[0], np.rint(values / 257))
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+def test_the_transparent_gray_of_a_png_has_the_bits_of_the_file(bits):
+    top = 2**bits - 1
+    levels = np.linspace(0, top, min(top + 1, 8)).round().astype(int)[None]
+    for clear in levels[0]:
+        beyond = 2**bits if 1 < bits < 16 else 0
+        for written in (clear, clear + beyond):  # higher bits do not count
+            read = read_image(png(levels, bits, written), channels=4)
+            np.testing.assert_array_equal(read[0], np.rint(levels * 255 / top))
+            np.testing.assert_array_equal(read[3], np.where(levels == clear, 0, 255))
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_the_transparent_color_of_a_png_has_the_bits_of_the_file(bits):
+    colors = noise(2, 3, 3).astype(int) * (2**bits - 1) // 255
+    read = read_image(png(colors, bits, colors[1, 1]), channels=3)
+    expected = colors.transpose(2, 0, 1) >> (bits - 8)
+    expected[:, 1, 1] = 255  # white
+    np.testing.assert_array_equal(read, expected)
+
+
+def test_modes_that_pillow_converts_to_few_others():
+    gray = noise(4, 4) // 2
+    half = np.full((4, 4), 128, np.uint8)
+    content = tiff(np.dstack([gray, half]), {256: [4], 257: [4], 258: [8, 8], 262: [1], 277: [2],
+                                             338: [1]})  # fmt: skip  # multiplied by alpha
+    alpha = 128 / 255
+    over_white = gray / alpha * alpha + 255 * (1 - alpha)
+    assert np.abs(read_image(content, channels=1)[0] - over_white).max() <= 1
+    lab = tiff(np.full((4, 4, 3), (255, 0, 0), np.uint8), {256: [4], 257: [4], 258: [8] * 3,
+                                                          262: [8], 277: [3]})  # fmt: skip
+    for channels in (1, 3):
+        assert read_image(lab, channels=channels).min() >= 254
+
+
 UNDO = {
     1: lambda upright: upright,
     2: lambda upright: upright[:, ::-1],
@@ -112,12 +147,22 @@ def truncated(kind):
     return content[: len(content) // 2]
 
 
+def damaged_inside():
+    content = bytearray(encoded(noise(64, 64), "TIFF", compression="tiff_lzw"))
+    content[100:1100] = bytes(1000)
+    return bytes(content)
+
+
 @pytest.mark.parametrize(("content", "cause"), [
     (b"", "empty"),
     (b"this is text", "not a PNG, JPEG, WEBP, BMP, TIFF"),
     (truncated("JPEG"), "truncated"),
     (bmp_claiming(12_000, 12_000), "12000x12000"),
     (encoded(noise(4, 4).astype(np.float32), "TIFF"), "32-bit"),
+    (tiff(noise(4, 4, 4), {256: [4], 257: [4], 258: [16] * 2, 262: [1], 277: [2], 338: [2]}),
+     "a damaged TIFF, or one of a kind that cannot be read"),
+    (b"II*\0" + bytes(12), "a damaged TIFF"),
+    (damaged_inside(), "damaged, or compressed in a rare way"),
 ])  # fmt: skip
 def test_what_cannot_be_decoded_is_an_error_with_its_name(content, cause):
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
@@ -206,6 +251,9 @@ def test_long_or_damaged_metadata_does_not_stand_before_sound_pixels():
     for content in (
         with_chunk(png, b"zTXt", text),
         with_chunk(png, b"iCCP", text),
+        png[:-12] + chunk(b"zTXt", text) + png[-12:],  # behind the pixels
+        png[:-12] + chunk(b"fcTL", bytes(26)) + png[-12:],  # of an animation that is not there
+        with_chunk(png, b"tEXt", b"Comment\0a").replace(b"Comment\0a", b"Comment\0b"),  # checksum
         encoded(pixels, exif=b"this is not EXIF"),
         encoded(pixels, "WEBP", exif=b"this is not EXIF", lossless=True),
     ):
@@ -217,5 +265,5 @@ def test_long_or_damaged_metadata_does_not_stand_before_sound_pixels():
 
 
 def test_every_name_that_pillow_knows_is_one_of_an_image():
-    for name in ("a.jfif", "A.JPE", "b.HEIC", "c.hif", "d.apng", "e.dib", "f.TIF"):
+    for name in ("a.jfif", "A.JPE", "b.HEIC", "c.hif", "d.apng", "e.dib", "f.TIF", "g.mpo"):
         assert is_image(name) == (name != "e.dib"), name

@@ -11,6 +11,7 @@ from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, Skipped, Store, check, is_store, open_source, prepare
 from stylegan.data.check import grouped
+from stylegan.data.sources import walk
 
 
 def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed):
@@ -167,3 +168,17 @@ def test_a_drive_that_is_taken_away_while_it_is_read_does_not_leave_a_smaller_da
         (pictures / "nowhere.png").symlink_to("gone.png")
     store = prepare(pictures, tmp_path / "store", Preparation(16))
     assert (store.num_images, [name for name, _ in store.skipped]) == (60, ["nowhere.png"])
+
+
+def test_a_folder_that_is_removed_while_it_is_listed_is_not_left_out(tmp_path, monkeypatch):
+    pictures = write_pictures(tmp_path / "photos", n=8)
+    usual = os.scandir
+
+    def scandir(path):
+        if path == str(pictures / "b"):
+            (pictures / "b").rename(tmp_path / "elsewhere")
+        return usual(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(ValueError, match=r"b was in .*photos and is not there any more"):
+        list(walk(pictures, []))

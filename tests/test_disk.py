@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 from helpers.processes import begun
 
-from stylegan.disk import atomic_folder, check_outputs, locked, write_text
+from stylegan.data import open_source
+from stylegan.data.faces import read_landmarks
+from stylegan.disk import atomic_folder, check_outputs, locked, refuse_mistaken, write_text
+from stylegan.files.checkpoint import is_npy, npz_arrays
+from stylegan.files.loading import open_weights
+from stylegan.toml import read_toml
 
 
 def test_devices_and_pipes_are_no_files_to_write(tmp_path):
@@ -22,6 +27,30 @@ def test_devices_and_pipes_are_no_files_to_write(tmp_path):
     check_outputs([tmp_path / "old.png"], overwrite=True)
     with pytest.raises(ValueError, match="exists; pass --overwrite"):
         check_outputs([tmp_path / "old.png"], overwrite=False)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")
+@pytest.mark.parametrize(
+    "read",
+    [read_toml, open_weights, npz_arrays, is_npy, read_landmarks, open_source, refuse_mistaken],
+)
+def test_a_drive_that_fails_while_a_file_is_read_is_told_with_the_file(read, tmp_path):
+    path = tmp_path / "file"
+    path.symlink_to("/proc/self/mem")  # EIO
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        read(path)
+    assert caught.value.filename == str(path)
+
+
+def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
+    loop = tmp_path / "generator-000000001.pt"
+    loop.symlink_to(loop.name)
+    check_outputs([loop, tmp_path / "other.pt"], overwrite=True)  # which replaces the link
+    with pytest.raises(ValueError, match="both be written"):
+        check_outputs([loop, loop], overwrite=True)
+    for source in (tmp_path, loop):
+        with pytest.raises((ValueError, OSError), match=r"is a link to|neither a file nor"):
+            open_weights(source)
 
 
 def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):

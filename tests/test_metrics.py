@@ -343,6 +343,11 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     assert last["metric"] == "swd6" and last["protocol"]["reals"]["mirror"] is True
     fakes = last["protocol"]["fakes"]
     assert fakes["resolution"] == 8 and 0 < fakes["alpha"] < 1  # still growing
+    (out / "metrics.jsonl").unlink()
+    (out / "metrics.jsonl").mkdir()  # what was measured is shown, though it cannot be kept
+    unkept = stylegan("metrics", out, "--metrics", "swd6")
+    assert unkept.exit_code == 1 and "| swd6 |" in unkept.stdout
+    assert "metrics.jsonl: Is a directory" in unkept.stderr
     data.rename(tmp_path / "elsewhere")
     assert "the run's images are no longer at" in stylegan("metrics", out).stderr
     (out / "data.txt").write_text("")

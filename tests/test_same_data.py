@@ -46,9 +46,10 @@ def test_the_store_before_stays_and_a_refusal_names_what_changed(tmp_path):
     before = cached_store(source, Preparation(resolution=16), cache_dir=cache)
     run(config, before, tmp_path / "run", stop_at=20)
     folder(source, {"1.png": png(seed=9), "new.png": png()})
-    (source / "2.png").unlink()
+    (source / "2.png").write_bytes(b"")
     after = cached_store(source, Preparation(resolution=16), cache_dir=cache)
-    changes = r"\(added: new\.png; removed: 2\.png; changed: 1\.png\).* --init-from"
+    changes = r"\(added: new\.png; removed: 2\.png; changed: 1\.png; "
+    changes += r"cannot be used: 2\.png \(the file is empty\)\).* --init-from"
     with pytest.raises(ValueError, match=changes):
         run(config, after, tmp_path / "run")
     assert run(config, Store(before.path), tmp_path / "run").finished

@@ -134,6 +134,9 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
         decided(None, out=run)
     (run / "data.txt").write_text("/elsewhere/faces-64.zip\n")  # of another installation
     assert decided(None, out=run).source == bundled_data()
+    (run / "data.txt").unlink()  # as where a kill came between
+    with pytest.raises(FileNotFoundError, match=r"data\.txt does not say where .* --data"):
+        decided(None, out=run)
 
 
 @pytest.mark.parametrize(("images", "words"), [(3, "WARNING: 3 usable pictures"), (300, "are few")])

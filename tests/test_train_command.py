@@ -1,6 +1,8 @@
 """`stylegan train` as a user meets it: what it writes, says, refuses and starts from."""
 
 import re
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,12 @@ from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
-from stylegan.cli.train import train
+from stylegan.cli.train import status_line, train
 from stylegan.config import load_config, to_toml
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
+from stylegan.schedule import Stage
+from stylegan.training.progress import TrainingProgress
 
 NETWORKS = ("generator", "discriminator", "generator_ema")
 STILL = {  # a run that leaves its weights where they were
@@ -294,3 +298,22 @@ def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
     newest = RunFolder(here / "run").states()[-1]
     assert said.endswith(f"last good state: {newest.name}")
     assert all(x.isfinite().all() for x in newest_state("run")["generator"].values())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that takes nothing")
+def test_what_stdout_goes_to_may_be_full(monkeypatch):
+    stage = Stage(8, 1.0, 4, g_lr=1e-3, d_lr=1e-3, tick_kimg=1)
+    progress = TrainingProgress(
+        images_seen=8, total_images=100, stage=stage, metrics={}, images=8, images_per_second=1.0,
+        data_wait=0.0, skipped_updates=0,
+    )  # fmt: skip
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        full.write("what was told before")
+        with status_line(load_config("quickstart")) as show:
+            show(progress)
+        monkeypatch.undo()
+        with pytest.raises(OSError, match="No space"):  # it waits there still
+            full.flush()
+        with suppress(OSError):
+            full.close()

@@ -6,7 +6,7 @@ import click
 
 from stylegan.cli.common import Command, fitting_memory, progress_bar, say
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.disk import check_outputs
+from stylegan.disk import check_outputs, real
 from stylegan.messages import count
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
@@ -54,8 +54,8 @@ def generate(
     # Its files may exist: save_picture refuses to change one.
     check_outputs([out / f"grid.{ending}"], overwrite=True)
     run = selection.run
-    inside = (out.resolve(), *out.resolve().parents)
-    if run and run.data() in inside and run.path.resolve() not in inside:
+    inside = (real(out), *real(out).parents)
+    if run and run.data() in inside and real(run.path) not in inside:
         raise ValueError(
             f"{out} is in a folder of training pictures of {run.path}; choose another --out"
         )

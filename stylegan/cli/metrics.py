@@ -12,6 +12,7 @@ import click
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
 from stylegan.disk import check_outputs
+from stylegan.messages import reason_of
 
 if TYPE_CHECKING:
     from stylegan.metrics import Result, Row
@@ -134,11 +135,15 @@ def metrics(
             adjust=partial(options.with_centers, centers=centers),
             progress=common.ImageBars(),
         )
-        rows = [measured(row, out, as_json=as_json) for row in compared]
+        unwritten: list[str] = []
+        rows = [measured(row, out, unwritten, as_json=as_json) for row in compared]
     anything = any(row.results for row in rows)
     if anything and not as_json:
         say(*table(rows))
     refuse_missing(rows, is_asked_for=names is not None or not anything)
+    if unwritten:
+        reasons = "; ".join(dict.fromkeys(unwritten))
+        raise OSError(f"measured, but the lines of JSON could not be kept: {reasons}")
 
 
 class Measured(NamedTuple):
@@ -156,8 +161,9 @@ class Measured(NamedTuple):
         return "" if self.row.psi is None else f"{self.row.psi:g}"
 
 
-def measured(row: "Row", out: Path | None, *, as_json: bool) -> Measured:
-    """Measure a row, and write each result as it comes, to `out` or beside the run."""
+def measured(row: "Row", out: Path | None, unwritten: list[str], *, as_json: bool) -> Measured:
+    """Measure a row, and write each result as it comes, to `out` or beside the run; what cannot be
+    written is shown all the same, as it may have taken hours, and why goes to `unwritten`."""
     place = out or (row.run.metrics_file if row.run else None)
     results = []
     for result in row.results:
@@ -165,7 +171,10 @@ def measured(row: "Row", out: Path | None, *, as_json: bool) -> Measured:
         if as_json:
             say(result.line())
         if place is not None:
-            result.append_to(place)
+            try:
+                result.append_to(place)
+            except OSError as error:
+                unwritten.append(reason_of(error, with_file=True))
     return Measured(row, results)
 
 

@@ -342,7 +342,11 @@ def bundled_data() -> Path:
 
 def data_of(run: "RunFolder") -> Path:
     """Where the images of a run are; those of the package may have moved."""
-    source = run.data() or bundled_data()
+    source = run.data()
+    if source is None:
+        raise FileNotFoundError(
+            f"{run.data_file} does not say where the images of the run are; give them by --data"
+        )
     if source.exists():
         return source
     if source.name == Path(BUNDLED_DATA).name:

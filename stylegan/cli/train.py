@@ -356,7 +356,7 @@ def write_page(out: Path, device: "torch.device") -> None:
         loaded = open_weights(out, map_location=device).require_loaded()
         write_report(out, Drawings(truncation_sweep(loaded)))
     except (OSError, ValueError) as error:
-        say(f"the report of {out} could not be written: {error}")
+        print_hint(f"the report of {out} could not be written: {error}")
 
 
 def closing_lines(
@@ -402,28 +402,31 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
 
     def show(progress: "TrainingProgress") -> None:
         nonlocal bar
-        bar = bar or tqdm(
-            total=total / 1000,
-            bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
-            dynamic_ncols=True,  # cuts what does not fit
-            disable=not first_process(),
-        )
         stage = progress.stage
         speed = progress.images_per_second
         left = duration(time_left(config, progress, known))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
-        bar.n = min(progress.images_seen, total) / 1000
-        texts = [f"{bar.n:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
+        done = min(progress.images_seen, total) / 1000
+        texts = [f"{done:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
         texts += [f"res {stage.resolution}{fade}"]
         texts += short_values(progress, augmented=config.augment.kind != "none")
-        with suppress(OSError):
+        with suppress(OSError):  # nobody reads now, or the disk is full that it goes to
+            sys.stdout.flush()  # as a new bar does, which would be left half made
+            bar = bar or tqdm(
+                total=total / 1000,
+                bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
+                dynamic_ncols=True,  # cuts what does not fit
+                disable=not first_process(),
+            )
+            bar.n = done
             bar.set_description_str("  ".join(texts))
 
     try:
         yield show
     finally:
         if bar is not None:
-            bar.close()
+            with suppress(OSError):
+                bar.close()
 
 
 FEW_TO_MEASURE = 2000  # training images; metrics take 5,000 samples and more by default

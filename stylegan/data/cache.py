@@ -16,7 +16,7 @@ from stylegan.messages import listed, readable
 from .images import formats
 from .preparation import Preparation
 from .prepare import ANY, ProgressCallback, prepare, refuse_skipped
-from .sources import Source, open_source, status_of
+from .sources import Source, open_source, reasons_of, status_of
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
@@ -165,13 +165,17 @@ def verify_once(store: Store, resolution: int | None) -> None:
 
 def changes_since(store: Store, known: str, resolution: int, *, labels: bool) -> str:
     """Which images of `store` differ from those of the cached one with the training identity
-    `known`; empty if that is there no more."""
+    `known`, if that is still there, and which files cannot be used, if any."""
+    changes = []
     for cached in cached_stores(store.path.parent):
         with contextlib.suppress(OSError, ValueError):
             before = Store(cached.path)
             if before.training_identity(resolution, labels=labels) == known:
-                return differences(before, store)
-    return ""
+                changes.append(differences(before, store))
+                break
+    if store.skipped:
+        changes.append(f"cannot be used: {reasons_of(store.skipped)}")
+    return "; ".join(changes)
 
 
 def differences(before: Store, after: Store) -> str:

@@ -15,7 +15,7 @@ from PIL import Image, ImageFilter
 
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
-from stylegan.disk import atomic_file, check_outputs, name_of
+from stylegan.disk import atomic_file, check_outputs, name_of, naming, real
 from stylegan.messages import listed, readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
@@ -138,7 +138,9 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
     picture and x and y of each point; the first line may be one of names."""
     faces: dict[str, list[np.ndarray]] = {}
     try:
-        for name, *numbers in csv_lines(path.read_bytes()):
+        with naming(path):
+            content = path.read_bytes()
+        for name, *numbers in csv_lines(content):
             if faces or is_image(name):
                 points = np.array(numbers, float).reshape(-1, 2)
                 square_of(points)
@@ -180,7 +182,7 @@ def align_files(
         files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
     outputs = [file for of_one in files.values() for file in of_one]
     for file in outputs:
-        if out.resolve() not in file.resolve().parents:
+        if real(out) not in real(file).parents:
             raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
     check_outputs(outputs, overwrite=overwrite)
     sides: dict[Path, float] = {}

@@ -11,18 +11,24 @@ from fractions import Fraction
 from typing import IO, Literal
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, features
+from PIL import ExifTags, Image, ImageOps, PngImagePlugin, TiffImagePlugin, features
 
 from stylegan.disk import what_begins_with
 from stylegan.messages import readable, reason_of
 
 from .color import to_srgb
-from .png import without_metadata
+from .png import SIGNATURE, without_metadata
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
 HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
 # After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
 HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
+# How files of the formats begin, where a bit of damage, or an odd kind, can hide which they are.
+STARTS = {
+    b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"II*\0": "TIFF", b"MM\0*": "TIFF",
+    b"GIF8": "GIF", b"BM": "BMP",
+}  # fmt: skip
+DECODER_ERROR = re.compile(r"decoder error -?\d+$")  # all that Pillow says of what libtiff refuses
 TIFF_BITS = 258  # tags of TIFF 6.0
 TIFF_MEANING = 262
 TIFF_PLANES = 284
@@ -31,7 +37,9 @@ TIFF_SIGNS = 339  # which sort of numbers
 SIGNED = 2  # the sort that has no known range
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
+GRAY_STEPS = {"L;2": 85, "L;4": 17, "L": 1}  # between the levels of Pillow's 2, 4 and 8 bits
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+FIRST_TO = {"La": "LA", "LAB": "RGB"}  # modes that Pillow does not convert to all of them
 WHITE = (255, 255, 255, 255)
 
 # How a picture becomes a square: center | stretch | pad | "pad 3:4"; see `Fit`
@@ -76,6 +84,7 @@ def extensions() -> tuple[str, ...]:
     """Endings of the names of images: those that Pillow knows of the formats, and of HEIC, so that
     such a picture is left out with a reason where it cannot be read."""
     kinds = formats()  # first: it may register one
+    kinds = (*kinds, "MPO")  # JPEG with a second picture behind it, as stereo cameras write
     of_kinds = [end for end, kind in Image.registered_extensions().items() if kind in kinds]
     return tuple(dict.fromkeys([*of_kinds, *HEIC_NAMES]))
 
@@ -101,7 +110,8 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise ValueError(f"{name}: {reason_of(error)}") from error
+        reason = DECODER_ERROR.sub(r"\g<0>: damaged, or compressed in a rare way", reason_of(error))
+        raise ValueError(f"{name}: {reason}") from error
 
 
 def open_image(file: IO[bytes], name: str) -> Image.Image:
@@ -123,14 +133,47 @@ def opened(file: IO[bytes], start: bytes) -> Image.Image:
     file.seek(0)
     try:
         return Image.open(file, formats=list(formats()))
-    except Image.UnidentifiedImageError:
-        if HEIC_START.match(start):
-            raise ValueError("a HEIC picture; pip install pillow-heif to read it") from None
-        *others, last = formats()
-        raise ValueError(f"not a {', '.join(others)} or {last} image, or damaged") from None
-    except ValueError:  # Pillow refuses a sound PNG for a long text or profile in it
-        file.seek(0)
-        return Image.open(io.BytesIO(without_metadata(file.read())), formats=["PNG"])
+    except (Image.UnidentifiedImageError, ValueError) as error:
+        if start.startswith(SIGNATURE):  # a long text, or damage to what is not its pixels
+            with contextlib.suppress(Exception):
+                return pixels_alone(file)
+        if isinstance(error, ValueError):
+            raise
+    if HEIC_START.match(start):
+        raise ValueError("a HEIC picture; pip install pillow-heif to read it")
+    for beginning, kind in STARTS.items():
+        if start.startswith(beginning):
+            reason = f"a damaged {kind}, or one of a kind that cannot be read; save it as PNG"
+            raise ValueError(reason)
+    *others, last = formats()
+    raise ValueError(f"not a {', '.join(others)} or {last} image, or damaged")
+
+
+def pixels_alone(file: IO[bytes]) -> PngImagePlugin.PngImageFile:
+    """A PNG of nothing but its pixels, not decoded yet."""
+    file.seek(0)
+    return PngImagePlugin.PngImageFile(io.BytesIO(without_metadata(file.read())))
+
+
+def loaded(image: Image.Image) -> Image.Image:
+    """The image, decoded. A PNG may have faults behind its pixels: a long text, a cut animation."""
+    if not isinstance(image, PngImagePlugin.PngImageFile):
+        image.load()
+        return image
+    file = image.fp
+    scale_clear_color(image)
+    try:
+        image.load()
+    except Exception:
+        if file is not None and not file.closed:
+            with contextlib.suppress(Exception):
+                plain = pixels_alone(file)
+                scale_clear_color(plain)
+                plain.load()
+                plain.info = image.info | plain.info
+                return plain
+        raise
+    return image
 
 
 def check_pixels(image: Image.Image) -> None:
@@ -178,21 +221,45 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
     with reading(name):  # damage, a broken palette, a mode without conversion
         check_pixels(image)
         profile = image.info.get("icc_profile")
-        image.load()
+        image = loaded(image)
         if isinstance(image, TiffImagePlugin.TiffImageFile):  # upright once it is loaded
             image = mended_tiff(image)
         elif orientation_of(image) is not None:
             image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
-            scaled = np.asarray(image).astype(np.float32) / 257
-            image = Image.fromarray(np.rint(scaled).astype(np.uint8))
+            image = to_8_bits(image)
         if profile:
             image = to_srgb(image, profile)
+        if image.mode in FIRST_TO:
+            image = image.convert(FIRST_TO[image.mode])
         if image.has_transparency_data or channels == 4:
             image = image.convert("RGBA")
         if image.mode == "RGBA" and channels != 4:
             image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
         return image.convert(MODES[channels])
+
+
+def scale_clear_color(image: PngImagePlugin.PngImageFile) -> None:
+    """Give the transparent color of a PNG that is not decoded yet as many bits as its pixels will
+    have: Pillow compares that of the file with them, whatever their number there."""
+    clear = image.info.get("transparency")
+    if clear is None or not image.tile:
+        return
+    stored = image.tile[0].args  # how the file has its pixels
+    if stored in GRAY_STEPS:
+        step = GRAY_STEPS[stored]
+        image.info["transparency"] = clear % (255 // step + 1) * step
+    elif stored == "RGB;16B":
+        image.info["transparency"] = tuple(value >> 8 for value in clear)
+
+
+def to_8_bits(image: Image.Image) -> Image.Image:
+    """16-bit gray scaled to 8 bits, with an alpha channel where a gray level is transparent."""
+    values = np.asarray(image)
+    scaled = Image.fromarray(np.rint(values.astype(np.float32) / 257).astype(np.uint8))
+    if (clear := image.info.get("transparency")) is not None:
+        scaled.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype(np.uint8)))
+    return scaled
 
 
 def mended_tiff(image: TiffImagePlugin.TiffImageFile) -> Image.Image:

@@ -190,6 +190,13 @@ class Gone(Exception):
     picture that cannot be used, or what is left would pass for the whole."""
 
 
+def gone(name: str, root: Path, error: OSError) -> str:
+    return (
+        f"{readable(name)} was in {readable(root)} and is no longer there "
+        f"({reason_of(error)}): give the same command again when no file changes"
+    )
+
+
 class FolderSource(FileSource):
     """Images in a folder and its sub-folders."""
 
@@ -207,10 +214,7 @@ class FolderSource(FileSource):
         except OSError as error:
             if path.is_symlink():  # to nowhere, and was so when it was listed
                 raise
-            raise Gone(
-                f"{readable(name)} was in {readable(self.path)} and is no longer there "
-                f"({reason_of(error)}): give the same command again when no file changes"
-            ) from error
+            raise Gone(gone(name, self.path, error)) from error
         if not stat.S_ISREG(mode):  # reading a pipe or a device might never end
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
@@ -376,7 +380,10 @@ def first_folder(name: str) -> str | None:
 def kinds_of(names: Iterable[str]) -> str:
     """How many files there are of each kind, by their endings, for a message."""
     endings = Counter(os.path.splitext(name)[1].lower() for name in names).most_common()
-    kinds = [count(n, f"{readable(e)} file" if e else "file without an ending") for e, n in endings]
+    kinds = [
+        count(n, f"{readable(e)} file") if e else f"{count(n, 'file')} without an ending"
+        for e, n in endings
+    ]
     return listed(kinds, 6, ", ")
 
 
@@ -391,7 +398,8 @@ def hidden(part: str) -> bool:
 
 def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
     """Relative names of all files. Links to folders are followed, but no folder is read twice.
-    Folders that cannot be listed are added to `unreadable`; of `root` that is an OSError."""
+    Folders that cannot be listed are added to `unreadable`; of `root` that is an OSError.
+    ValueError if one is removed meanwhile."""
 
     def relative(path: str) -> str:
         return Path(os.path.relpath(path, root)).as_posix()  # also on Windows
@@ -400,6 +408,8 @@ def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
         name = relative(error.filename)
         if name == ".":
             raise error
+        if not os.path.lexists(error.filename):
+            raise ValueError(gone(name, root, error)) from error
         unreadable.append(Skipped(f"{name}/", reason_of(error)))
 
     seen = set()

@@ -152,10 +152,17 @@ class Store:
             raise self.damaged(error) from error
         self.why_no_labels = NO_LABELS.format(readable(meta.source))
 
+    def file(self, name: str) -> Path:
+        """Where a file of the store is. ValueError for a pipe or a device, which may never end."""
+        path = self.path / name
+        if path.exists() and not path.is_file():
+            raise ValueError("it is not a regular file")
+        return path
+
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
         """The array of a file, one row for each image; ValueError if it is another one."""
         try:
-            array = np.lib.format.open_memmap(self.path / name, mode="r")
+            array = np.lib.format.open_memmap(self.file(name), mode="r")
         except Exception as error:  # a damaged header can raise almost anything
             raise ValueError(f"{name} is not an array: {error}") from error
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):
@@ -182,7 +189,7 @@ class Store:
     @functools.cached_property
     def names(self) -> list[str]:
         """Where each image came from, relative to the source; a line break is written as `\\n`."""
-        text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
+        text = self.file(NAMES).read_bytes().decode("utf-8", "surrogateescape")
         names = text.split("\n")[:-1]
         if len(names) != self.num_images:
             raise self.damaged(f"{NAMES} has {len(names)} lines for {self.num_images} images")
@@ -247,7 +254,7 @@ class Store:
             if name in levels and resolution is not None and levels[name] > resolution:
                 continue
             try:
-                changed = checksum(self.path / name, HEADER if name in levels else 0) != expected
+                changed = checksum(self.file(name), HEADER if name in levels else 0) != expected
             except (OSError, ValueError) as error:  # gone, or empty
                 raise self.damaged(f"{name}: {error}") from error
             if changed:

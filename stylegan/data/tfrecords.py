@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stylegan.disk import naming
 from stylegan.messages import readable
 
 from .images import MODES
@@ -25,7 +26,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
     """Where the data of each record begin, and their length."""
     size = path.stat().st_size
     offset = 0
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         while offset < size:
             file.seek(offset)
             length = int.from_bytes(file.read(8).ljust(8, b"\xff"), "little")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from stylegan.disk import naming, real
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.loaded import LoadedGenerator
@@ -57,7 +58,8 @@ def open_weights(
     unusable: list[OSError | ValueError] = []
     for file in files_of(place, states_first=need in ("training", "discriminator")):
         try:
-            weights = read_weights(file, name=name_in_lineage(source, file))
+            with naming(file):
+                weights = read_weights(file, name=name_in_lineage(source, file))
             if need is not None:
                 weights.require(need)
         except (OSError, ValueError) as error:
@@ -77,6 +79,8 @@ def located(source: str | Path) -> Path:
         return downloaded(str(source))
     path = Path(source)
     if not path.exists():
+        if path.is_symlink():
+            raise FileNotFoundError(f"{readable(path)} is a link to what is not there")
         beside = list(BUNDLED) if path.parent == Path() else []
         with suppress(OSError):
             beside += [neighbor.name for neighbor in path.parent.iterdir()]
@@ -114,6 +118,7 @@ def name_in_lineage(source: str | Path, file: Path) -> str:
         return str(source)
     if "://" in str(source):
         return public_address(str(source))
-    if Path(source).is_dir() or RunFolder.of(file.resolve()):
-        return f"{file.resolve().parent.name}/{file.name}"
+    place = real(file)
+    if Path(source).is_dir() or RunFolder.of(place):
+        return f"{place.parent.name}/{file.name}"
     return file.name

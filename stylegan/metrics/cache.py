@@ -42,7 +42,7 @@ def cached(
         if path.is_file():
             try:
                 array = read_array(path)
-            except (ValueError, EOFError):
+            except (OSError, ValueError, EOFError):
                 tools.tell(f"{path} is damaged and made again")
         return array is not None
 

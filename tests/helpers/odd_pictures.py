@@ -58,8 +58,30 @@ def tiff(pixels, tags):
     return head + strip + struct.pack("<H", len(tags)) + entries + bytes(4) + outside
 
 
+def png(samples, bits, clear=None):
+    """A PNG of `samples` (H, W) or (H, W, 3) with so many bits, where the color `clear` is
+    transparent."""
+    height, width = samples.shape[:2]
+    kind = 0 if samples.ndim == 2 else 2
+    if bits == 16:
+        rows = [row.astype(">u2").tobytes() for row in samples]
+    else:  # the bits of each sample, the highest first
+        flags = np.unpackbits(samples.reshape(height, -1, 1).astype(np.uint8), axis=2)[..., -bits:]
+        rows = [np.packbits(row).tobytes() for row in flags]
+    lines = b"".join(b"\0" + row for row in rows)
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0))
+    transparent = b""
+    if clear is not None:
+        transparent = chunk(b"tRNS", np.array(clear, ">u2").tobytes())
+    body = chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + head + transparent + body
+
+
+def chunk(kind, content):
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+
 def with_chunk(png, kind, content):
     """The PNG with one more chunk behind its head."""
-    checksum = zlib.crc32(kind + content)
-    chunk = struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
-    return png[:33] + chunk + png[33:]
+    return png[:33] + chunk(kind, content) + png[33:]
