@@ -87,7 +87,8 @@ def fixed_signs():
 def strengths(resume_before=None):
     """The probability of the published rule after each of 20 steps with those signs; the state is
     saved and restored in between."""
-    config = config_of("ada", augment={"kind": "ada", "transforms": ["blit"]})
+    published = {"kind": "ada", "transforms": ["blit"], "speed_kimg": 500.0}
+    config = config_of("ada", augment=published)
     share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
 
     def new_state():
