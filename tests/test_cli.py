@@ -137,7 +137,7 @@ def test_check_prints_the_findings_and_lists_the_bad_and_strict_fails(photos):
     assert "resolution  images that reach it\n     16x16                     4\n" in text
     assert "2 labels: 2 cats, 2 dogs" in text and "ignored: 1 .txt file" in text
     assert "left out: 1 image: a damaged PNG" in text and "PNG: cats/broken.png\n" in text
-    assert "\n  cats/broken.png: not a PNG" in told("check", photos, "--list")
+    assert "\n  cats/broken.png: a damaged PNG" in told("check", photos, "--list")
     strict = stylegan("check", photos, "--strict")
     assert (strict.exit_code, strict.stdout) == (1, text)
 

@@ -143,7 +143,7 @@ def opened(file: IO[bytes], start: bytes) -> Image.Image:
         raise ValueError("a HEIC picture; pip install pillow-heif to read it")
     for beginning, kind in STARTS.items():
         if start.startswith(beginning):
-            reason = f"a damaged {kind}, or one of a kind that cannot be read; save it as PNG"
+            reason = f"a damaged {kind}, or one of a kind that cannot be read; save it anew as PNG"
             raise ValueError(reason)
     *others, last = formats()
     raise ValueError(f"not a {', '.join(others)} or {last} image, or damaged")
