@@ -29,7 +29,6 @@ from contest import (
 from stylegan import sampling
 from stylegan.cli.common import Command
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.ops import HALF
 
 PSI = 0.7
 
@@ -91,7 +90,7 @@ def textbook(settings: Settings) -> Trial:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", *HALF]),
+    type=click.Choice(["fp32", *others.HALF]),
     default="fp32",
     show_default=True,
     help="Of all networks but the textbook's and the command's, which are fp32.",

@@ -32,7 +32,6 @@ from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
-from stylegan.ops import HALF
 from stylegan.schedule import OFFICIAL_BATCH_SIZES, Stage, at_resolution, stage_at
 from stylegan.training import Share, TrainState, draw, train_step
 
@@ -87,8 +86,8 @@ def textbook(settings: Settings) -> Trial:
     images_seen = itertools.count(0, stage.batch_size)
     weights = state.generator.state_dict(), state.discriminator.state_dict()
     opponent = textbook_state(config, *weights)
-    if settings["precision"] in HALF:
-        in_half_precision(opponent, reals.device.type, HALF[settings["precision"]])
+    if settings["precision"] in others.HALF:
+        in_half_precision(opponent, reals.device.type, others.HALF[settings["precision"]])
     del state, weights
 
     def once() -> None:
