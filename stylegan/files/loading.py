@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from stylegan.disk import naming, real
+from stylegan.disk import errors_name, without_links
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.loaded import LoadedGenerator
@@ -58,7 +58,7 @@ def open_weights(
     unusable: list[OSError | ValueError] = []
     for file in files_of(place, states_first=need in ("training", "discriminator")):
         try:
-            with naming(file):
+            with errors_name(file):
                 weights = read_weights(file, name=name_in_lineage(source, file))
             if need is not None:
                 weights.require(need)
@@ -118,7 +118,7 @@ def name_in_lineage(source: str | Path, file: Path) -> str:
         return str(source)
     if "://" in str(source):
         return public_address(str(source))
-    place = real(file)
+    place = without_links(file)
     if Path(source).is_dir() or RunFolder.of(place):
         return f"{place.parent.name}/{file.name}"
     return file.name
