@@ -29,17 +29,17 @@ def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> 
     """The generator of what `open_weights` takes, in eval mode. It knows what its file says,
     `loaded`: `sample` makes pictures by that, and calls show it as far as it has grown."""
     loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
-    return knowing(loaded)
+    return attached(loaded)
 
 
 def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
     """As `load_generator` of a network with random weights."""
     generator = make_generator(config).eval().to(map_location)
-    return knowing(LoadedGenerator(generator, "random weights", resolution=config.resolution))
+    return attached(LoadedGenerator(generator, "random weights", resolution=config.resolution))
 
 
-def knowing(loaded: LoadedGenerator) -> Generator:
-    """The network of a loaded generator, which now knows what is said of it."""
+def attached(loaded: LoadedGenerator) -> Generator:
+    """Set `generator.loaded` and return the generator."""
     loaded.generator.loaded = loaded
     return loaded.generator
 
@@ -67,7 +67,7 @@ def open_weights(
             continue
         for network in weights.networks().values():
             network.to(map_location)
-        return weights.taken_for(str(source), [str(error) for error in unusable])
+        return weights.with_source(str(source), left_out=[str(error) for error in unusable])
     raise unusable[0]
 
 
