@@ -17,7 +17,7 @@ from stylegan.layers import EqualizedConv2d
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
 from stylegan.metrics import KINDS, Comparison
 from stylegan.metrics.engine import Kind
-from stylegan.metrics.features import Measured
+from stylegan.metrics.features import Scores
 from stylegan.networks import GENERATORS
 
 RESOLUTION = 16  # where every pixel looks at every other
@@ -54,7 +54,7 @@ def measure_contrast(comparison: Comparison, kinds: object, images: int, tools: 
         for batch in comparison.fake_batches(images)
     ]
     mean = sum(gather(sum(sums))) / images
-    return {"contrast": Measured({"contrast": mean}, {"images": images})}
+    return {"contrast": Scores({"contrast": mean}, {"images": images})}
 
 
 GENERATORS["attention"] = AttentionGenerator

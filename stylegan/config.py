@@ -246,7 +246,7 @@ def load_config(
     """The configuration NAME (or the paper's defaults) with other options: values by their names,
     or texts as `-o` has them. Further see `build_config`."""
     named = f"{name} with the given options" if name and overrides else name
-    with naming(named):
+    with errors_begin_with(named):
         values = read_options(name) if name else {}
         changes = overrides if isinstance(overrides, Mapping) else parse_options(overrides)
         return build_config({**values, **changes}, num_processes, unknown_parts=unknown_parts)
@@ -309,7 +309,7 @@ def explain(fault: ErrorDetails) -> str:
 
 
 @contextlib.contextmanager
-def naming(origin: object) -> Iterator[None]:
+def errors_begin_with(origin: object) -> Iterator[None]:
     """A ValueError names the configuration that it is about."""
     try:
         yield

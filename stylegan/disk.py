@@ -78,8 +78,8 @@ def remove_abandoned(parent: Path) -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Errors of the system inside that name no file, as those of reading do, name `path`."""
+def errors_name(path: Path) -> Iterator[None]:
+    """Give `path` to errors of the system inside that name no file, as those of reading do."""
     try:
         yield
     except OSError as error:
@@ -212,7 +212,7 @@ def check_outputs(
         if endings and path.suffix.lower() not in endings:
             raise ValueError(f"{path} does not name a format: it must end in {', '.join(endings)}")
         check_folder(path.parent)
-        place = real(path)
+        place = without_links(path)
         if place in checked:
             raise ValueError(f"two files would both be written to {path}; choose other names")
         checked.add(place)
@@ -241,7 +241,7 @@ def what_begins_with(start: bytes) -> str:
 
 def refuse_mistaken(path: Path) -> None:
     """ValueError if a file is empty, a web page, or stands for one that is elsewhere."""
-    with naming(path), open(path, "rb") as file:
+    with errors_name(path), open(path, "rb") as file:
         mistake = what_begins_with(file.read(512))
     if mistake:
         raise ValueError(f"{path} is {mistake}")
@@ -256,8 +256,9 @@ def check_folder(folder: Path, *, empty: bool = False) -> None:
         raise ValueError(f"the folder {folder} is not empty; choose another folder")
 
 
-def real(path: Path) -> Path:
-    """The path without links; `Path.resolve` refuses, of all errors, links in a circle."""
+def without_links(path: Path) -> Path:
+    """The place that a path leads to through all links; links in a circle, for which
+    some versions of `Path.resolve` fail, stay as they are."""
     return Path(os.path.realpath(path))
 
 

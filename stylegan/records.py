@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from stylegan.disk import naming
+from stylegan.disk import errors_name
 from stylegan.version import __version__
 
 LONGEST_LINE = 2**16  # bytes
@@ -35,7 +35,7 @@ def finite(value: object) -> object:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
-    with naming(path), open(path, "ab+") as file:
+    with errors_name(path), open(path, "ab+") as file:
         start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
         file.seek(start)
         tail = file.read()

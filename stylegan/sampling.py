@@ -58,9 +58,9 @@ def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
 @torch.no_grad()
 def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Tensor:
     """w (N, w_dim) of z (N, z_dim), labels (N or 1, label_dim), with `w_avg`'s type and device."""
-    average = generator.w_avg
-    labels = None if labels is None else labels.to(average).expand(len(z), -1)
-    return generator.mapping(z.to(average), labels)
+    like = generator.w_avg  # type and device of everything
+    labels = None if labels is None else labels.to(like).expand(len(z), -1)
+    return generator.mapping(z.to(like), labels)
 
 
 def in_turn(indices: Sequence[int], classes: int) -> Tensor | None:
@@ -160,7 +160,7 @@ def generate(
     """
     check_seeds(seeds)
     config = generator.config
-    average = generator.w_avg
+    like = generator.w_avg  # type and device of everything
     full = config.resolution
     size = check_resolution(full if resolution is None else resolution, full)
     batch = default_batch(size) if batch is None else batch
@@ -170,14 +170,15 @@ def generate(
 
     def rows_of(part: slice, x: Tensor) -> Tensor:
         """This batch's rows of x, as the network takes them; all of x if one row serves all."""
-        return (x[part] if len(x) > 1 else x).to(average)
+        return (x[part] if len(x) > 1 else x).to(like)
 
     for start in range(0, len(seeds), batch):
         part = slice(start, start + batch)
-        with torch.inference_mode(), repeatable():  # they end before the caller's code runs
+        # closed before `yield`, so the caller is not in inference mode
+        with torch.inference_mode(), repeatable():
             maps = noise
             if isinstance(noise, str) and noise == "random":
-                maps = [m.to(average) for m in seed_noise(seeds[part], config, size)]
+                maps = [m.to(like) for m in seed_noise(seeds[part], config, size)]
             elif not isinstance(noise, str):
                 maps = [rows_of(part, m) for m in noise]
             if ws is None:
@@ -186,7 +187,7 @@ def generate(
                 styles = generator.broadcast(mapped(generator, z, part_labels))
             else:
                 styles = rows_of(part, ws)
-            styles = truncated(styles, average, psi, cutoff, centers)
+            styles = truncated(styles, generator.w_avg, psi, cutoff, centers)
             styles = styles if move is None else styles + move.to(styles)
             # The float images get no name, so their memory is free before the next batch.
             pictures = to_uint8(

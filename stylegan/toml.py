@@ -5,13 +5,13 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from stylegan.disk import naming
+from stylegan.disk import errors_name
 from stylegan.messages import readable
 
 
 def read_toml(path: Path) -> dict[str, object]:
     try:
-        with naming(path):
+        with errors_name(path):
             return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file") from error

@@ -103,7 +103,7 @@ def test_official_weights_carry_their_license_through_conversion_and_training(st
 
 
 def test_bundled_weights_have_their_name_and_license():
-    (bundled,) = open_weights("faces64").passed_on()
+    (bundled,) = open_weights("faces64").child_lineage()
     assert (bundled.source, bundled.license) == ("faces64", "MIT")
     assert load_generator("faces64").loaded.lineage == (bundled,)
     assert facts_of("faces64")["license"] == "MIT"

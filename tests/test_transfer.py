@@ -98,7 +98,7 @@ def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
     first = decided(folder, folder / "run", config=config).config
     out = folder / "run2"
     out.mkdir()
-    lineage = open_weights(folder / "run", need="training").passed_on()
+    lineage = open_weights(folder / "run", need="training").child_lineage()
     (out / "config.toml").write_text(to_toml(first) + lineage_toml(lineage))
     (out / "data.txt").write_text(f"{folder / 'pictures'}\n")
     for source in (None, folder / "gone"):

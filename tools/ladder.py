@@ -59,7 +59,7 @@ def scores_of(folder: Path) -> dict[str, float]:
     history = read_run(folder)
     scores = {"kimg": history.images_seen / 1000}
     for result in history.measurements:
-        if result.images_seen == history.images_seen and result.yardstick is None:
+        if result.images_seen == history.images_seen and result.pictures_name is None:
             for name, value in result.values.items():
                 if math.isfinite(value):
                     scores[f"{name} ({result.metric})"] = value

@@ -41,6 +41,8 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> object:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
         try:
+            # here, though `LazyGroup` has it too: what fails because of a signal is not reported as
+            # a user's mistake, and train.py and generate.py run a command without the group
             with ending_at_signals():
                 return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results anymore, as after `| head`
@@ -80,7 +82,8 @@ def leave(number: int, frame: FrameType | None) -> None:
 
 
 def signal_behind(error: BaseException | None) -> int | None:
-    """The signal while whose answer an error was raised, or that it is; None if there was none."""
+    """The signal that caused this error, directly or through its `__context__`; None if no signal
+    did."""
     while error is not None:
         if isinstance(error, Signalled):
             return int(str(error.code)) - 128

@@ -1,13 +1,17 @@
 """`stylegan generate`: pictures from a trained generator."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli.common import Command, fitting_memory, progress_bar, say
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.disk import check_outputs, real
+from stylegan.disk import check_outputs, without_links
 from stylegan.messages import count
+
+if TYPE_CHECKING:
+    from stylegan.run_folder import RunFolder
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
@@ -51,14 +55,10 @@ def generate(
     from stylegan import figures
     from stylegan.sampling import default_batch, picture
 
-    # Its files may exist: save_picture refuses to change one.
+    # Before loading: can we write into this folder at all? The pictures are up to save_picture.
     check_outputs([out / f"grid.{ending}"], overwrite=True)
-    run = selection.run
-    inside = (real(out), *real(out).parents)
-    if run and run.data() in inside and real(run.path) not in inside:
-        raise ValueError(
-            f"{out} is in a folder of training pictures of {run.path}; choose another --out"
-        )
+    if selection.run:
+        refuse_training_folder(out, selection.run)
     loaded = selection.loaded
     in_grid = []
     batch = batch or default_batch(loaded.resolution)
@@ -87,3 +87,13 @@ def generate(
         figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
+
+
+def refuse_training_folder(out: Path, run: "RunFolder") -> None:
+    """ValueError if pictures in `out` would become training pictures of the run."""
+    inside = (without_links(out), *without_links(out).parents)
+    # a run may lie inside its data folder; writing within that run is fine
+    if run.data() in inside and without_links(run.path) not in inside:
+        raise ValueError(
+            f"{out} is in a folder of training pictures of {run.path}; choose another --out"
+        )

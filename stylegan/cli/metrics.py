@@ -136,7 +136,7 @@ def metrics(
             progress=common.ImageBars(),
         )
         unwritten: list[str] = []
-        rows = [measured(row, out, unwritten, as_json=as_json) for row in compared]
+        rows = [measure_and_write(row, out, unwritten, as_json=as_json) for row in compared]
     anything = any(row.results for row in rows)
     if anything and not as_json:
         say(*table(rows))
@@ -146,27 +146,25 @@ def metrics(
         raise OSError(f"measured, but the lines of JSON could not be kept: {reasons}")
 
 
-class Measured(NamedTuple):
-    """A row of the table."""
+class TableRow(NamedTuple):
+    """A row of the table: a source, or a yardstick beside it, and its results."""
 
-    row: "Row"
+    source: "Row"
     results: "list[Result]"
 
     @property
-    def name(self) -> str:
-        return self.row.name
-
-    @property
     def psi(self) -> str:
-        return "" if self.row.psi is None else f"{self.row.psi:g}"
+        return "" if self.source.psi is None else f"{self.source.psi:g}"
 
 
-def measured(row: "Row", out: Path | None, unwritten: list[str], *, as_json: bool) -> Measured:
-    """Measure a row, and write each result as it comes, to `out` or beside the run; what cannot be
-    written is shown all the same, as it may have taken hours, and why goes to `unwritten`."""
-    place = out or (row.run.metrics_file if row.run else None)
+def measure_and_write(
+    source: "Row", out: Path | None, unwritten: list[str], *, as_json: bool
+) -> TableRow:
+    """Measure a source, and write each result as it comes, to `out` or beside the run; what cannot
+    be written is shown all the same, as it may have taken hours, and why goes to `unwritten`."""
+    place = out or (source.run.metrics_file if source.run else None)
     results = []
-    for result in row.results:
+    for result in source.results:  # each is measured here
         results.append(result)
         if as_json:
             say(result.line())
@@ -175,27 +173,27 @@ def measured(row: "Row", out: Path | None, unwritten: list[str], *, as_json: boo
                 result.append_to(place)
             except OSError as error:
                 unwritten.append(reason_of(error, with_file=True))
-    return Measured(row, results)
+    return TableRow(source, results)
 
 
-def refuse_missing(rows: Sequence[Measured], *, is_asked_for: bool) -> None:
+def refuse_missing(rows: Sequence[TableRow], *, is_asked_for: bool) -> None:
     """ValueError if something that `is_asked_for` could not be measured of a source."""
     missing: dict[str, None] = {}
-    for row, results in rows:
-        measured_names = {result.metric for result in results}
-        if not row.is_yardstick:
-            names = (request.name for request in row.requests)
-            missing |= dict.fromkeys(name for name in names if name not in measured_names)
+    for row in rows:
+        measured = {result.metric for result in row.results}
+        if not row.source.is_yardstick:
+            names = (request.name for request in row.source.requests)
+            missing |= dict.fromkeys(name for name in names if name not in measured)
     if missing and is_asked_for:
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
 
 
-def table(rows: Sequence[Measured]) -> list[str]:
+def table(rows: Sequence[TableRow]) -> list[str]:
     """Markdown with a line for each row, 95 % intervals in (), and the means of equal runs."""
     from stylegan.metrics.engine import interval_text, score_name
 
     lines = [
-        {"": row.name, "psi": row.psi}
+        {"": row.source.name, "psi": row.psi}
         | {
             score_name(result.metric, name): f"{value:.4g}{interval_text(result.protocol, name)}"
             for result in row.results
@@ -210,13 +208,13 @@ def table(rows: Sequence[Measured]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def means(rows: Sequence[Measured]) -> list[dict[str, str]]:
+def means(rows: Sequence[TableRow]) -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
     groups: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(dict)
     for row in rows:
-        if (setting := row.row.setting) is not None:
+        if (setting := row.source.setting) is not None:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[setting, row.psi][row.name] = scores
+            groups[setting, row.psi][row.source.name] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

@@ -198,7 +198,7 @@ class Selection:
     @functools.cached_property
     def loaded(self) -> "LoadedGenerator":
         """The generator of the source, truncated, grown and edited as chosen."""
-        return self.adjusted(self.weights)
+        return self.prepared(self.weights)
 
     @property
     def run(self) -> "RunFolder | None":
@@ -209,14 +209,14 @@ class Selection:
 
     def load(self, file: Path) -> "LoadedGenerator":
         """As `loaded`, of another file of the run."""
-        return self.adjusted(self.opened(file))
+        return self.prepared(self.opened(file))
 
     def opened(self, source: str | Path) -> "Weights":
         from stylegan.files.loading import open_weights
 
         return open_weights(source, map_location=use_device(self.device))
 
-    def adjusted(self, weights: "Weights") -> "LoadedGenerator":
+    def prepared(self, weights: "Weights") -> "LoadedGenerator":
         """The generator of these weights, truncated, grown and edited as chosen."""
         loaded = weights.require_loaded()
         full = loaded.generator.config.resolution

@@ -15,7 +15,7 @@ from PIL import Image, ImageFilter
 
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
-from stylegan.disk import atomic_file, check_outputs, name_of, naming, real
+from stylegan.disk import atomic_file, check_outputs, errors_name, name_of, without_links
 from stylegan.messages import listed, readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
@@ -138,7 +138,7 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
     picture and x and y of each point; the first line may be one of names."""
     faces: dict[str, list[np.ndarray]] = {}
     try:
-        with naming(path):
+        with errors_name(path):
             content = path.read_bytes()
         for name, *numbers in csv_lines(content):
             if faces or is_image(name):
@@ -182,7 +182,7 @@ def align_files(
         files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
     outputs = [file for of_one in files.values() for file in of_one]
     for file in outputs:
-        if real(out) not in real(file).parents:
+        if without_links(out) not in without_links(file).parents:
             raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
     check_outputs(outputs, overwrite=overwrite)
     sides: dict[Path, float] = {}

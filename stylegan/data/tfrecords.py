@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.disk import naming
+from stylegan.disk import errors_name
 from stylegan.messages import readable
 
 from .images import MODES
@@ -26,7 +26,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
     """Where the data of each record begin, and their length."""
     size = path.stat().st_size
     offset = 0
-    with naming(path), open(path, "rb") as file:
+    with errors_name(path), open(path, "rb") as file:
         while offset < size:
             file.seek(offset)
             length = int.from_bytes(file.read(8).ljust(8, b"\xff"), "little")

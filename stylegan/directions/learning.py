@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
-from stylegan.disk import real
+from stylegan.disk import without_links
 from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import listed, readable, require
@@ -102,7 +102,9 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
         )
     generator = loaded.generator
     config = loaded.generator.config
-    latents = {str(real(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files}
+    latents = {
+        str(without_links(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files
+    }
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
         labels = sampling.in_turn(seeds, config.label_dim) if labels is None else labels
         rows = loaded.styles(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()

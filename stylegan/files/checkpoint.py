@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.disk import atomic_file, naming, refuse_mistaken
+from stylegan.disk import atomic_file, errors_name, refuse_mistaken
 from stylegan.messages import count, listed, readable, reason_of
 
 FORMAT = "stylegan"
@@ -95,7 +95,7 @@ def read_torch(path: Path) -> object:
 def is_npz(path: Path) -> bool:
     """Whether the file is an archive of NumPy arrays and nothing else."""
     try:
-        with naming(path), zipfile.ZipFile(path) as archive:
+        with errors_name(path), zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
         return False  # if it should be one, `read_torch` says why not
@@ -103,7 +103,7 @@ def is_npz(path: Path) -> bool:
 
 
 def is_npy(path: Path) -> bool:
-    with naming(path), open(path, "rb") as file:
+    with errors_name(path), open(path, "rb") as file:
         return file.read(6) == b"\x93NUMPY"
 
 

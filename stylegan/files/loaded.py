@@ -22,12 +22,12 @@ from stylegan.schedule import check_resolution
 if TYPE_CHECKING:
     from stylegan.data import Crop
 
-Cutoff = int | Literal["all"] | None  # an argument: None is what the file says, "all" not None
+Cutoff = int | Literal["all"] | None  # argument: None keeps the file's value; "all" sets it to None
 LARGEST_COUNT = 2**53  # of images and pixels that a file may name: up to here floats are exact
 
 
 class Look(TypedDict, total=False):
-    """How a generator is shown, see `LoadedGenerator.adjusted`; what is left out, as it says."""
+    """How a generator is shown, see `LoadedGenerator.adjusted`; what is left out is None."""
 
     psi: float | None
     cutoff: Cutoff
@@ -52,8 +52,8 @@ class Details(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class LoadedGenerator:
-    """A generator in eval mode with what its file says about it, and the edits of its pictures. An
-    argument of a method that is None takes the file's value."""
+    """A generator in eval mode with what its file says about it, or whoever made it in memory, and
+    the edits of its pictures. An argument of a method that is None keeps the value of the field."""
 
     generator: Generator
     origin: str  # which file it came from, and of what kind that is
@@ -147,7 +147,9 @@ class LoadedGenerator:
         centers: Tensor | Literal["none"] | None = None,
     ) -> Self:
         """The same with another truncation, growth or edits; if the resolution changes, alpha
-        becomes 1. `centers` "none" truncates toward the average, whatever the file says."""
+        becomes 1. An argument None keeps the value of the field. `cutoff` "all" sets the field to
+        None, to truncate all layers; `centers` "none" sets the field to None, to truncate toward
+        the average."""
         if isinstance(cutoff, str) and cutoff != "all":
             raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
         if edits is not None:

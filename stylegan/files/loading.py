@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from stylegan.disk import naming, real
+from stylegan.disk import errors_name, without_links
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.loaded import LoadedGenerator
@@ -29,17 +29,17 @@ def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> 
     """The generator of what `open_weights` takes, in eval mode. It knows what its file says,
     `loaded`: `sample` makes pictures by that, and calls show it as far as it has grown."""
     loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
-    return knowing(loaded)
+    return attached(loaded)
 
 
 def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
     """As `load_generator` of a network with random weights."""
     generator = make_generator(config).eval().to(map_location)
-    return knowing(LoadedGenerator(generator, "random weights", resolution=config.resolution))
+    return attached(LoadedGenerator(generator, "random weights", resolution=config.resolution))
 
 
-def knowing(loaded: LoadedGenerator) -> Generator:
-    """The network of a loaded generator, which now knows what is said of it."""
+def attached(loaded: LoadedGenerator) -> Generator:
+    """Set `generator.loaded` and return the generator."""
     loaded.generator.loaded = loaded
     return loaded.generator
 
@@ -58,7 +58,7 @@ def open_weights(
     unusable: list[OSError | ValueError] = []
     for file in files_of(place, states_first=need in ("training", "discriminator")):
         try:
-            with naming(file):
+            with errors_name(file):
                 weights = read_weights(file, name=name_in_lineage(source, file))
             if need is not None:
                 weights.require(need)
@@ -67,7 +67,7 @@ def open_weights(
             continue
         for network in weights.networks().values():
             network.to(map_location)
-        return weights.taken_for(str(source), [str(error) for error in unusable])
+        return weights.with_source(str(source), left_out=[str(error) for error in unusable])
     raise unusable[0]
 
 
@@ -118,7 +118,7 @@ def name_in_lineage(source: str | Path, file: Path) -> str:
         return str(source)
     if "://" in str(source):
         return public_address(str(source))
-    place = real(file)
+    place = without_links(file)
     if Path(source).is_dir() or RunFolder.of(place):
         return f"{place.parent.name}/{file.name}"
     return file.name

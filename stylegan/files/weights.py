@@ -18,15 +18,24 @@ Need = Literal["pictures", "training", "discriminator"]
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The networks that a file holds, what it says of them, and where they came from."""
+    """The networks that a file holds, what it says of them, and where they came from.
+
+    A run in the folder `mine` that began from `faces64` writes generator-000600000.pt. Of that file
+
+    - `lineage` is (faces64): where its weights came from;
+    - `own_entry` is mine/generator-000600000.pt: the file as the lineages of others name it;
+    - `child_lineage()` is (faces64, mine/generator-000600000.pt): of a run that begins from it.
+
+    Of a foreign or bundled file nothing earlier is known: all three are the file itself.
+    """
 
     file: Path
     kind: str  # what the file is: "generator file", "official snapshot", ...
     loaded: LoadedGenerator | None  # the average generator, to make pictures with
     generator: Generator | None = None  # the one that training moves; the average if it is alone
     discriminator: Discriminator | None = None
-    lineage: Lineage = ()  # where the weights came from; for a foreign file, that file
-    entry: Source | None = None  # the file itself, in the lineage of what begins from it
+    lineage: Lineage = ()  # where the weights came from, the oldest first
+    own_entry: Source | None = None  # the file itself, in the lineage of what begins from it
     notes: Sequence[str] = ()  # what was assumed, what differs from the publisher's program
     source: str = ""  # as it was given, if not the file
     left_out: Sequence[str] = ()  # why newer files of that source were not used
@@ -80,25 +89,26 @@ class Weights:
             )
         return self.discriminator
 
-    def passed_on(self, copied: str = "") -> Lineage:
+    def child_lineage(self, copied: str = "") -> Lineage:
         """The lineage of what begins from this file, which is its last entry. `copied`: tensors
         that each network took over; "" = the file as a whole."""
-        if self.entry is None:
+        if self.own_entry is None:
             return self.lineage
-        before = [source for source in self.lineage if source.sha256 != self.entry.sha256]
-        return (*before, dataclasses.replace(self.entry, copied=copied))
+        before = [source for source in self.lineage if source.sha256 != self.own_entry.sha256]
+        return (*before, dataclasses.replace(self.own_entry, copied=copied))
 
     def as_parent(self) -> LoadedGenerator:
         """The generator whose lineage ends with this file, for networks that are made from it."""
-        return dataclasses.replace(self.require_loaded(), lineage=self.passed_on())
+        return dataclasses.replace(self.require_loaded(), lineage=self.child_lineage())
 
-    def from_source(self, source: Source) -> Self:
-        """The same, if the file itself is all that is known of its past: foreign or bundled."""
-        loaded = self.loaded and dataclasses.replace(self.loaded, lineage=(source,))
-        return dataclasses.replace(self, loaded=loaded, lineage=(source,), entry=source)
+    def with_lineage_of(self, entry: Source) -> Self:
+        """A copy whose lineage is `entry` alone, the file itself: a foreign or bundled one."""
+        loaded = self.loaded and dataclasses.replace(self.loaded, lineage=(entry,))
+        return dataclasses.replace(self, loaded=loaded, lineage=(entry,), own_entry=entry)
 
-    def taken_for(self, source: str, left_out: Sequence[str]) -> Self:
-        """The same, as what a source stands for, after newer files were `left_out`."""
+    def with_source(self, source: str, *, left_out: Sequence[str]) -> Self:
+        """A copy that remembers the source as the user gave it, and why newer files of it were
+        skipped."""
         loaded = self.loaded
         if loaded is not None and left_out:
             reasons = "".join(f"; not used: {reason}" for reason in left_out)

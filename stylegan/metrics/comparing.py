@@ -45,8 +45,8 @@ class Conditions:
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
-    """A source that can be measured."""
+class Measurable:
+    """A source that is open and can be measured."""
 
     name: str
     requests: Sequence[Request]
@@ -86,7 +86,8 @@ class Opened:
 
 
 class Row(NamedTuple):
-    """A source, or a yardstick beside it, and what is measured of it."""
+    """A source, or a yardstick beside it, and what is measured of it. A yardstick is a comparison
+    with half of the reals, of a generator or of the other half."""
 
     name: str
     psi: float | None  # None: it is not a generator
@@ -108,17 +109,20 @@ def compare(
     adjust: Callable[[LoadedGenerator], LoadedGenerator] = lambda loaded: loaded,
     progress: ImageProgress = quiet,
 ) -> Iterator[Row]:
-    """Measure what `names` says of generators, `adjust`ed, each at every psi, and of pictures: a
-    row for each, then its yardsticks. `data` None: what a run was trained on."""
+    """Open each source in turn; its rows measure what `names` says when their results are read.
+
+    A generator, after `adjust`, has a row for every psi, pictures have one; yardsticks follow.
+    `data` None: what a run was trained on.
+    """
     conditions = conditions or Conditions()
     for source in sources:
         if holds_pictures(source):
-            opened = opened_pictures(
+            measurable = measurable_pictures(
                 source, data, names, conditions, device=device, tell=tools.tell, progress=progress
             )
         else:
             weights = on_all_ranks(partial(open_weights, source, map_location=device))
-            opened = opened_generator(
+            measurable = measurable_generator(
                 source,
                 adjust(weights.require_loaded()),
                 RunFolder.of(weights.file),
@@ -128,7 +132,7 @@ def compare(
                 tell=tools.tell,
                 progress=progress,
             )
-        yield from opened.rows(tools, yardsticks=conditions.yardsticks)
+        yield from measurable.rows(tools, yardsticks=conditions.yardsticks)
 
 
 def psi_of(comparison: Comparison) -> float | None:
@@ -140,7 +144,7 @@ def need_reals(requests: Sequence[Request]) -> bool:
     return any(KINDS[request.kind].reals for request in requests)
 
 
-def opened_pictures(
+def measurable_pictures(
     source: str,
     data: Path | None,
     names: str,
@@ -149,7 +153,7 @@ def opened_pictures(
     device: torch.device,
     tell: Callable[[str], None],
     progress: ImageProgress,
-) -> Opened:
+) -> Measurable:
     """All pictures of a source; `names` may ask for a number of them."""
     pictures, reals = open_pictures(
         Path(source),
@@ -165,10 +169,10 @@ def opened_pictures(
     if at_once is None:
         at_once = sampling.default_batch(pictures.resolution)
     comparison = Comparison(pictures, reals, batch=at_once, progress=progress)
-    return Opened(source, parse(names, len(pictures.store)), [comparison])
+    return Measurable(source, parse(names, len(pictures.store)), [comparison])
 
 
-def opened_generator(
+def measurable_generator(
     source: str,
     loaded: LoadedGenerator,
     run: RunFolder | None,
@@ -178,7 +182,7 @@ def opened_generator(
     *,
     tell: Callable[[str], None],
     progress: ImageProgress,
-) -> Opened:
+) -> Measurable:
     """A generator at every psi, beside the reals of `data` or of its run."""
     comparison = beside_reals(
         loaded,
@@ -194,7 +198,7 @@ def opened_generator(
     )
     comparisons = [comparison.at_psi(psi) for psi in dict.fromkeys(conditions.psis)]
     setting = to_toml(dataclasses.replace(run.config(), seed=0)) if run else None
-    return Opened(source, requests, comparisons, run, setting)
+    return Measurable(source, requests, comparisons, run, setting)
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:

@@ -14,7 +14,7 @@ from stylegan import distributed
 from stylegan.messages import reason_of
 from stylegan.metrics.efficientnet import load_efficientnet, weights_path
 from stylegan.metrics.families import EFF, INCEPTION
-from stylegan.metrics.features import Measured, Refused, Tools, inception
+from stylegan.metrics.features import Refused, Scores, Tools, inception
 from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.sources import Comparison
@@ -22,7 +22,7 @@ from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
 # Measures several kinds of metrics in one pass over that many images.
-Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Measured | Refused]]
+Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Scores | Refused]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +232,10 @@ class Result(NamedTuple):
         return {**setting, "network": str(self.protocol.get("sha256"))[:12]}
 
     @property
-    def yardstick(self) -> str | None:
-        """What was measured, if it was not a generator."""
+    def pictures_name(self) -> str | None:
+        """What was measured, if it was pictures: samples of another program, or half of the reals.
+        None for a generator, also one that is compared with half of the reals."""
+        # null marks pictures; a line without the key is an old one, of a generator
         if self.generator.get("sha256", "") is not None:
             return None
         return str(self.generator.get("origin"))
@@ -319,9 +321,12 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
 def halves(
     comparison: Comparison, requests: Sequence[Request]
 ) -> tuple[Comparison, Comparison, list[Request]]:
-    """Comparisons with half of the reals, of the samples and of the other half, which no generator
-    should be expected to beat unless it copies; and requests of as many images as that half has,
-    since the number of images changes a distance."""
+    """Two comparisons with the even half of the reals, and the requests to measure in both.
+
+    The first is of the samples, the second of the odd half of the reals, which no generator should
+    be expected to beat unless it copies. Of the `requests` those are returned that need reals, with
+    at most as many images as the odd half has: the number of images changes a distance.
+    """
     reals = comparison.require_reals()
     most = len(reals.images()) // 2 * reals.ways
     fewer = [

@@ -17,7 +17,7 @@ from stylegan.distributed import from_rank0
 from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.efficientnet import efficientnet
-from stylegan.metrics.features import FEATURES, FeatureNetwork, Measured, Refused, Tools, inception
+from stylegan.metrics.features import FEATURES, FeatureNetwork, Refused, Scores, Tools, inception
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
 
@@ -26,7 +26,7 @@ KID_SUBSET_SIZE = 1000
 SPLITS = 10  # of the Inception score
 SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
 # a metric, features of fakes and of reals (n, dim) -> its values, and what defines it alone
-Compare = Callable[[str, np.ndarray, np.ndarray, Comparison], Measured]
+Compare = Callable[[str, np.ndarray, np.ndarray, Comparison], Scores]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +43,14 @@ class Family:
 
     def measure(
         self, comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-    ) -> dict[str, Measured | Refused]:
+    ) -> dict[str, Scores | Refused]:
         """Where the data has fewer reals than `images`, all of it is used."""
         num_reals = images
         if set(kinds) != {self.alone}:
             real_images = comparison.require_reals()
             ways = real_images.ways if self.evenly else 1
             num_reals = min(images, len(real_images.images()) * ways)
-        measured: dict[str, Measured | Refused] = {
+        measured: dict[str, Scores | Refused] = {
             kind: Refused(
                 f"found {images:,} samples and {num_reals:,} real images, at least "
                 f"{self.least[kind]:,} of each are needed"
@@ -81,19 +81,19 @@ class Family:
             reals = cached(tools, f"{self.name}-features", key, make)
             of_reals |= {"chosen": "evenly"} if self.evenly else {}
 
-        def compare() -> dict[str, Measured]:
+        def compare() -> dict[str, Scores]:
             assert fakes is not None and reals is not None
             return {kind: self.compare(kind, fakes, reals, comparison) for kind in enough}
 
         for kind, (values, defined_by) in from_rank0(compare).items():
             compared = {} if kind == self.alone else {"reals": of_reals}
-            measured[kind] = Measured(values, {**protocol, **compared, **defined_by})
+            measured[kind] = Scores(values, {**protocol, **compared, **defined_by})
         return measured
 
 
 def compare_inception(
     kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Comparison
-) -> Measured:
+) -> Scores:
     """One metric of `fakes` (n, FEATURES + LOGITS) and `reals` (m, FEATURES)."""
     from torch_fidelity import metric_isc, metric_kid
 
@@ -102,14 +102,14 @@ def compare_inception(
             torch.from_numpy(fakes[:, FEATURES:]), SPLITS, rng_seed=SEED
         )
         values = {"is": scores["inception_score_mean"], "is_std": scores["inception_score_std"]}
-        return Measured(values, {"splits": SPLITS, "order_seed": SEED})
+        return Scores(values, {"splits": SPLITS, "order_seed": SEED})
     fakes = fakes[:, :FEATURES]
     if kind == "fid":
         # batches as large as those measured: the order of summation decides the last digits
         ours, theirs = (
             statistics.moments_of(x, comparison.batch).gaussian() for x in (fakes, reals)
         )
-        return Measured({"fid": statistics.frechet_distance(*ours, *theirs)}, {})
+        return Scores({"fid": statistics.frechet_distance(*ours, *theirs)}, {})
     both = [torch.from_numpy(rows) for rows in (fakes, reals)]
     if kind == "kid":
         size = min(KID_SUBSET_SIZE, len(fakes), len(reals))
@@ -118,28 +118,26 @@ def compare_inception(
         )
         name = "kernel_inception_distance"
         values = {"kid": scores[f"{name}_mean"], "kid_std": scores[f"{name}_std"]}
-        return Measured(values, {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED})
+        return Scores(values, {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED})
     device = (
         comparison.device if comparison.device.type == "cuda" else "cpu"
     )  # others may lack float64
     precision = share_within(fakes, reals, device)
     recall = share_within(reals, fakes, device)
     values = {"precision": precision, "recall": recall}
-    return Measured(values, {"neighborhood": NEIGHBORHOOD})
+    return Scores(values, {"neighborhood": NEIGHBORHOOD})
 
 
-def compare_eff(
-    kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Comparison
-) -> Measured:
+def compare_eff(kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Comparison) -> Scores:
     if kind == "eff-pr":
         fakes = fakes[: len(reals)]
         precision = share_within(fakes, reals)
         recall = share_within(reals, fakes)
         protocol = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
-        return Measured({"eff-precision": precision, "eff-recall": recall}, protocol)
+        return Scores({"eff-precision": precision, "eff-recall": recall}, protocol)
     estimate = statistics.frechet_estimate if kind == "eff-fd" else statistics.kernel_estimate
     value, interval = estimate(fakes, reals)
-    return Measured({kind: value}, {"interval_95": {kind: interval}})
+    return Scores({kind: value}, {"interval_95": {kind: interval}})
 
 
 INCEPTION = Family(

@@ -53,8 +53,8 @@ class FeatureNetwork:
         return {"network": self.name, "sha256": self.sha256, "resize": self.resize}
 
 
-class Measured(NamedTuple):
-    """One metric's numbers, and what defines them beside the source, for the result."""
+class Scores(NamedTuple):
+    """One metric's numbers, and what defines them beside the source: parts of a `Result`."""
 
     values: Mapping[str, float]
     protocol: Mapping[str, object]

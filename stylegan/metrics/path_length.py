@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.distributed import gather, on_all_ranks
-from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
+from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
 from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
 from stylegan.paths import slerp
 from stylegan.sampling import mapped
@@ -30,7 +30,7 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 
 def measure_path_length(
     comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Measured]:
+) -> dict[str, Scores]:
     """ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs; 8 bytes a pair are kept."""
     comparison.require_generator()
     lpips = lpips_of(tools, comparison.device)
@@ -44,7 +44,7 @@ def measure_path_length(
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
     lengths = {kind: measured_lengths(comparison, kind, images, lpips.distance) for kind in kinds}
-    return {kind: Measured({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
+    return {kind: Scores({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
 
 
 def lpips_of(tools: Tools, device: torch.device) -> "Lpips":

@@ -22,7 +22,7 @@ from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.lineage import sha256_of
 from stylegan.messages import reason_of
 from stylegan.metrics.cache import gathered_rows
-from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
+from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
 from stylegan.metrics.sources import Comparison, exact_arithmetic
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Classifier = Callable[[Tensor], Tensor]
 
 def measure_separability(
     comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Measured]:
+) -> dict[str, Scores]:
     """`ls`, of the attributes of `tools.classifiers`. The first process holds half of one space in
     memory: 1.4 GB for 200,000 images and 512 numbers each."""
     comparison.require_generator()
@@ -58,7 +58,7 @@ def measure_separability(
         "resize": AVERAGED_DOWN,
         "classifiers": {name: sha256_of(path) for name, path in files.items()},
     }
-    return {"ls": Measured(values, protocol)}
+    return {"ls": Scores(values, protocol)}
 
 
 def load_classifier(path: Path, device: torch.device) -> Classifier:

@@ -17,7 +17,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
-from stylegan.metrics.features import Measured, Tools
+from stylegan.metrics.features import Scores, Tools
 from stylegan.metrics.sources import Comparison, ImageProgress, quiet, share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 
@@ -33,7 +33,7 @@ Shape = tuple[int, int, int, int]
 
 def measure_swd(
     comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Measured]:
+) -> dict[str, Scores]:
     """`swd`, the average of the levels, and each of them, as `swd-32`. If the data has fewer
     images, they are used again with other patches."""
     reals = comparison.require_reals()
@@ -57,7 +57,7 @@ def measure_swd(
         },
         "interval_95": {name: level.interval for name, level in levels.items()},
     }
-    return {"swd": Measured({name: level.value for name, level in levels.items()}, protocol)}
+    return {"swd": Scores({name: level.value for name, level in levels.items()}, protocol)}
 
 
 def sliced_wasserstein(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
-from stylegan.disk import check_outputs, name_of, naming, write_text
+from stylegan.disk import check_outputs, errors_name, name_of, write_text
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
@@ -44,7 +44,7 @@ def read_target(
     """As `target_of`, of a file. ValueError or FileNotFoundError names it if it cannot be read."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no image file {path}")
-    with naming(path):
+    with errors_name(path):
         content = path.read_bytes()
     return target_of(
         content,

@@ -106,13 +106,13 @@ def by_metric(history: RunHistory) -> dict[str, list[Result]]:
 
 def by_setting(every: Sequence[Result]) -> dict[str, list[Result]]:
     """Results that can be compared, by what they differ in from the others."""
-    settings = [result.setting for result in every if result.yardstick is None]
+    settings = [result.setting for result in every if result.pictures_name is None]
     names = dict.fromkeys(name for setting in settings for name in setting)
     differing = [n for n in names if len({str(setting.get(n)) for setting in settings}) > 1]
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in every:
         text = ", ".join(f"{name} {result.setting.get(name)}" for name in differing)
-        groups[result.yardstick or text].append(result)
+        groups[result.pictures_name or text].append(result)
     return groups
 
 

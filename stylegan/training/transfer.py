@@ -88,7 +88,7 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
         line = f"{weights} holds no discriminator: it starts untrained (a state-*.pt has one)"
         alone = state.config.d_warmup_kimg
         lines.append(f"{line}, and trains alone for {alone:g} kimg" if alone else line)
-    state.lineage = weights.passed_on(", ".join(counts))
+    state.lineage = weights.child_lineage(", ".join(counts))
     if license_of(state.lineage) == NVIDIA:
         lines.append(f"license: NVIDIA's {NVIDIA} (not for commercial purposes) goes with the run")
     return lines

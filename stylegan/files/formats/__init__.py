@@ -48,15 +48,15 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     content = checkpoint.read_torch(path)
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT:
         weights = own.weights_of(content, path, name=name)
-        bundled = bundled_name(path, weights.entry.sha256) if weights.entry else None
-        if weights.entry is None or bundled is None:
-            return weights
-        return weights.from_source(Source(bundled, weights.entry.sha256, BUNDLED_LICENSE))
+        entry = weights.own_entry
+        if entry and (bundled := bundled_name(path, entry.sha256)):
+            return weights.with_lineage_of(Source(bundled, entry.sha256, BUNDLED_LICENSE))
+        return weights
     try:
         weights = import_weights(content, path)
     except ValueError as error:
         raise ValueError(f"{path} {reason_of(error)}") from error
-    return weights.from_source(source_of(path, name=name))
+    return weights.with_lineage_of(source_of(path, name=name))
 
 
 def export(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, NameOf, Tensors
-from stylegan.files.formats.matching import filled
+from stylegan.files.formats.matching import network_from
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.messages import readable, reason_of
@@ -30,7 +30,7 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
                 try:
-                    return read(layout, weights, content, file)
+                    return read_layout(layout, weights, content, file)
                 except Exception as error:  # a hostile file can raise almost anything
                     reason = readable(reason_of(error), 1500)
                     raise ValueError(
@@ -63,7 +63,7 @@ def starting(weights: Mapping[object, object], start: str) -> Content:
     }
 
 
-def read(layout: Layout, stored: Content, content: Content, file: Path) -> Weights:
+def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -> Weights:
     """The generator whose weights are `stored`, in eval mode."""
     tensors = check_weights(stored)
     kernels = [name for name in tensors if re.fullmatch(layout.blur, name)]
@@ -73,7 +73,7 @@ def read(layout: Layout, stored: Content, content: Content, file: Path) -> Weigh
     check_blurs(layout, config, {name: tensors[name] for name in kernels})
     progress = layout.progress(content, tensors, config)
     matches = list(layout.matches(config, weights))
-    network = filled(lambda: Generator(config), lambda _: matches, weights)
+    network = network_from(lambda: Generator(config), lambda _: matches, weights)
     names = {match.name for match in matches}
     if "synthesis.input.epilogue0.noise.const" not in names:
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)

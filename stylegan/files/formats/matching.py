@@ -29,7 +29,9 @@ class Match:
     rotated: bool = False  # ... and then turned by 180 degrees in its last two axes
     factor: float = 1.0  # ... and multiplied
     change: Callable[[Tensor], Tensor] | None = None  # applied after axes and rotation
-    shape: Shape = ()  # in the file, where it is another; 0 = as long as ours
+    # In the file, if not ours. 0 in any axis stands for the length of our first axis: (1, 0, 1, 1)
+    # is (1, C, 1, 1) there for our (C,). () = ours, with its axes as in the file.
+    shape: Shape = ()
 
     def to_ours(self, theirs: Tensor) -> Tensor:
         ours = theirs.permute(self.axes) if self.axes else theirs
@@ -43,13 +45,16 @@ class Match:
         return tuple(n or ours[0] for n in self.shape) or tuple(ours[i] for i in back) or ours
 
 
-def filled(
+def network_from(
     make: Callable[[], N],
     matches: Callable[[Mapping[str, Tensor]], Iterable[Match]],
     tensors: Mapping[str, Tensor],
 ) -> N:
-    """The network that `make` makes, with the `tensors` of a file, in eval mode; ours without one
-    of the `matches`, which its state decides, are 0. It is float64 if any of them is, else float32.
+    """A network in eval mode with the `tensors` of a file.
+
+    `make` makes the network; `matches`, given its state, says which tensor of the file each of ours
+    is. Those without a match are 0. All are float64 if any matched tensor is, else float32.
+    ValueError if a tensor is missing, left over, of another shape or not finite.
     """
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
@@ -60,10 +65,10 @@ def filled(
     check_finite(tensors)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
-    filled = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}
+    ours = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}
     for match in table:
-        filled[match.name].copy_(match.to_ours(tensors[match.path]))
-    network.load_state_dict(filled, assign=True)
+        ours[match.name].copy_(match.to_ours(tensors[match.path]))
+    network.load_state_dict(ours, assign=True)
     return network.eval()
 
 

@@ -18,7 +18,7 @@ from stylegan.files.formats.correspondence import (
     config_from_official,
     truncation_from_official,
 )
-from stylegan.files.formats.matching import Growth, N, filled, growth
+from stylegan.files.formats.matching import Growth, N, growth, network_from
 from stylegan.files.formats.own import HEAD, from_json, weights_of
 from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator
@@ -67,7 +67,7 @@ def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N
     """The network that `make` makes, with official arrays, whatever the level of detail."""
     tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
     fused = correspondence.fusion_from_official(settings)
-    return filled(make, lambda state: correspondence.official_matches(state, fused), tensors)
+    return network_from(make, lambda state: correspondence.official_matches(state, fused), tensors)
 
 
 def tensor(path: str, value: npt.ArrayLike) -> Tensor:
@@ -104,7 +104,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
         )
     except Exception as error:  # settings of a hostile file can raise almost anything
         raise OfficialFileError(f"{path}: {readable(reason_of(error), 1500)}") from error
-    return weights.from_source(source_of(path, NVIDIA, name=name))
+    return weights.with_lineage_of(source_of(path, NVIDIA, name=name))
 
 
 def load_npz(path: Path, *, name: str = "") -> Weights:

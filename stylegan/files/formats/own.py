@@ -33,15 +33,17 @@ def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
     checkpoint.checked(payload, path)
     kind = f"{payload['kind']} file"
     try:
-        weights = networks_of(payload, path, kind)
+        weights = parsed_weights(payload, path, kind)
     except Exception as error:  # the values of a hostile file can raise almost anything
         reason = readable(reason_of(error), 1000)
         raise ValueError(f"the {kind} {path} cannot be used: {reason}") from error
     entry = source_of(path, license_of(weights.lineage), name=name)
-    return dataclasses.replace(weights, entry=entry)
+    return dataclasses.replace(weights, own_entry=entry)
 
 
-def networks_of(payload: Payload, path: Path, kind: str) -> Weights:
+def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
+    """The networks of a payload of each `kind`, and what it says of them; not yet `own_entry`. Its
+    values are unchecked, so any error may be raised."""
     lineage = from_plain(payload.get("lineage", ()))
     match payload["kind"]:
         case "discriminator":
