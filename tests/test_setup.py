@@ -166,8 +166,13 @@ def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures,
         found = within(minutes, pictures)
         assert found.config.network.resolution == resolution
         assert found.config.schedule.total_kimg == pytest.approx(kimg)
-        said = f"{minutes} minutes here: {kimg:g} kimg at {resolution}x{resolution}"
-        assert found.lines[-1] == said
+        said = f"{minutes} minutes of training here: {kimg:g} kimg at {resolution}x{resolution}"
+        assert said in found.lines
+    assert found.lines[-2:] == [
+        "that is 5.0% of the usual length: expect blotches, not pictures; about 40 minutes would "
+        "be usual",
+        "not 64x64: 0.6 of the usual 96 kimg would fit",
+    ]
     for asked in ({"resolution": 64}, {"init_from": "faces64"}):
         found = within(30, pictures, **asked)
         assert (found.config.network.resolution, found.config.schedule.total_kimg) == (64, 9)

@@ -39,6 +39,7 @@ HANDFUL = 10  # pictures
 FEW = 2000  # pictures
 TRAINING_SHARE = 0.95  # of the minutes of a run; the rest goes into samples, files, the report
 LEAST_SHARE = 0.5  # of the usual length of a training; for less, a smaller resolution
+FAR_TOO_SHORT = 0.25  # likewise; of less is warned
 LEAST_RESOLUTION = 32  # at which that ends
 FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 
@@ -168,12 +169,22 @@ def resolve_within(
     ):
         smaller: Options = {**asked.options, "resolution": resolution // 2}
         asked = dataclasses.replace(asked, options=smaller)
-        return resolve_within(minutes, asked, machine, device)
+        setup = resolve_within(minutes, asked, machine, device)
+        length = usual.schedule.total_kimg
+        line = f"not {resolution}x{resolution}: {kimg:g} of the usual {length:g} kimg would fit"
+        return dataclasses.replace(setup, lines=[*setup.lines, line])
     fitting: Options = {**asked.options, "kimg": kimg}
     asked = dataclasses.replace(asked, options=fitting)
     setup = on_all_ranks(lambda: resolve_setup(asked, machine))
-    line = f"{minutes:g} minutes here: {kimg:g} kimg at {resolution}x{resolution}"
-    return dataclasses.replace(setup, lines=[*setup.lines, line])
+    unit = "minute" if minutes == 1 else "minutes"
+    lines = [f"{minutes:g} {unit} of training here: {kimg:g} kimg at {resolution}x{resolution}"]
+    share = kimg / usual.schedule.total_kimg
+    if share < FAR_TOO_SHORT:
+        lines.append(
+            f"that is {share:.1%} of the usual length: expect blotches, not pictures; about "
+            f"{minutes / share:.0f} minutes would be usual"
+        )
+    return dataclasses.replace(setup, lines=[*setup.lines, *lines])
 
 
 def kimg_within(
