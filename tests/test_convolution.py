@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stylegan import ops
 from stylegan.ops import cpu, formulas
 from stylegan.ops.cpu import Direct, Unfolded, UnfoldedByTap, Winograd, choose, pointwise, winograd
-from stylegan.ops.cpu.bilinear import Product
+from stylegan.ops.cpu.bilinear import Bilinear
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
@@ -147,7 +147,7 @@ def test_every_function_equals_its_formula(monkeypatch, name, path):
 def test_one_gradient_alone_is_the_same(way, size, shape, which):
     tensors = inputs(size, shape)
     tensors[1 - which].requires_grad_(False)
-    found, expected = Product.apply(way(size, SCALE), *tensors), in_steps(*tensors, size)
+    found, expected = Bilinear.apply(way(size, SCALE), *tensors), in_steps(*tensors, size)
     grad = torch.randn_like(expected)
     a, b = (torch.autograd.grad(y, tensors[which], grad)[0] for y in (found, expected))
     assert_close(a, b, rtol=0, atol=1e-12)

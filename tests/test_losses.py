@@ -171,5 +171,5 @@ def test_penalties_at_native_size_equal_those_of_enlarged_images(resolution, alp
             found, expected = mine.weight * mine.value, theirs.weight * theirs.value
             assert found.item() == pytest.approx(expected.item(), rel=1e-12), mine.name
         penalty = official[-1].value.item()
-        native_size = penalty if kind == "mixed" else penalty * factor**2
+        native_size = penalty if kind == "between" else penalty * factor**2
         assert ours[-1].value.item() == pytest.approx(native_size, rel=1e-12)

@@ -11,7 +11,7 @@ from helpers.two_processes import float64_state
 from stylegan.training import Share, TrainState, draw
 from stylegan.training.draws import mirror_flags
 from stylegan.training.step import (
-    stage_networks,
+    freeze_and_wrap,
     training_images,
     update_ema,
     update_w_avg,
@@ -32,7 +32,7 @@ def test_the_average_forgets_half_in_its_half_life():
         for buffer in generator.buffers():
             buffer.add_(1)
     state.generator = generator
-    networks = stage_networks(state, stage(16, 0.5))
+    networks = freeze_and_wrap(state, stage(16, 0.5))
     for batch_size in (100, 300, 100, 500):  # together, one half-life of 1000
         update_ema(state, networks, 0.5 ** (batch_size / 1000))
     parameters = {name for name, _ in average.named_parameters()}

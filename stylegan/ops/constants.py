@@ -11,8 +11,8 @@ from .precision import traced
 
 
 def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
-    """`make`, which is an `lru_cache`; without its cache where operations are recorded instead of
-    computed, as `like` tells."""
+    """`make` itself, which is an `lru_cache`, or uncached while torch traces: while it records
+    operations instead of computing, of which the type of `like` tells, too."""
     real = type(like) in (Tensor, nn.Parameter) and not traced()
     return make if real else make.__wrapped__  # type: ignore
 

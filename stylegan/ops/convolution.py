@@ -17,8 +17,8 @@ from .constants import blur_kernel, filtered
 from .precision import autocast_dtype, differentiated, full_precision, without_autocast
 
 Maybe = Tensor | None
-Needed = tuple[bool, bool, bool]  # gradients: by the image, by the kernel, by the bias
-Gradients = tuple[Maybe, Maybe, Maybe]  # these
+Needed = tuple[bool, bool, bool]  # which gradients: by the image, by the kernel, by the bias
+ByInputs = tuple[Maybe, Maybe, Maybe]  # the gradients by these
 
 
 class Way(NamedTuple):
@@ -42,7 +42,7 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Maybe) -> Tensor:
 def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Maybe = None) -> Tensor:
     if cpu.serves(x):
         return cpu.conv2d(x, weight, scale, bias)
-    return convolve(*as_products(x, weight * scale, bias), Way())
+    return convolve(*cast_operands(x, weight * scale, bias), Way())
 
 
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
@@ -50,7 +50,7 @@ def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
     if cpu.serves(x):
         return cpu.upsample_conv2d(x, weight, scale)
     kernel = F.avg_pool2d(weight.flip(2, 3), 2, 1, 1) * (4 * scale)
-    return convolve(*as_products(x, kernel, None), Way(stride=2, transposed=True))
+    return convolve(*cast_operands(x, kernel, None), Way(stride=2, transposed=True))
 
 
 def conv2d_downsample(
@@ -62,16 +62,16 @@ def conv2d_downsample(
     if cpu.serves(x):
         return cpu.conv2d_downsample(x, weight, scale, bias, blur_first=blur_first)
     kernel = F.avg_pool2d(weight, 2, 1, 1) * scale
-    return convolve(*as_products(x, kernel, bias), Way(stride=2, blur_first=blur_first))
+    return convolve(*cast_operands(x, kernel, bias), Way(stride=2, blur_first=blur_first))
 
 
 def blur(x: Tensor) -> Tensor:
     if cpu.serves(x):
         return cpu.blur(x)
-    return convolve(*as_products(x, blur_kernel(x), None), Way(groups=x.shape[1]))
+    return convolve(*cast_operands(x, blur_kernel(x), None), Way(groups=x.shape[1]))
 
 
-def as_products(x: Tensor, kernel: Tensor, bias: Maybe) -> tuple[Tensor, Tensor, Maybe]:
+def cast_operands(x: Tensor, kernel: Tensor, bias: Maybe) -> tuple[Tensor, Tensor, Maybe]:
     """All in the precision of x, or in autocast's; half precision in channels-last order, which
     is what tensor cores read."""
     dtype = x.dtype if x.dtype == torch.float64 else autocast_dtype(x.device.type) or x.dtype
@@ -93,14 +93,18 @@ def convolve(x: Tensor, kernel: Tensor, bias: Maybe, way: Way) -> Tensor:
 
 
 class Convolution(torch.autograd.Function):
-    """`convolve`; it keeps what goes in, and x only for the kernel's gradient."""
+    """`convolve`; it keeps what goes in, and x only for the kernel's gradient.
+
+    `Bilinear` and `BilinearGradients` of ops/cpu/bilinear.py are the same scheme for any bilinear
+    map, with a weight prepared once; this one is for PyTorch's convolution, on every device.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Maybe, way: Way) -> Tensor:
         ctx.way = way
         ctx.shape = x.shape
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, kernel)
-        return convolve(x, kernel, bias, way)
+        return convolve(x, kernel, bias, way)  # which computes: gradients are off in here
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
@@ -113,7 +117,7 @@ class Convolution(torch.autograd.Function):
 
 def gradients(
     x: Maybe, shape: torch.Size, kernel: Tensor, grad: Tensor, way: Way, needed: Needed
-) -> Gradients:
+) -> ByInputs:
     """By x, which only the kernel's needs beyond its shape, by the kernel and by the bias."""
     if torch.is_grad_enabled():  # they will be differentiated, too
         inputs = x, shape, kernel, grad, way, (needed[0], needed[1], False)

@@ -14,7 +14,7 @@ from .precision import at_least_float32, full_precision
 
 
 def leaky_relu(x: Tensor, slope: float = 0.2, *, in_place: bool = False) -> Tensor:
-    """The derivative at exactly 0 is that of PyTorch, `slope`, where CPUs take the official 1."""
+    """The derivative at exactly 0 is that of PyTorch, `slope`, whereas CPUs take the official 1."""
     if cpu.serves(x):
         return cpu.leaky_relu(x, slope, in_place=in_place)
     return F.leaky_relu(x, slope, in_place)

@@ -61,23 +61,29 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
 
 @contextmanager
 def float32_products(products: Products) -> Iterator[None]:
-    """Matrix products and convolutions of float32 on CUDA GPUs inside; TF32 where the GPU has it.
+    """Inside, float32 products on CUDA GPUs are exact ("ieee") or, where the GPU has it, TF32
+    ("tf32"): matrix products and convolutions.
 
-    Afterwards torch's settings are what they were. Only those named `fp32_precision` are touched,
-    which follow the older `allow_tf32`, but not the other way round: where the two contradict each
-    other inside, torch refuses to read the older. Recorded operations stay as they are.
+    torch has a setting `fp32_precision` on three levels: of all devices (`torch.backends`), of CUDA
+    GPUs (`torch.backends.cudnn`, despite its name) and of an operation there (`cuda.matmul`,
+    `cudnn.conv`); "none" follows the level above. The last two are set here, and afterwards what
+    they were. While torch traces or compiles, nothing changes.
+
+    All follow the older `allow_tf32`, but not the other way round: where the two contradict each
+    other inside, torch refuses to read the older.
     """
     backends: Any = torch.backends
-    cuda = backends.cudnn  # its setting is that of all products on CUDA GPUs
+    cuda = backends.cudnn  # the level of CUDA GPUs
     switches = (backends.cuda.matmul, cuda.conv)
     if traced() or all(switch.fp32_precision == products for switch in switches):
         yield
         return
     general = cuda.fp32_precision
     if general == backends.fp32_precision:
-        general = "none"  # it follows that of all devices
+        general = "none"  # read as the value that it follows
     cuda.fp32_precision = products
-    before = [(switch, switch.fp32_precision) for switch in switches]  # products, where it follows
+    # A switch that follows reads as `products` now, and is left alone.
+    before = [(switch, switch.fp32_precision) for switch in switches]
     for switch, setting in before:
         if setting != products:
             switch.fp32_precision = products

@@ -1,4 +1,5 @@
-"""Random numbers of one step: a function of (seed, images_seen), drawn for the whole batch."""
+"""Random numbers of one step: a function of (seed, images_seen), drawn for the whole batch; but
+each process draws the noise of its own images, a function of its rank, too."""
 
 from dataclasses import dataclass
 
@@ -108,9 +109,9 @@ def draw_transforms(
     shape = (3 * n, config.network.image_channels, resolution, resolution)
     rng = streams.step_augment(config.seed, images_seen)
     drawn = augment.draw(shape, config.augment, probability, rng)
-    of_process = share.slice_of(n)
+    own_rows = share.slice_of(n)
     device = torch.device(share.device)
-    parts = [slice(start + of_process.start, start + of_process.stop) for start in (0, n, 2 * n)]
+    parts = [slice(start + own_rows.start, start + own_rows.stop) for start in (0, n, 2 * n)]
     return [augment.sent(augment.part(drawn, rows), device, share.dtype) for rows in parts]
 
 
@@ -135,11 +136,11 @@ def draw_pass(
         labels = share.floats(F.one_hot(drawn, network.label_dim) if drawn.ndim == 1 else drawn)
     noise: Noise = "const"
     if config.noise == "random" and network.noise:
-        of_process = n // share.world_size
+        own_images = n // share.world_size
         device = share.device
         dtype = share.dtype
         noise = [
-            torch.randn(of_process, 1, r, r, generator=noise_rng, device=device, dtype=dtype)
+            torch.randn(own_images, 1, r, r, generator=noise_rng, device=device, dtype=dtype)
             for r in resolutions(stage.resolution)
             for _ in range(2)  # layers
         ]

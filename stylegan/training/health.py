@@ -136,8 +136,8 @@ def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
         # libraries and the machine itself have no class of their own for it
         if any(sign in str(error).lower() for sign in OUT_OF_MEMORY):
             stage = stage or state.stage
-            of_process = stage.batch_size // processes
-            at_once = min(state.config.batch_gpu or of_process, of_process)
+            own_images = stage.batch_size // processes
+            at_once = min(state.config.batch_gpu or own_images, own_images)
             raise ValueError(
                 f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
                 f"{count(processes, 'process')}, {at_once} images at once; "

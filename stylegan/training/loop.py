@@ -44,10 +44,10 @@ def train(
     while not state.finished:
         before = state.images_seen
         stage = state.position.next_stage(config.schedule)
-        end_if_stuck(hang_minutes)
-        asked = time.perf_counter()
+        rearm_hang_timer(hang_minutes)
+        wait_began = time.perf_counter()
         reals, labels = next(feed)
-        waited = time.perf_counter() - asked
+        waited = time.perf_counter() - wait_began
         draws = draw(config, before, stage, label_pool, share, state.strength.probability)
         metrics = train_step(state, reals, labels, stage, draws)
         state.strength.adapt()
@@ -120,12 +120,14 @@ def real_batches(
                 process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=share.dtype),
                 labels,
             )
+            # Goes on when the loop wants the next batch: after it has called `next_stage`.
             stage = state.stage
 
 
-def end_if_stuck(hang_minutes: float) -> None:
-    """From now on a step, or whatever else, may take so long, in one of several processes; then the
-    stack of each thread is printed and the process ends, upon which torchrun ends the others."""
+def rearm_hang_timer(hang_minutes: float) -> None:
+    """Start the timer anew that ends this process, if it is one of several, after so many minutes
+    without another call; 0: never. The stack of each thread is printed then, and torchrun ends the
+    other processes."""
     if hang_minutes and distributed.world_size() > 1:
         faulthandler.dump_traceback_later(60 * hang_minutes, exit=True)
 

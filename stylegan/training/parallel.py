@@ -13,7 +13,7 @@ from stylegan import distributed
 class StageNetworks:
     """What one stage makes of the networks of a state. Nothing of it is saved."""
 
-    generator: nn.Module  # wrapped, where there are several processes
+    generator_pass: nn.Module  # wrapped, as the next, where there are several processes
     discriminator: nn.Module
     g_weights: list[Tensor]  # those that the stage trains
     d_weights: list[Tensor]

@@ -67,9 +67,15 @@ def sound_state(path: Path) -> Payload:
 
 
 def settle_threads(asked: int | None, payload: Payload, device: torch.device) -> list[str]:
-    """Compute on so many threads; unless any number is `asked` for, on those of the state in
-    `payload`, on which the last bits depend, if one process saved it; a new run on one where other
-    programs use the cores. What a user should know."""
+    """Set the number of threads that compute; what a user should know. The first that applies:
+
+    1. the number `asked` for;
+    2. torch's, on a GPU, with several processes, or if OMP_NUM_THREADS is set;
+    3. of a run that goes on, the number that its state in `payload` was saved with, if it is less
+       than torch's and one process saved it: the last bits depend on it;
+    4. of a new run, one where other programs use the cores;
+    5. torch's.
+    """
     if asked is not None:
         torch.set_num_threads(asked)
         return []

@@ -123,7 +123,8 @@ class Run:
         folder = self.folder
         from_rank0(lambda: folder.create(self.config, store.origin, store.skipped, state.lineage))
         last = folder.generator_file(state.images_seen)
-        if not (state.finished and from_rank0(last.exists)):  # else it is called again
+        # A finished run with its last file may be called again; without it, that is written now.
+        if not (state.finished and from_rank0(last.exists)):
             self.record(state, evaluation, report, workers=workers, tensorboard=tensorboard)
         self.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
         return state
@@ -198,10 +199,10 @@ def start(
     `data` is a folder of images, a zip, or a store; `strict` refuses one with images that cannot
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
     steps are tried before the first. The first process calls `tell` with what a user should know;
-    each calls `report` with the progress at every line of the log. `threads` compute on a CPU: by
-    default torch's, or those of a run that has begun, but one where other programs use the cores.
-    `workers` threads read images ahead. A process of several that makes no progress for
-    `hang_minutes` ends; 0: never.
+    each calls `report` with the progress at every line of the log. `threads` compute on a CPU; by
+    default those of OMP_NUM_THREADS, else those of a run that has begun, else one where other
+    programs use the cores, else torch's. `workers` threads read images ahead. A process of several
+    that makes no progress for `hang_minutes` ends; 0: never.
 
     SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
@@ -238,7 +239,7 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     threads = torch.get_num_threads()
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    exact = config.precision in ("auto", "fp32")
+    exact = config.precision in ("auto", "fp32")  # auto: not decided yet
     torch.backends.cudnn.benchmark = not config.deterministic
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -104,7 +104,8 @@ class TrainState:
         return self.position.finished(self.config.schedule)
 
     def count_update(self, network: Literal["g", "d"], made: Tensor) -> None:
-        """Count an update of the generator or the discriminator; `made`, bool (), is not read."""
+        """Count an update of the generator or the discriminator; `made`, bool (), stays on its
+        device."""
         counts = self.skips[:, ("g", "d").index(network)]
         counts += ~made
         counts[1] *= ~made

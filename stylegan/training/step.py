@@ -60,13 +60,14 @@ def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
             optimizer.clear()
         torch.cuda.empty_cache()  # its blocks have the sizes of the stage before
     if state.stage_networks is None:
-        state.stage_networks = stage_networks(state, stage)
+        state.stage_networks = freeze_and_wrap(state, stage)
     return state.stage_networks
 
 
-def stage_networks(state: TrainState, stage: Stage) -> StageNetworks:
-    """The networks wrapped for processes, and what this stage does not use of them frozen; with
-    `freeze_d` blocks of the discriminator from this resolution up are, too (Mo et al. 2020)."""
+def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
+    """Freeze what this stage does not use of the networks, and wrap them for processes; with
+    `freeze_d` blocks of the discriminator from this resolution up are frozen, too (Mo et al. 2020).
+    """
     generator = state.generator
     discriminator = state.discriminator
     freeze_d = state.config.freeze_d
@@ -82,7 +83,7 @@ def stage_networks(state: TrainState, stage: Stage) -> StageNetworks:
     pairs = zip(state.generator_ema.parameters(), generator.parameters(), strict=True)
     moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]
     return StageNetworks(
-        generator=wrapped(GeneratorPass(generator)),
+        generator_pass=wrapped(GeneratorPass(generator)),
         discriminator=wrapped(discriminator),
         g_weights=[weight for weight in generator.parameters() if weight.requires_grad],
         d_weights=[weight for weight in discriminator.parameters() if weight.requires_grad],
@@ -148,9 +149,9 @@ def update_discriminator(
         with torch.no_grad(), autocast(config, reals.device):
             fakes, part_mean = training_images(generator, part, stage)
         w_mean += part_mean * fraction
-        mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
+        penalty_mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
         real_transform = augment.part(draws.real_transform, rows)
-        for kind, images in discriminator_images(config, reals[rows], fakes, mix).items():
+        for kind, images in discriminator_images(config, reals[rows], fakes, penalty_mix).items():
             last = rows.stop == len(reals) and kind == "real"
             with local_gradients(networks.discriminator, last=last):
                 logits, leaf = discriminator_logits(
@@ -167,7 +168,7 @@ def update_discriminator(
             add_to(metrics, terms, fraction)
     if config.augment.adaptive:
         state.strength.observe(distributed.mean(metrics["d/real_signs"]), stage.batch_size)
-    update_w_avg(generator, w_mean, config.w_avg_decay)  # before or after the weights is the same
+    update_w_avg(generator, w_mean, config.w_avg_decay)  # independent of the update of the weights
     made = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.count_update("d", made)
     return metrics
@@ -185,9 +186,9 @@ def update_generator(
     for rows in micro_batches(n, config.batch_gpu):
         fraction = (rows.stop - rows.start) / n
         part = draws.part(rows)
-        with local_gradients(networks.generator, last=rows.stop == n):
+        with local_gradients(networks.generator_pass, last=rows.stop == n):
             with autocast(config, state.device):
-                fakes, part_mean = networks.generator(part, stage)
+                fakes, part_mean = networks.generator_pass(part, stage)
                 transformed = augment.apply(fakes, part.transform)
                 logits = state.discriminator(transformed, part.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)

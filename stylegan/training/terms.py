@@ -15,7 +15,7 @@ from stylegan.config import TrainConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
 from stylegan.schedule import Stage
 
-Kind = Literal["real", "fake", "mixed"]  # of images; mixed are between real and fake
+Kind = Literal["real", "fake", "between"]  # of images; WGAN-GP penalizes between real and fake
 PENALTIES = {"real": ("r1_penalty", losses.r1_penalty), "fake": ("r2_penalty", losses.r2_penalty)}
 
 
@@ -48,18 +48,18 @@ def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
 
 
 def discriminator_images(
-    config: TrainConfig, reals: Tensor, fakes: Tensor, mix: Tensor | None
+    config: TrainConfig, reals: Tensor, fakes: Tensor, penalty_mix: Tensor | None
 ) -> dict[Kind, Tensor]:
-    """What goes through the discriminator in its update, a pass for each kind; `mix` (n,) weighs
-    the fakes in the images of the gradient penalty.
+    """What goes through the discriminator in its update, a pass for each kind; `penalty_mix`
+    (n,) weighs the fakes in the images between, those of the gradient penalty.
 
     DDP exchanges gradients in the last pass, that of the reals, so that pass must reach every
     weight: the gradient penalty does not reach the biases and comes first.
     """
     images: dict[Kind, Tensor] = {}
-    if mixes(config):
-        assert mix is not None
-        images["mixed"] = torch.lerp(reals, fakes, mix[:, None, None, None])
+    if penalizes_between(config):
+        assert penalty_mix is not None
+        images["between"] = torch.lerp(reals, fakes, penalty_mix[:, None, None, None])
     images["fake"] = fakes
     images["real"] = reals
     return images
@@ -69,14 +69,14 @@ def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict
     """The weight of the gradient penalty at each kind of images, in the step at `images_seen`; 0:
     none."""
     return {
-        "mixed": config.gp_weight,
+        "between": config.gp_weight,
         "fake": config.r2_gamma,
         "real": lazy_r1_gamma(config, images_seen, stage),
     }
 
 
-def mixes(config: TrainConfig) -> bool:
-    """Whether the gradient is penalized at images between real and fake."""
+def penalizes_between(config: TrainConfig) -> bool:
+    """Whether the gradient is penalized at images between real and fake: wgan_gp, hinge_gp."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     return loss.gradient_penalty and config.gp_weight > 0
 
@@ -85,7 +85,7 @@ def has_penalty(config: TrainConfig) -> bool:
     """Whether a pass of some step has a gradient penalty."""
     gamma = config.r1_gamma
     has_r1 = max(gamma.values()) > 0 if isinstance(gamma, Mapping) else gamma > 0
-    return has_r1 or config.r2_gamma > 0 or mixes(config)
+    return has_r1 or config.r2_gamma > 0 or penalizes_between(config)
 
 
 def discriminator_logits(
@@ -119,11 +119,11 @@ def discriminator_terms(
     penalty_weight: float,
 ) -> list[Term]:
     """The loss of images of this kind, and the penalty of the gradient by them if its weight is
-    not 0: R1 of real, R2 of fake, WGAN-GP's of mixed ones, which have no other loss."""
-    enlarged = losses.full_size_factor(config.network.resolution, stage.resolution)
-    if kind == "mixed":
+    not 0: R1 of real, R2 of fake, WGAN-GP's of those between, which have no other loss."""
+    norm_factor = losses.full_size_factor(config.network.resolution, stage.resolution)
+    if kind == "between":
         penalty = losses.gradient_penalty(
-            logits, images, target=config.gp_target, norm_factor=enlarged
+            logits, images, target=config.gp_target, norm_factor=norm_factor
         )
         weight = penalty_weight / config.gp_target**2
         return [Term(f"d/{config.discriminator_loss}", weight, penalty)]
@@ -135,7 +135,7 @@ def discriminator_terms(
     terms.append(loss_term(f"d/{config.discriminator_loss.removesuffix('_gp')}_{kind}", value))
     if penalty_weight > 0:
         name, penalty_of = PENALTIES[kind]
-        weight = penalty_weight / 2 * enlarged**2
+        weight = penalty_weight / 2 * norm_factor**2
         terms.append(Term(f"d/{name}", weight, penalty_of(logits, images)))
     return terms
 

@@ -6,16 +6,16 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 | way | taken for |
 |---|---|
 | `Unfolded`: one matrix product | 3x3, 256 channels or more, even sizes, few pixels |
-| `Winograd`: few multiplications | of those with more pixels |
-| `UnfoldedByTap`: likewise one product | of both in half precision, where it pays |
+| `Winograd`: few multiplications | the same with more pixels |
+| `UnfoldedByTap`: likewise one product | either of these in half precision, where it pays |
 | `Direct`: PyTorch's convolution | every other 3x3 convolution |
 | `Dense`: gradients in the weight's order | 2^20 weights or more |
 | `AdaIN`: keeps the order in memory | several images of less than 2^17 numbers, full precision |
 | `adain_`, `batch_norm_`: in place | other images where no gradient is wanted |
 | leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
-What R1 differentiates twice has a function for its gradient: `Product` has `Gradients`, `LeakyReLU`
-has `LeakyReLUGradient`, `Blur` is its own.
+What R1 differentiates twice has a function for its gradient: `Bilinear` has `BilinearGradients`,
+`LeakyReLU` has `LeakyReLUGradient`, `Blur` is its own.
 """
 
 from functools import lru_cache
@@ -32,7 +32,9 @@ from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
-FEW_PIXELS = 128  # of the smaller images of a batch, up to which the weight is larger
+# pixels of a batch, counted in the smaller of input and result; up to here the weight has more
+# numbers than the images
+FEW_PIXELS = 128
 FEW_PIXELS_HALF = 256  # likewise in half precision
 LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
 

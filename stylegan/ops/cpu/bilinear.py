@@ -15,22 +15,23 @@ from ..constants import filtered
 from ..precision import differentiated, without_autocast
 
 Maybe = Tensor | None
-Needed = tuple[bool, bool]  # gradients: by x, by the weight
-Pair = tuple[Maybe, Maybe]  # these
+Needed = tuple[bool, bool]  # which gradients: by x, by the weight
+ByInputs = tuple[Maybe, Maybe]  # the gradients by these
 
 
 class BilinearMap(Protocol):
     """A bilinear map of x and a weight, and its two transposes, computed in some way."""
 
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
-        """The form of the weight that is computed once and kept for the derivatives."""
+        """The form of the weight that is multiplied, made once and kept for the derivatives; None:
+        nothing worth keeping, it is made again. The other methods take it as `prepared`."""
         return None
 
-    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor: ...
+    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor: ...
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
-    ) -> Pair:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
+    ) -> ByInputs:
         """By x and by the weight, where needed; x is None if only its own gradient is needed."""
 
 
@@ -38,31 +39,36 @@ def product(op: BilinearMap, x: Tensor, weight: Tensor) -> Tensor:
     """`op.output(x, weight)`, differentiable; in the precision of x, also inside autocast."""
     with without_autocast(x):
         if differentiated(x, weight):
-            y: Tensor = Product.apply(op, x, weight)
+            y: Tensor = Bilinear.apply(op, x, weight)
             return y
         return op.output(x, weight)
 
 
-class Product(torch.autograd.Function):
-    """A bilinear map; only what goes into it is kept, and x only for the weight's gradient."""
+class Bilinear(torch.autograd.Function):
+    """A bilinear map; only what goes into it is kept, and x only for the weight's gradient.
+
+    `Convolution` and `ConvolutionGradients` of ops/convolution.py are the same scheme for PyTorch's
+    own convolution on every device; this one takes any map, and a weight prepared once.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, op: BilinearMap, x: Tensor, weight: Tensor, cached_weight: Maybe = None
+        ctx: Any, op: BilinearMap, x: Tensor, weight: Tensor, prepared: Maybe = None
     ) -> Tensor:
-        cached_weight = op.prepare(x, weight) if cached_weight is None else cached_weight
+        prepared = op.prepare(x, weight) if prepared is None else prepared
         ctx.op = op
-        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight, cached_weight)
-        return op.output(x, weight, cached_weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight, prepared)
+        return op.output(x, weight, prepared)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
+        # `needs_input_grad` counts all arguments of `forward`, `is_wanted` the tensors among them.
         needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and is_wanted(ctx, 1)
-        x, weight, cached_weight = ctx.saved_tensors
-        return None, *Gradients.apply(ctx.op, needed, x, weight, grad, cached_weight), None
+        x, weight, prepared = ctx.saved_tensors
+        return None, *BilinearGradients.apply(ctx.op, needed, x, weight, grad, prepared), None
 
 
-class Gradients(torch.autograd.Function):
+class BilinearGradients(torch.autograd.Function):
     """The gradients of a bilinear map B by x and by the weight, and their own gradients.
 
     With u and v the gradients that arrive for the two, what is differentiated by x, w and grad is
@@ -77,31 +83,31 @@ class Gradients(torch.autograd.Function):
         x: Maybe,
         w: Tensor,
         grad: Tensor,
-        cached_weight: Maybe,
-    ) -> Pair:
+        prepared: Maybe,
+    ) -> ByInputs:
         ctx.op = op
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, w, grad, cached_weight)
+        ctx.save_for_backward(x, w, grad, prepared)
         with without_autocast(grad):
-            return op.gradients(x, w, grad, needed, cached_weight)
+            return op.gradients(x, w, grad, needed, prepared)
 
     @staticmethod
     def backward(ctx: Any, u: Maybe, v: Maybe) -> tuple[Maybe, ...]:
         op: BilinearMap = ctx.op
-        x, w, grad, cached_weight = ctx.saved_tensors
+        x, w, grad, prepared = ctx.saved_tensors
         x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:5]
         of_x = of_w = of_grad = None
         with without_autocast(grad):
             if u is not None:
                 if grad_needed:
-                    of_grad = Product.apply(op, u, w, cached_weight)
+                    of_grad = Bilinear.apply(op, u, w, prepared)
                 if w_needed:
-                    of_w = Gradients.apply(op, (False, True), u, w, grad, cached_weight)[1]
+                    of_w = BilinearGradients.apply(op, (False, True), u, w, grad, prepared)[1]
             if v is not None:
                 if x_needed:
-                    of_x = Gradients.apply(op, (True, False), None, v, grad, None)[0]
+                    of_x = BilinearGradients.apply(op, (True, False), None, v, grad, None)[0]
                 if grad_needed:
-                    more = Product.apply(op, x, v)
+                    more = Bilinear.apply(op, x, v)
                     of_grad = more if of_grad is None else of_grad + more
         return None, None, of_x, of_w, of_grad, None
 
@@ -115,12 +121,12 @@ class Dense(BilinearMap):
 
     scale: float
 
-    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
         return torch.mm(x * self.scale, weight.t())
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
-    ) -> Pair:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
+    ) -> ByInputs:
         grad = grad * self.scale
         by_x = torch.mm(grad, weight) if needed[0] else None
         return by_x, torch.mm(grad.t(), x) if needed[1] and x is not None else None
@@ -151,12 +157,12 @@ class OfBlurred(BilinearMap):
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
         return self.op.prepare(x, weight)
 
-    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
-        return self.op.output(filtered(x), weight, cached_weight)
+    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
+        return self.op.output(filtered(x), weight, prepared)
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
-    ) -> Pair:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
+    ) -> ByInputs:
         blurred = filtered(x) if x is not None and needed[1] else None
-        by_x, by_weight = self.op.gradients(blurred, weight, grad, needed, cached_weight)
+        by_x, by_weight = self.op.gradients(blurred, weight, grad, needed, prepared)
         return None if by_x is None else filtered(by_x), by_weight

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..constants import constant
-from .bilinear import BilinearMap, Maybe, Needed, Pair
+from .bilinear import BilinearMap, ByInputs, Maybe, Needed
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
 WINDOWS_BYTES = 2**24  # of the windows that exist at a time, about: they stay in a cache
@@ -38,6 +38,18 @@ def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int
         return n, weight.shape[0], h // 2, w // 2
     by = 2 if size == "half" else 1
     return n, weight.shape[1], by * h, by * w
+
+
+def is_large(size: Size, *, first: bool) -> bool:
+    """Whether the first image of a convolution, or the second, is the large one of the two.
+
+    | size | first, which is convolved | second, the result |
+    |---|---|---|
+    | "same" | counts as large | counts as small |
+    | "half" | large | small |
+    | "double" | small | large |
+    """
+    return first != (size == "double")
 
 
 def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -66,15 +78,15 @@ class Direct(BilinearMap):
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
         return self.kernel(x, weight)
 
-    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
-        kernel = self.kernel(x, weight) if cached_weight is None else cached_weight
+    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
+        kernel = self.kernel(x, weight) if prepared is None else prepared
         if self.size == "double":
             return F.conv_transpose2d(x, kernel, stride=2, padding=1)
         return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
-    ) -> Pair:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
+    ) -> ByInputs:
         if x is None:  # only its shape counts
             x = empty_image(grad, image_shape(grad, weight, self.size))
         stride = 1 if self.size == "same" else 2
@@ -82,7 +94,7 @@ class Direct(BilinearMap):
         by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
             grad,
             x,
-            self.kernel(x, weight) if cached_weight is None else cached_weight,
+            self.kernel(x, weight) if prepared is None else prepared,
             None,
             [stride, stride],
             [1, 1],
@@ -95,7 +107,7 @@ class Direct(BilinearMap):
         return by_x, self.by_weight(by_kernel, weight) if needed[1] else None
 
     def kernel(self, x: Tensor, weight: Tensor) -> Tensor:
-        """What the images are convolved with, in their precision."""
+        """The prepared weight: what the images are convolved with, in their precision."""
         if self.size == "same":
             return fast_format((weight * self.scale).to(x.dtype))
         wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
@@ -142,19 +154,19 @@ class Unfolded(BilinearMap):
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
         return None if weight.dtype == x.dtype else self.kernel(weight, x.dtype)
 
-    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
-        kernel = self.kernel(weight, x.dtype) if cached_weight is None else cached_weight
+    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
+        kernel = self.kernel(weight, x.dtype) if prepared is None else prepared
         y = empty_image(x, result_shape(x, weight, self.size))
         for part in self.parts(x, y):
             self.multiply(x[part], kernel, y[part], first=True)
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
-    ) -> Pair:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
+    ) -> ByInputs:
         by_x = by_weight = None
         if needed[0]:
-            kernel = self.kernel(weight, grad.dtype) if cached_weight is None else cached_weight
+            kernel = self.kernel(weight, grad.dtype) if prepared is None else prepared
             by_x = empty_image(grad, image_shape(grad, weight, self.size))
             for part in self.parts(by_x, grad):
                 self.multiply(grad[part], kernel, by_x[part], first=False)
@@ -168,7 +180,7 @@ class Unfolded(BilinearMap):
         return by_x, by_weight
 
     def kernel(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
-        """weight (a, b, 3, 3) -> (a, b 9), to be multiplied with windows."""
+        """The prepared weight: (a, b, 3, 3) -> (a, b 9), to be multiplied with windows."""
         return weight.to(dtype).flatten(1)
 
     def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
@@ -180,7 +192,7 @@ class Unfolded(BilinearMap):
 
     def multiply(self, image: Tensor, kernel: Tensor, out: Tensor, *, first: bool) -> None:
         """From one image of the convolution to the other; `first` if `image` is the convolved."""
-        if first != (self.size == "double"):
+        if is_large(self.size, first=first):
             self.scaled_product(self.windows(image), kernel.t(), pixels(out))
         else:
             windows = empty(image, len(pixels(image)), kernel.shape[1])

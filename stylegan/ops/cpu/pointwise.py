@@ -100,8 +100,8 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool)
         flat = x.reshape(1, n * c, h, w)
         return normalize(flat, weight=scale.reshape(-1), bias=bias.reshape(-1)).reshape(n, c, h, w)
     each = zip(x.split(1), scale, bias, strict=True)
-    last = x.is_contiguous(memory_format=torch.channels_last)
-    if in_place and last and not torch.is_grad_enabled():
+    is_channels_last = x.is_contiguous(memory_format=torch.channels_last)
+    if in_place and is_channels_last and not torch.is_grad_enabled():
         in_its_place = adain_ if full_precision(x) else batch_norm_
         for image, s, b in each:
             in_its_place(image, s, b, eps)
@@ -118,17 +118,19 @@ class AdaIN(torch.autograd.Function):
         rows = pixel_rows(x)
         mean = rows.mean(dim=1, keepdim=True)
         y = rows - mean
-        deviation = torch.rsqrt(y.square().mean(dim=1, keepdim=True) + eps)
+        inverse_deviation = torch.rsqrt(y.square().mean(dim=1, keepdim=True) + eps)
         ctx.eps = eps
-        ctx.save_for_backward(x, scale, bias, mean, deviation)
-        torch.addcmul(bias[:, None], y, deviation * scale[:, None], out=y)
+        ctx.save_for_backward(x, scale, bias, mean, inverse_deviation)
+        torch.addcmul(bias[:, None], y, inverse_deviation * scale[:, None], out=y)
         return as_images(y, x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, bias, mean, deviation = ctx.saved_tensors
+        x, scale, bias, mean, inverse_deviation = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated, too
-            inputs = [v.view_as(v) for v in (x, scale, bias)]  # none of another
+            # Scale and bias may be made of x, but not their views of its view: a gradient by it
+            # leaves out what comes to x through them, which autograd adds elsewhere.
+            inputs = [v.view_as(v) for v in (x, scale, bias)]
             x, scale, bias = inputs
             y = formulas.adain(x, scale, bias, ctx.eps)
             needed = ctx.needs_input_grad
@@ -136,10 +138,12 @@ class AdaIN(torch.autograd.Function):
             gradients = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
             return (*(next(gradients) if need else None for need in needed),)
         rows = pixel_rows(grad)
-        normed = torch.addcmul(-mean * deviation, pixel_rows(x), deviation)
+        normed = torch.addcmul(-mean * inverse_deviation, pixel_rows(x), inverse_deviation)
         by_bias = rows.sum(dim=1)
         by_scale = (rows * normed).sum(dim=1)
-        factor = deviation * scale[:, None]
+        # With g the gradient, z the normed x and means over pixels, by_x is
+        # scale / deviation * (g - mean(g) - z * mean(g * z)).
+        factor = inverse_deviation * scale[:, None]
         share = factor / -rows.shape[1]
         by_x = torch.addcmul(share * by_bias[:, None], rows, factor)
         by_x.addcmul_(normed, share * by_scale[:, None])

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from ..constants import constant
-from .bilinear import BilinearMap, Maybe, Needed, Pair
-from .convolution import Size, channels_last, empty_image, image_shape, result_shape
+from .bilinear import BilinearMap, ByInputs, Maybe, Needed
+from .convolution import Size, channels_last, empty_image, image_shape, is_large, result_shape
 
 PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
 KEPT_PIXELS = 2048  # of a batch; for more, kernels are made again: it costs little beside the rest
@@ -41,8 +41,8 @@ KERNEL_NUMBERS = {  # of the planes, from (a, b, c)
 def kernel_matrix(size: str, dtype: torch.dtype) -> Tensor:
     """The (planes, 9) matrix that makes the numbers of all planes of a 3x3 kernel."""
     with torch.inference_mode(False):
-        along = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype, device="cpu")
-        return torch.einsum("px,qy->pqyx", along, along).reshape(len(along) ** 2, 9)
+        numbers = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype, device="cpu")
+        return torch.einsum("px,qy->pqyx", numbers, numbers).reshape(len(numbers) ** 2, 9)
 
 
 def pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -59,21 +59,21 @@ def but_last(x: Tensor, dim: int) -> Tensor:
     return x.narrow(dim, 0, x.shape[dim] - 1)
 
 
-def differences(x: Tensor, dim: int, planes: int) -> Tensor:
-    """The planes of an image along one axis: (..., 2h, ...) -> (planes, ..., h, ...)."""
+def image_planes(x: Tensor, dim: int, along: int) -> Tensor:
+    """The planes of an image along one axis, 3 or 4: (..., 2h, ...) -> (along, ..., h, ...)."""
     e, o = pairs(x, dim)
-    out = x.new_empty(planes, *e.shape)
+    out = x.new_empty(along, *e.shape)
     torch.sub(but_last(o, dim), but_first(o, dim), out=but_first(out[0], dim))
     torch.neg(o.narrow(dim, 0, 1), out=out[0].narrow(dim, 0, 1))
     torch.add(e, o, out=out[1])
     torch.sub(but_first(e, dim), but_last(e, dim), out=but_last(out[2], dim))
     torch.neg(e.narrow(dim, -1, 1), out=out[2].narrow(dim, -1, 1))
-    if planes == 4:
+    if along == 4:
         torch.sub(o, e, out=out[3])
     return out
 
 
-def differences_transposed(planes: Tensor, dim: int, out: Tensor) -> Tensor:
+def image_planes_transposed(planes: Tensor, dim: int, out: Tensor) -> Tensor:
     e, o = pairs(out, dim)
     torch.sub(planes[1], planes[2], out=e)
     torch.sub(planes[1], planes[0], out=o)
@@ -105,24 +105,24 @@ def sums_transposed(y: Tensor, dim: int) -> Tensor:
     return out
 
 
-def large_planes(x: Tensor, planes: int) -> Tensor:
-    """x (N, 2h, 2w, C) -> (planes^2, N h w, C)."""
-    images = differences(differences(x, 1, planes), 3, planes)
-    return images.reshape(planes**2, -1, x.shape[-1])
+def large_planes(x: Tensor, along: int) -> Tensor:
+    """x (N, 2h, 2w, C) -> (along^2, N h w, C)."""
+    planes = image_planes(image_planes(x, 1, along), 3, along)
+    return planes.reshape(along**2, -1, x.shape[-1])
 
 
-def from_large_planes(images: Tensor, out: Tensor) -> None:
+def from_large_planes(planes: Tensor, out: Tensor) -> None:
     """Transpose of `large_planes`, into an image (N, 2h, 2w, C)."""
     n, h, w, c = out.shape
-    planes = 3 if len(images) == 9 else 4
-    images = images.view(planes, planes, n, h // 2, w // 2, c)
-    rows = differences_transposed(images, 3, out.new_empty(planes, n, h // 2, w, c))
-    differences_transposed(rows, 1, out)
+    along = 3 if len(planes) == 9 else 4
+    planes = planes.view(along, along, n, h // 2, w // 2, c)
+    rows = image_planes_transposed(planes, 3, out.new_empty(along, n, h // 2, w, c))
+    image_planes_transposed(rows, 1, out)
 
 
-def small_planes(y: Tensor, planes: int) -> Tensor:
-    """Transpose of `from_small_planes`: y (N, h, w, K) -> (planes^2, N h w / 4 or N h w, K)."""
-    if planes == 3:
+def small_planes(y: Tensor, along: int) -> Tensor:
+    """Transpose of `from_small_planes`: y (N, h, w, K) -> (along^2, N h w / 4 or N h w, K)."""
+    if along == 3:
         return y.reshape(1, -1, y.shape[-1]).expand(9, -1, -1)
     return sums_transposed(sums_transposed(y, 1), 3).reshape(16, -1, y.shape[-1])
 
@@ -142,7 +142,7 @@ class Winograd(BilinearMap):
     """Products of planes, of images that go through it in parts.
 
     A convolution that changes the size leads from a large image to a small one or back, and so do
-    its derivatives. For "same", the first image of the convolution counts as the large one.
+    its derivatives; `is_large` says which is which.
     """
 
     size: Size
@@ -152,21 +152,21 @@ class Winograd(BilinearMap):
         pixels = len(x) * math.prod(x.shape[2:]) * (4 if self.size == "double" else 1)
         return self.kernels(weight) if pixels <= KEPT_PIXELS else None
 
-    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
         y = empty_image(x, result_shape(x, weight, self.size))
-        kernels = self.kernels(weight) if cached_weight is None else cached_weight
+        kernels = self.kernels(weight) if prepared is None else prepared
         x, out = map(channels_last, (x, y))
         for part in self.parts(x, out):
             self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
-    ) -> Pair:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
+    ) -> ByInputs:
         shape = image_shape(grad, weight, self.size)
         by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
         by_kernels = None
-        kernels = cached_weight
+        kernels = prepared
         if needed[0] and kernels is None:
             kernels = self.kernels(weight)
         inner = channels_last(by_x)
@@ -194,19 +194,20 @@ class Winograd(BilinearMap):
 
     def planes(self, image: Tensor, *, first: bool) -> Tensor:
         """Of the first image of the convolution, or of (the gradient of) the second."""
-        along = 4 if self.size == "same" else 3
-        large = first != (self.size == "double")
+        along = 4 if self.size == "same" else 3  # one axis
+        large = is_large(self.size, first=first)
         return large_planes(image, along) if large else small_planes(image, along)
 
     def multiply(self, planes: Tensor, kernels: Tensor, out: Tensor, *, first: bool) -> None:
         """From the planes of one image to the other image."""
-        if first != (self.size == "double"):
+        if is_large(self.size, first=first):
             from_small_planes(torch.bmm(planes, kernels.transpose(1, 2)), out)
         else:
             from_large_planes(torch.bmm(planes, kernels), out)
 
     def kernels(self, weight: Tensor) -> Tensor:
-        """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one."""
+        """The prepared weight: (a, b, 3, 3) -> (planes, a, b), a of the small image, b of the
+        large one."""
         planes = torch.mm(self.numbers(weight), weight.reshape(-1, 9).t())
         return planes.view(-1, *weight.shape[:2])
 
