@@ -12,6 +12,7 @@ from helpers.runs import log_of
 from helpers.tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
 from torch import nn
 
+from stylegan import ops
 from stylegan.config import bundled, load_config, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.networks import Generator
@@ -320,3 +321,14 @@ def test_losses_in_bfloat16_are_those_in_float32_within_a_tenth(tmp_path):
     assert exact.keys() == half.keys()
     for name, value in exact.items():
         assert half[name] == pytest.approx(value, rel=0.1), name
+
+
+def test_gradients_of_a_dense_layer_do_not_overflow_in_float16_before_they_are_scaled():
+    x = torch.randn(2, 512).requires_grad_()
+    weight = torch.randn(512, 512)
+    with torch.autocast("cpu", torch.float16):
+        y = ops.dense(x, weight, 2**-6, None)
+    grad = torch.full_like(y, 30_000)  # times 22 without the scale, the root of 512
+    (by_x,) = torch.autograd.grad(y, x, grad)
+    expected = grad.float() @ weight * 2**-6
+    assert (by_x - expected).norm() < 0.01 * expected.norm()

@@ -45,8 +45,10 @@ def serves(x: Tensor) -> bool:
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
-    if not full_precision(x):  # autocast converts the weight, which is larger than the input
-        return F.linear(x * scale, weight, bias)
+    if not full_precision(x):
+        if torch.float16 in (x.dtype, autocast_dtype("cpu")):  # where unscaled gradients overflow
+            return F.linear(x, weight * scale, bias)
+        return F.linear(x * scale, weight, bias)  # the input is smaller than the weight
     weight = weight.to(x.dtype)
     bias = None if bias is None else bias.to(x.dtype)
     if weight.numel() < LARGE_WEIGHT:
