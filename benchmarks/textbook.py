@@ -73,6 +73,7 @@ def textbook_state(
 ) -> one_file.State:
     """The state before the first step from weights of our networks, in their type."""
     options = one_file_options(config.network) | one_file_options(config)
+    options["r1_gamma"] = config.r1_gamma_at(config.network.resolution)  # it has one for all stages
     theirs = one_file.Config(**options)  # type: ignore[arg-type]
     networks = one_file.Generator(theirs), one_file.Discriminator(theirs)
     for network, weights in zip(networks, (generator, discriminator), strict=True):
