@@ -55,7 +55,8 @@ def generate(
     from stylegan import figures
     from stylegan.sampling import default_batch, picture
 
-    # Before loading: can we write into this folder at all? The pictures are up to save_picture.
+    # Before loading: can we write into this folder at all? Pictures that are there already are
+    # accepted if they are equal, which is known only once they are drawn.
     check_outputs([out / f"grid.{ending}"], overwrite=True)
     if selection.run:
         refuse_training_folder(out, selection.run)

@@ -228,7 +228,7 @@ def beside_reals(
     tell: Callable[[str], None] = lambda text: None,
     progress: ImageProgress = quiet,
 ) -> Comparison:
-    """Samples of a generator, not truncated, and the reals of `data` or of its run, mirrored as
+    """Samples of a generator at psi 1, which `at_psi` changes, and the reals of `data` or of its run, mirrored as
     the run did unless `mirror` says otherwise."""
     store: Store | None = None
     if needs_reals or loaded.generator.config.label_dim:

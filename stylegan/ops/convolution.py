@@ -124,7 +124,7 @@ def gradients(
         by_x, by_kernel = ConvolutionGradients.apply(*inputs)
         return by_x, by_kernel, grad.sum((0, 2, 3)) if needed[2] else None
     if x is None or not needed[1]:
-        x = grad.new_empty(()).expand(shape)
+        x = grad.new_empty(()).expand(shape)  # only its shape counts
     elif way.blur_first:
         x = filtered(x)
     stride = [way.stride] * 2

@@ -75,10 +75,11 @@ def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
-    for blocks in (discriminator.from_rgb, discriminator.blocks) if freeze_d else ():
-        for resolution, block in blocks.items():
-            if int(resolution) >= freeze_d:
-                block.requires_grad_(False)
+    if freeze_d:
+        for blocks in (discriminator.from_rgb, discriminator.blocks):
+            for resolution, block in blocks.items():
+                if int(resolution) >= freeze_d:
+                    block.requires_grad_(False)
     # A frozen weight that equals its average stays equal: leaving it out changes nothing.
     pairs = zip(state.generator_ema.parameters(), generator.parameters(), strict=True)
     moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]

@@ -49,6 +49,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT:
         weights = own.weights_of(content, path, name=name)
         entry = weights.own_entry
+        # a bundled file is its own origin, also as a copy under another name
         if entry and (bundled := bundled_name(path, entry.sha256)):
             return weights.with_lineage_of(Source(bundled, entry.sha256, BUNDLED_LICENSE))
         return weights

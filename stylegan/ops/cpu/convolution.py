@@ -49,7 +49,7 @@ def is_large(size: Size, *, first: bool) -> bool:
     | "half" | large | small |
     | "double" | small | large |
     """
-    return first != (size == "double")
+    return not first if size == "double" else first
 
 
 def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:

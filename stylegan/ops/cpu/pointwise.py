@@ -128,8 +128,8 @@ class AdaIN(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, bias, mean, inverse_deviation = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated, too
-            # Scale and bias may be made of x, but not their views of its view: a gradient by it
-            # leaves out what comes to x through them, which autograd adds elsewhere.
+            # Scale and bias may be made of x. Views give each input a node of its own: otherwise
+            # the gradient by x would also count that way, which autograd adds by itself.
             inputs = [v.view_as(v) for v in (x, scale, bias)]
             x, scale, bias = inputs
             y = formulas.adain(x, scale, bias, ctx.eps)
