@@ -228,8 +228,8 @@ def beside_reals(
     tell: Callable[[str], None] = lambda text: None,
     progress: ImageProgress = quiet,
 ) -> Comparison:
-    """Samples of a generator at psi 1, which `at_psi` changes, and the reals of `data` or of its run, mirrored as
-    the run did unless `mirror` says otherwise."""
+    """Samples of a generator at psi 1, which `at_psi` changes, and the reals of `data` or of its
+    run, mirrored as the run did unless `mirror` says otherwise."""
     store: Store | None = None
     if needs_reals or loaded.generator.config.label_dim:
         store = store_of(loaded, run, data, tell=tell, progress=partial(progress, "prepared"))
