@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -82,6 +83,15 @@ class Asked:
         items = self.options.items()
         return {name: value for name, value in items if value is not None and value is not False}
 
+    def but(self, *, resolution: int | None = None, kimg: float | None = None) -> "Asked":
+        """Also for this resolution and this length, where they are given."""
+        options: Options = {**self.options}
+        if resolution is not None:
+            options["resolution"] = resolution
+        if kimg is not None:
+            options["kimg"] = kimg
+        return dataclasses.replace(self, options=options)
+
     def asks_for(self, option: str) -> bool:
         """Whether an option of the configuration is asked for, by either way."""
         from stylegan.config import parse_options
@@ -156,35 +166,31 @@ def resolve_within(
     if asked.run.stored_config():
         line = f"{readable(asked.run.path)} keeps its length; --kimg changes it"
         return dataclasses.replace(setup, lines=[*setup.lines, line])
-    usual = setup.config
-    threads = asked.options["threads"]
-    kimg = kimg_within(minutes, with_precision(usual, device, asked.run), device, threads)
-    resolution = usual.network.resolution
     is_free = asked.config_name is None and setup.start is None and setup.is_own
-    if (
-        is_free
-        and not asked.asks_for("network.resolution")
-        and resolution > LEAST_RESOLUTION
-        and kimg < LEAST_SHARE * usual.schedule.total_kimg
-    ):
-        smaller: Options = {**asked.options, "resolution": resolution // 2}
-        asked = dataclasses.replace(asked, options=smaller)
-        setup = resolve_within(minutes, asked, machine, device)
+    is_free = is_free and not asked.asks_for("network.resolution")
+    threads = asked.options["threads"]
+    too_large: list[str] = []
+    while True:
+        usual = setup.config
+        kimg = kimg_within(minutes, with_precision(usual, device, asked.run), device, threads)
+        resolution = usual.network.resolution
         length = usual.schedule.total_kimg
-        line = f"not {resolution}x{resolution}: {kimg:g} of the usual {length:g} kimg would fit"
-        return dataclasses.replace(setup, lines=[*setup.lines, line])
-    fitting: Options = {**asked.options, "kimg": kimg}
-    asked = dataclasses.replace(asked, options=fitting)
-    setup = on_all_ranks(lambda: resolve_setup(asked, machine))
+        if not is_free or resolution <= LEAST_RESOLUTION or kimg >= LEAST_SHARE * length:
+            break
+        size = f"{resolution}x{resolution}"
+        too_large.append(f"not {size}: {kimg:g} of the usual {length:g} kimg would fit")
+        setup = on_all_ranks(partial(resolve_setup, asked.but(resolution=resolution // 2), machine))
+    fitting = asked.but(resolution=resolution if too_large else None, kimg=kimg)
+    setup = on_all_ranks(lambda: resolve_setup(fitting, machine))
     unit = "minute" if minutes == 1 else "minutes"
     lines = [f"{minutes:g} {unit} of training here: {kimg:g} kimg at {resolution}x{resolution}"]
-    share = kimg / usual.schedule.total_kimg
+    share = kimg / length
     if share < FAR_TOO_SHORT:
         lines.append(
             f"that is {share:.1%} of the usual length: expect blotches, not pictures; about "
             f"{minutes / share:.0f} minutes would be usual"
         )
-    return dataclasses.replace(setup, lines=[*setup.lines, *lines])
+    return dataclasses.replace(setup, lines=[*setup.lines, *lines, *too_large])
 
 
 def kimg_within(
