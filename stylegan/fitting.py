@@ -268,13 +268,19 @@ def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:
 
 
 def kimg_of_seconds(
-    seconds: float, plan: schedule.ScheduleConfig, seconds_per_image: Mapping[int, float]
+    seconds: float,
+    plan: schedule.ScheduleConfig,
+    seconds_per_image: Mapping[int, float],
+    *,
+    keep_phases: bool = False,
 ) -> float:
-    """The length of a training, in kimg, that takes so long: phases are shortened with it.
-    `seconds_per_image` at every resolution that is trained."""
+    """The length of a training, in kimg, that takes so long; phases are shortened with it unless
+    they are kept. `seconds_per_image` at every resolution that is trained. ValueError if the time
+    is not enough for any."""
 
     def takes(kimg: float) -> float:
-        planned = shortened(dataclasses.replace(plan, total_kimg=kimg))
+        planned = dataclasses.replace(plan, total_kimg=kimg)
+        planned = planned if keep_phases else shortened(planned)
         return sum(
             (end - first) * seconds_per_image[stage.resolution]
             for first, end, stage in schedule.phases(planned)
@@ -282,6 +288,11 @@ def kimg_of_seconds(
 
     longest = seconds / min(seconds_per_image.values()) / 1000
     shortest = LEAST_KIMG
+    if takes(shortest) > seconds:
+        raise ValueError(
+            f"{LEAST_KIMG:g} kimg would take {takes(shortest) / 60:.1f} minutes here; give it more "
+            "--minutes, or a smaller --resolution"
+        )
     while longest > 1.001 * shortest:
         middle = math.sqrt(shortest * longest)
         shortest, longest = (middle, longest) if takes(middle) <= seconds else (shortest, middle)

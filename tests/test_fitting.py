@@ -71,6 +71,9 @@ def test_the_length_of_a_training_is_what_so_many_seconds_allow():
     growing = ScheduleConfig(resolution=32, initial_resolution=8, stable_kimg=7, fade_kimg=5)
     costs = {8: 0.001, 16: 0.002, 32: 0.004}  # half of the kimg grow: by 7, 5, 7, 5
     assert kimg_of_seconds(32, growing, costs) == pytest.approx(10.45, rel=0.005)
+    assert kimg_of_seconds(32, growing, costs, keep_phases=True) == pytest.approx(19.25, rel=0.005)
+    with pytest.raises(ValueError, match=r"0\.1 kimg would take 100\.0 minutes here; give it more"):
+        kimg_of_seconds(30, plan, {32: 60.0})
     half_grown = (7 * 0.001 + 12 * 0.002 + 5 * 0.004 + 76 * 0.004) * 1000  # of 100 kimg
     assert kimg_of_seconds(half_grown, growing, costs) == pytest.approx(100, rel=0.005)
 

@@ -19,6 +19,7 @@ from stylegan.cli.setup import (
     usual_folder,
 )
 from stylegan.config import load_config, to_toml
+from stylegan.lineage import to_toml as lineage_toml
 from stylegan.run_folder import RunFolder
 
 
@@ -150,15 +151,15 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     ]
 
 
-def within(minutes, data, *overrides, out="none/run", **options):
-    asked = Asked(RunFolder(out), None, data, overrides, {"threads": 1, **options})
+def within(minutes, data, *overrides, out="none/run", config=None, **options):
+    asked = Asked(RunFolder(out), config, data, overrides, {"threads": 1, **options})
     return resolve_within(minutes, asked, Machine("cpu", cores=2), torch.device("cpu"))
 
 
 def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures, monkeypatch):
     """A machine with 0.3 kimg a minute at 64x64, four times as many at 32x32."""
 
-    def kimg_within(minutes, config, device, threads):
+    def kimg_within(minutes, config, device, asked):
         return 0.3 * minutes * (64 / config.network.resolution) ** 2
 
     monkeypatch.setattr(setup, "kimg_within", kimg_within)
@@ -181,16 +182,33 @@ def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures,
 
 def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tmp_path):
     run = begin(tmp_path / "run", decided(pictures, kimg=7.0))
-    found = within(30, None, out=run)
-    assert found.config.schedule.total_kimg == 7
-    assert found.lines[-1] == f"{run} keeps its length; --kimg changes it"
+    for config in (None, "auto"):
+        found = within(30, None, out=run, config=config)
+        assert found.config.schedule.total_kimg == 7
+        assert found.lines[-1] == f"{run} keeps its length; --kimg changes it"
+
+
+def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_path):
+    for name, options in (
+        ("short", {"kimg": 3.0}),
+        ("from", {"init_from": "faces64", "resolution": 64}),
+    ):
+        first = decided(pictures, config="quickstart", **options)
+        run = begin(tmp_path / name, first)
+        if first.start:
+            text = (run / "config.toml").read_text() + lineage_toml(first.start.child_lineage())
+            (run / "config.toml").write_text(text)
+        minutes = {name: value for name, value in options.items() if name != "kimg"}
+        again = within(1, pictures, out=run, config="quickstart", **minutes)
+        assert again.config == first.config
 
 
 def test_minutes_are_found_by_steps_of_the_configuration(pictures):
     config = decided(pictures, resolution=8, width=8).config
-    kimg = setup.kimg_within(1, config, torch.device("cpu"), 1)
+    asked = Asked(RunFolder("none"), None, pictures, (), {"threads": 1})
+    kimg = setup.kimg_within(1, config, torch.device("cpu"), asked)
     assert 0.5 < kimg < 5_000
-    assert setup.kimg_within(4, config, torch.device("cpu"), 1) > kimg
+    assert setup.kimg_within(4, config, torch.device("cpu"), asked) > kimg
 
 
 def test_weights_without_a_discriminator_let_it_train_alone_first(pictures):

@@ -131,7 +131,7 @@ def resolve_setup(asked: Asked, machine: Machine) -> TrainSetup:
     """
     from stylegan.config import AUTO
     from stylegan.files.loading import open_weights
-    from stylegan.training.transfer import sizes, warmup
+    from stylegan.training.transfer import sizes
 
     stored = asked.run.stored_config()
     source = asked.data or (data_of(asked.run) if stored else bundled_data())
@@ -143,8 +143,6 @@ def resolve_setup(asked: Asked, machine: Machine) -> TrainSetup:
         start = open_weights(init_from, need="training")
     values, of_channels = asked_values(asked, source, stored)
     lines += of_channels
-    if start:
-        values = warmup(start) | values
     if start and asked.config_name in (None, AUTO):
         values = sizes(start, width=asked.options.get("width")) | values
     if name == AUTO:
@@ -159,20 +157,22 @@ def resolve_within(
 ) -> TrainSetup:
     """`resolve_setup`, with the length that takes so many minutes here, as steps that are tried
     tell. What is too short for the resolution that would be chosen gets a smaller one."""
+    from stylegan.config import AUTO
     from stylegan.distributed import on_all_ranks
     from stylegan.training.run import with_precision
 
-    setup = on_all_ranks(lambda: resolve_setup(asked, machine))
-    if asked.run.stored_config():
+    if stored := asked.run.stored_config():
+        as_long = asked.but(kimg=stored.schedule.total_kimg)
+        setup = on_all_ranks(lambda: resolve_setup(as_long, machine))
         line = f"{readable(asked.run.path)} keeps its length; --kimg changes it"
         return dataclasses.replace(setup, lines=[*setup.lines, line])
-    is_free = asked.config_name is None and setup.start is None and setup.is_own
-    is_free = is_free and not asked.asks_for("network.resolution")
-    threads = asked.options["threads"]
+    setup = on_all_ranks(lambda: resolve_setup(asked, machine))
+    is_chosen = asked.config_name in (None, AUTO) and not asked.asks_for("network.resolution")
+    is_free = is_chosen and setup.start is None and setup.is_own
     too_large: list[str] = []
     while True:
         usual = setup.config
-        kimg = kimg_within(minutes, with_precision(usual, device, asked.run), device, threads)
+        kimg = kimg_within(minutes, with_precision(usual, device, asked.run), device, asked)
         resolution = usual.network.resolution
         length = usual.schedule.total_kimg
         if not is_free or resolution <= LEAST_RESOLUTION or kimg >= LEAST_SHARE * length:
@@ -180,7 +180,7 @@ def resolve_within(
         size = f"{resolution}x{resolution}"
         too_large.append(f"not {size}: {kimg:g} of the usual {length:g} kimg would fit")
         setup = on_all_ranks(partial(resolve_setup, asked.but(resolution=resolution // 2), machine))
-    fitting = asked.but(resolution=resolution if too_large else None, kimg=kimg)
+    fitting = asked.but(resolution=resolution if is_chosen else None, kimg=kimg)
     setup = on_all_ranks(lambda: resolve_setup(fitting, machine))
     unit = "minute" if minutes == 1 else "minutes"
     lines = [f"{minutes:g} {unit} of training here: {kimg:g} kimg at {resolution}x{resolution}"]
@@ -194,21 +194,25 @@ def resolve_within(
 
 
 def kimg_within(
-    minutes: float, config: "TrainConfig", device: "torch.device", threads: int | None
+    minutes: float, config: "TrainConfig", device: "torch.device", asked: Asked
 ) -> float:
     """How much training takes so long on this device, in kimg."""
     from stylegan.cli.common import working
-    from stylegan.fitting import kimg_of_seconds
+    from stylegan.fitting import kimg_of_seconds, shortened
     from stylegan.schedule import coming
     from stylegan.training.preflight import costs_of
     from stylegan.training.resuming import settle_threads
     from stylegan.training.run import backend_flags
 
     with backend_flags(config), working("trying steps"):
-        settle_threads(threads, {}, device)
-        costs = costs_of(config, device, coming(config.schedule, 0))
-    seconds_per_image = {resolution: cost.seconds_per_image for resolution, cost in costs.items()}
-    return kimg_of_seconds(60 * TRAINING_SHARE * minutes, config.schedule, seconds_per_image)
+        settle_threads(asked.options["threads"], {}, device)
+        costs = costs_of(config, device, coming(shortened(config.schedule), 0))
+    return kimg_of_seconds(
+        60 * TRAINING_SHARE * minutes,
+        config.schedule,
+        {resolution: cost.seconds_per_image for resolution, cost in costs.items()},
+        keep_phases=any(asked.asks_for(f"schedule.{name}_kimg") for name in ("stable", "fade")),
+    )
 
 
 def configuration_of(
@@ -263,8 +267,9 @@ def fitted_config(
     from stylegan.config import load_config
     from stylegan.fitting import Facts, choose, implied
     from stylegan.training.preflight import largest_step
-    from stylegan.training.transfer import GROWS_AGAIN, beginning
+    from stylegan.training.transfer import GROWS_AGAIN, beginning, warmup
 
+    values = {**(warmup(start) if start else {}), **values}
     findings = looked_at(source, load_config(None, {**implied(values), **values}))
     facts = Facts(
         images=findings.num_good,
@@ -296,7 +301,7 @@ def named_config(
     from stylegan.config import load_config, read_options
     from stylegan.fitting import fitted, gamma_of_size
     from stylegan.networks import NetworkConfig
-    from stylegan.training.transfer import GROWS_AGAIN, beginning
+    from stylegan.training.transfer import GROWS_AGAIN, beginning, warmup
 
     stored = asked.run.stored_config()
     processes = machine.processes or distributed.world_size()
@@ -309,9 +314,14 @@ def named_config(
     begins: dict[str, object] = {}
     if start:
         begins, line = beginning(start, config, is_asked=grows_from)
+        begins = begins | warmup(start)
         lines.append(line)
-    elif stored and asked.run.lineage() and not grows_from:
-        begins = {GROWS_AGAIN: stored.schedule.initial_resolution}
+    elif stored and asked.run.lineage():
+        begins = {
+            GROWS_AGAIN: stored.schedule.initial_resolution,
+            "d_warmup_kimg": stored.d_warmup_kimg,
+        }
+    begins = {option: value for option, value in begins.items() if option not in file}
     if begins:
         values = {**begins, **values}
         config = load_config(name, values, processes)
