@@ -28,6 +28,9 @@ import torch
 from contest import Settings, Trial
 from torch import Tensor, nn
 
+# what autocast converts to, by precision; not of the package, which may be that of a revision
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 def device_of(settings: dict[str, Any]) -> str:
     """Where the program runs."""
@@ -66,10 +69,6 @@ def prepare(settings: Settings) -> Path:
     for kind in (Tensor, nn.Module):
         kind.cuda = moved  # type: ignore[assignment,method-assign]
     return folder
-
-
-# what autocast converts to, by precision; not of the package, which may be that of a revision
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Absent(types.ModuleType):

@@ -10,7 +10,7 @@ from stylegan import schedule
 from stylegan.config import TrainConfig, check_batches, load_config
 from stylegan.losses import full_size_factor
 from stylegan.messages import count, gib
-from stylegan.published import published_seconds
+from stylegan.published import published_seconds, seconds_left
 
 Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 
@@ -281,10 +281,7 @@ def kimg_of_seconds(
     def takes(kimg: float) -> float:
         planned = dataclasses.replace(plan, total_kimg=kimg)
         planned = planned if keep_phases else shortened(planned)
-        return sum(
-            (end - first) * seconds_per_image[stage.resolution]
-            for first, end, stage in schedule.phases(planned)
-        )
+        return seconds_left(planned, 0, seconds_per_image.__getitem__)
 
     longest = seconds / min(seconds_per_image.values()) / 1000
     shortest = LEAST_KIMG

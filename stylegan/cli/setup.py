@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from stylegan.cli.common import progress_bar
+from stylegan.cli.common import progress_bar, working
 from stylegan.disk import name_of
 from stylegan.messages import aligned, count, readable
 from stylegan.schedule import batch_size_at
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from stylegan.data import Findings
     from stylegan.files.weights import Weights
     from stylegan.run_folder import RunFolder
+    from stylegan.schedule import ScheduleConfig
+    from stylegan.training.preflight import Cost
+    from stylegan.training.state import Payload
 
 BUNDLED_DATA = "datasets/faces-64.zip"
 DEFAULT_CONFIG = "quickstart"
@@ -197,22 +200,37 @@ def kimg_within(
     minutes: float, config: "TrainConfig", device: "torch.device", asked: Asked
 ) -> float:
     """How much training takes so long on this device, in kimg."""
-    from stylegan.cli.common import working
     from stylegan.fitting import kimg_of_seconds, shortened
-    from stylegan.schedule import coming
-    from stylegan.training.preflight import costs_of
-    from stylegan.training.resuming import settle_threads
-    from stylegan.training.run import backend_flags
 
-    with backend_flags(config), working("trying steps"):
-        settle_threads(asked.options["threads"], {}, device)
-        costs = costs_of(config, device, coming(shortened(config.schedule), 0))
+    threads = asked.options["threads"]
+    plan = shortened(config.schedule)  # which reaches every resolution
+    costs, _ = tried_costs(config, plan, device, threads, {})
     return kimg_of_seconds(
         60 * TRAINING_SHARE * minutes,
         config.schedule,
         {resolution: cost.seconds_per_image for resolution, cost in costs.items()},
         keep_phases=any(asked.asks_for(f"schedule.{name}_kimg") for name in ("stable", "fade")),
     )
+
+
+def tried_costs(
+    config: "TrainConfig",
+    plan: "ScheduleConfig",
+    device: "torch.device",
+    threads: int | None,
+    payload: "Payload",
+) -> tuple[dict[int, "Cost"], list[str]]:
+    """What steps cost at the resolutions of a plan, tried as the training will compute them that
+    goes on from `payload`, empty for a new one; and what to say of its threads."""
+    from stylegan.schedule import coming
+    from stylegan.training.preflight import costs_of
+    from stylegan.training.resuming import settle_threads
+    from stylegan.training.run import backend_flags
+
+    with backend_flags(config):
+        notes = settle_threads(threads, payload, device)
+        with working("trying steps"):
+            return costs_of(config, device, coming(plan, 0)), notes
 
 
 def configuration_of(

@@ -22,6 +22,7 @@ from stylegan.cli.setup import (
     looked_at,
     resolve_setup,
     resolve_within,
+    tried_costs,
     usual_folder,
 )
 
@@ -286,17 +287,13 @@ def show_plan(
     setup: "TrainSetup", folder: "RunFolder", device: "torch.device", threads: int | None
 ) -> None:
     """Print what would be left out, and the whole plan. Nothing is written."""
-    from stylegan.schedule import coming
-    from stylegan.training.preflight import costs_of, outlook, plan_lines
-    from stylegan.training.resuming import newest_state, settle_threads
-    from stylegan.training.run import backend_flags, with_precision
+    from stylegan.training.preflight import outlook, plan_lines
+    from stylegan.training.resuming import newest_state
+    from stylegan.training.run import with_precision
 
     config = with_precision(config_shown(setup), device, folder)
     _, payload = newest_state(folder)
-    with backend_flags(config):
-        notes = settle_threads(threads, payload, device)
-        with common.working("trying steps"):
-            costs = costs_of(config, device, coming(config.schedule, 0))
+    costs, notes = tried_costs(config, config.schedule, device, threads, payload)
     notes += outlook(config, costs, device, folder.saved())
     print_hint(*plan_lines(config, costs, device), batch_line(config), *notes)
 
