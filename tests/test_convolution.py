@@ -232,6 +232,51 @@ def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, prec
         assert error < (1e-12 if precision == "float64" else 0.03)
 
 
+class OperandTypes(TorchDispatchMode):
+    """The types of the tensors that products are made of."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(word in func.name() for word in ("convolution", "::mm", "addmm", "linear")):
+            self.types |= {a.dtype for a in args if isinstance(a, torch.Tensor)}
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("by", ["autocast", "conversion"])
+@pytest.mark.parametrize("name", [*NAMES.values(), "one color to many", "dense"])
+def test_half_precision_that_a_processor_lacks_is_rounded_float32(monkeypatch, name, by, half):
+    """PyTorch computes it all the same, in up to 60 times the time of float32."""
+    monkeypatch.setattr(
+        cpu, "multiplies", lambda dtype: not dtype.is_floating_point or dtype != half
+    )
+    (x, weight), function = inputs("same", (2, 4, 8, 8), 4), name
+    if name == "one color to many":
+        weight, function = numbers(4, 4, 1, 1), "conv2d"
+    if name == "dense":
+        x, weight = numbers(6, 4), numbers(4, 4)
+    bias = () if name == "upsample_conv2d" else (numbers(4),)
+
+    def results(place, kind, autocast):
+        converted = [v.detach().to(kind).requires_grad_() for v in (x, weight, *bias)]
+        with OperandTypes() as products:
+            with torch.autocast("cpu", half, enabled=autocast):
+                y = getattr(place, function)(*converted[:2], SCALE, *converted[2:])
+            firsts = torch.autograd.grad(y.float().square().sum(), converted, create_graph=True)
+            seconds = torch.autograd.grad(firsts[0].float().square().sum(), converted[:2])
+        return [y, *firsts, *seconds], products.types
+
+    exact, _ = results(formulas, torch.float64, autocast=False)
+    found, types = results(ops, half if by == "conversion" else torch.float32, by == "autocast")
+    assert types == {torch.float32}
+    assert found[0].dtype == half
+    for a, b in zip(found, exact, strict=True):
+        assert (a - b).norm() / b.norm() < (0.02 if half == torch.bfloat16 else 0.003)
+
+
 @pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2), (1, 2)])
 def test_some_gradients_of_a_gpus_convolution_alone_are_the_same(gpu_path, wanted):
     tensors, found = [*inputs("half", (2, 3, 4, 4)), numbers(7)], []

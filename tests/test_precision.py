@@ -16,7 +16,7 @@ from stylegan import ops
 from stylegan.config import bundled, load_config, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.networks import Generator
-from stylegan.ops import float32_products, in_float32, resolved_precision
+from stylegan.ops import HALF, float32_products, in_float32, resolved_precision
 from stylegan.report import write_report
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import repeatable
@@ -88,14 +88,26 @@ def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, t
         with_precision(tiny_config(), torch.device("mps"), folder)
 
 
-@pytest.mark.parametrize(("asked", "became"), [("auto", "fp32"), ("tf32", "tf32")])
-def test_log_configuration_report_and_messages_say_the_precision(asked, became, store, tmp_path):
+NOTES = {"tf32": "cpu has no tf32 and computes in float32", "bf16": "this processor has no bf16: "}
+
+
+@pytest.mark.parametrize(
+    ("asked", "became"), [("auto", "fp32"), ("tf32", "tf32"), ("bf16", "bf16")]
+)
+def test_log_configuration_report_and_messages_say_the_precision(
+    monkeypatch, asked, became, store, tmp_path
+):
+    for place in ("training.run", "ops.cpu"):
+        monkeypatch.setattr(
+            f"stylegan.{place}.multiplies", lambda dtype: dtype not in HALF.values()
+        )
     told, folder = [], RunFolder(tmp_path / "run")
     config = tiny_config(precision=asked, schedule=SHORT)
     state = run(config, store, folder.path, stop_at=4, tell=told.append)
     assert state.config.precision == became
     assert told[0].endswith(f" on cpu, precision {became}")
-    assert ("cpu has no tf32 and computes in float32" in told) == (became == "tf32")
+    noted = {precision for precision in NOTES for line in told if NOTES[precision] in line}
+    assert noted == {became} & NOTES.keys()
     first = log_of(folder.path)[0]
     assert (first["event"], first["precision"]) == ("start", became)
     assert f'\nprecision = "{became}"\n' in folder.config_file.read_text()

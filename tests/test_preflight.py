@@ -57,13 +57,14 @@ def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, m
         return state
 
     monkeypatch.setattr(TrainState, "create", created)
-    folder, before = RunFolder(tmp_path / "run"), traces()
-    (line,) = try_out(tiny_config(), CPU, folder)
+    folder, before, told = RunFolder(tmp_path / "run"), traces(), []
+    (line,) = try_out(tiny_config(), CPU, folder, told.append)
     assert re.fullmatch(
         r"about \d+ seconds? on this CPU( while other programs use its cores)?; "
         r"memory: about \d+\.\d\d GiB, at 16x16",
         line,
     )
+    assert told == ["trying steps at every resolution to come, for their time and memory"]
     assert not folder.path.exists()
     assert traces() == before
     gc.collect()
@@ -80,7 +81,7 @@ def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
 def test_more_memory_than_is_installed_is_refused_with_what_helps(tmp_path):
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**28}})
     with pytest.raises(ValueError, match=r"not enough memory at resolution 16, batch 268435456"):
-        try_out(config, CPU, RunFolder(tmp_path / "run"))
+        try_out(config, CPU, RunFolder(tmp_path / "run"), print)
 
 
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):

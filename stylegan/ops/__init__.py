@@ -27,6 +27,7 @@ from .precision import (
     float32_products,
     has_tf32,
     in_float32,
+    multiplies,
     resolved_precision,
     without_autocast,
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 from . import cpu
 from .autograd import is_wanted
 from .constants import blur_kernel, filtered
-from .precision import autocast_dtype, differentiated, full_precision, without_autocast
+from .precision import differentiated, full_precision, product_dtype, without_autocast
 
 Maybe = Tensor | None
 Needed = tuple[bool, bool, bool]  # which gradients: by the image, by the kernel, by the bias
@@ -74,7 +74,7 @@ def blur(x: Tensor) -> Tensor:
 def cast_operands(x: Tensor, kernel: Tensor, bias: Maybe) -> tuple[Tensor, Tensor, Maybe]:
     """All in the precision of x, or in autocast's; half precision in channels-last order, which
     is what tensor cores read."""
-    dtype = x.dtype if x.dtype == torch.float64 else autocast_dtype(x.device.type) or x.dtype
+    dtype = product_dtype(x)
     half = dtype in (torch.float16, torch.bfloat16)
     order = torch.channels_last if half else torch.preserve_format
     x, kernel = (v.to(dtype, memory_format=order) for v in (x, kernel))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import cpu, formulas
 from .formulas import Activation, Style
-from .precision import at_least_float32, full_precision
+from .precision import at_least_float32, full_precision, multiplies
 
 
 def leaky_relu(x: Tensor, slope: float = 0.2, *, in_place: bool = False) -> Tensor:
@@ -73,7 +73,7 @@ def noisy_activation(
     """The activation of `x + noise * strength + bias`; x may be written over."""
     if noise is None or strength is None:
         return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
-    if cpu.serves(x) and (full_precision(x) or x.dtype == torch.bfloat16):
+    if cpu.serves(x) and (full_precision(x) or (x.dtype == torch.bfloat16 and multiplies(x.dtype))):
         return cpu.noisy_activation(x, noise, strength, bias, activation)
     strength, bias = (v.to(x.dtype).view(-1, 1, 1) for v in (strength, bias))
     x = torch.addcmul(x, noise.to(x.dtype), strength).add_(bias)

@@ -7,7 +7,7 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -170,11 +170,17 @@ def median_step(state: TrainState, stage: Stage) -> float:
     return statistics.median(seconds[1:])
 
 
-def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
+def try_out(
+    config: TrainConfig, device: torch.device, folder: RunFolder, tell: Callable[[str], None]
+) -> list[str]:
     """What a user should know before a run in `folder` begins, or goes on: time, memory, the disk.
-    ValueError if a CPU has too little memory."""
+    ValueError if a CPU has too little memory. Nothing of a finished run."""
     begun = distributed.largest(folder.saved())
-    costs = costs_of(config, device, coming(config.schedule, begun))
+    stages = coming(config.schedule, begun)
+    if not stages:
+        return []
+    tell("trying steps at every resolution to come, for their time and memory")
+    costs = costs_of(config, device, stages)
     if device.type == "cpu":
         check_memory(config, costs)
     return [*outlook(config, costs, device, begun), *disk_warning(config, folder)]

@@ -16,7 +16,14 @@ from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.data import Findings, Preparation, Store, cached_store
 from stylegan.distributed import from_rank0
 from stylegan.messages import count
-from stylegan.ops import Precision, float32_products, has_tf32, resolved_precision
+from stylegan.ops import (
+    HALF,
+    Precision,
+    float32_products,
+    has_tf32,
+    multiplies,
+    resolved_precision,
+)
 from stylegan.run_folder import RunFolder
 from stylegan.training import loop
 from stylegan.training.evaluation import Evaluation
@@ -105,8 +112,7 @@ class Run:
         newest, payload = newest_state(self.folder, self.tell)
         lines = settle_threads(threads, payload, self.device)
         if preflight:
-            self.tell("trying steps at every resolution to come, for their time and memory")
-            lines += try_out(self.config, self.device, self.folder)
+            lines += try_out(self.config, self.device, self.folder, self.tell)
         state = TrainState.create(self.config, device=self.device)
         if newest is None:
             changes = begin(state, self.folder, self.init_from)
@@ -166,6 +172,11 @@ class Run:
         lines = [f"{images}; run {self.folder.path} on {self.device}, precision {precision}"]
         if precision == "tf32" and not has_tf32(self.device, capability(self.device)):
             lines.append(f"{self.device} has no tf32 and computes in float32")
+        if self.device.type == "cpu" and precision in HALF and not multiplies(HALF[precision]):
+            lines.append(
+                f"this processor has no {precision}: products are rounded ones of float32, which "
+                "take no less time"
+            )
         if num_labels > 1 and not conditional:
             lines.append(f"{num_labels} labels found, ignored; pass --labels to train on them")
         if newest is not None:

@@ -19,18 +19,31 @@ What R1 differentiates twice has a function for its gradient: `Bilinear` has `Bi
 `LeakyReLU` has `LeakyReLUGradient`, `Blur` is its own.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Concatenate, ParamSpec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..constants import filtered
-from ..precision import autocast_dtype, differentiated, full_precision, traced
+from ..precision import (
+    HALF,
+    autocast_dtype,
+    differentiated,
+    full_precision,
+    multiplies,
+    product_dtype,
+    traced,
+    without_autocast,
+)
 from .bilinear import Blur, Dense, OfBlurred, product
 from .convolution import Direct, Size, Unfolded, UnfoldedByTap, fast_format
 from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd
+
+P = ParamSpec("P")
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
 # pixels of a batch, counted in the smaller of input and result; up to here the weight has more
@@ -45,6 +58,24 @@ def serves(x: Tensor) -> bool:
     return x.device.type == "cpu" and not traced()
 
 
+def rounded_products(
+    op: Callable[Concatenate[Tensor, P], Tensor],
+) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """`op` in float32, rounded, where half precision is asked for that the processor does not
+    multiply."""
+
+    @wraps(op)
+    def of_processor(x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        dtype = product_dtype(x)
+        if multiplies(dtype):
+            return op(x, *args, **kwargs)
+        with without_autocast(x):
+            return op(x.to(dtype).float(), *args, **kwargs).to(dtype)
+
+    return of_processor
+
+
+@rounded_products
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     if not full_precision(x):
         if torch.float16 in (x.dtype, autocast_dtype("cpu")):  # where unscaled gradients overflow
@@ -58,6 +89,7 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tenso
     return y if bias is None else y + bias
 
 
+@rounded_products
 def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) -> Tensor:
     if weight.shape[-1] == 1:
         bias = None if bias is None else bias.to(x.dtype)
@@ -65,10 +97,12 @@ def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) 
     return convolve(x, weight, scale, bias, "same")
 
 
+@rounded_products
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
     return convolve(x, weight, scale, None, "double")
 
 
+@rounded_products
 def conv2d_downsample(
     x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None, *, blur_first: bool = False
 ) -> Tensor:
@@ -85,10 +119,9 @@ def convolve(
     blur_first: bool = False,
 ) -> Tensor:
     """A 3x3 convolution in the fastest way, and in autocast's precision."""
-    half = autocast_dtype(x.device.type)
-    if x.dtype != torch.float64 and half is not None:
-        x = x.to(half)
-    x = fast_format(x)
+    x = fast_format(x.to(product_dtype(x)))
+    if weight.dtype in HALF.values():  # that of a network converted as a whole
+        weight = weight.to(x.dtype)
     op = choose(x, weight, size)(size, scale)
     y = product(OfBlurred(op) if blur_first else op, x, weight)
     return y if bias is None else y.add_(bias.to(y.dtype)[:, None, None])
@@ -116,6 +149,7 @@ def has_matrix_units() -> bool:
     return bool(capabilities().get("amx_bf16", False))
 
 
+@rounded_products
 def blur(x: Tensor) -> Tensor:
     y: Tensor = Blur.apply(x) if differentiated(x) else filtered(x)
     return y
