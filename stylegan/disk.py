@@ -35,10 +35,11 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             wait_for_disk(file.fileno())
         os.replace(partial, path)
     except BaseException as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there may be no such folder
+            partial.unlink()
         if isinstance(error, OSError) and error.errno:
             where = error.filename  # not known of a full disk; PyAV's errors cannot be changed
-            named = str(path) if where in (None, str(partial)) else where
+            named = str(path) if where in (None, partial, str(partial)) else where
             raise OSError(error.errno, error.strerror, named) from error
         raise
     sync(path.parent)
@@ -50,8 +51,8 @@ def atomic_folder(out: Path) -> Iterator[Path]:
     error: OSError if `out` exists by then and is not empty."""
     remove_abandoned(out.parent)
     folder = out.with_name(f".{out.name[:40]}.unfinished-{secrets.token_hex(4)}")
-    folder.mkdir(parents=True)
     try:
+        folder.mkdir(parents=True)
         yield folder
         for path in (*folder.iterdir(), folder):
             sync(path)
@@ -252,6 +253,9 @@ def check_folder(folder: Path, *, empty: bool = False) -> None:
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; choose another folder")
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(place, os.W_OK):  # now, not after the work
+        raise ValueError(f"nothing may be written into the folder {place}; choose another one")
     if empty and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; choose another folder")
 

@@ -10,7 +10,15 @@ from helpers.processes import begun
 
 from stylegan.data import open_source
 from stylegan.data.faces import read_landmarks
-from stylegan.disk import atomic_folder, check_outputs, locked, refuse_mistaken, write_text
+from stylegan.disk import (
+    atomic_file,
+    atomic_folder,
+    check_folder,
+    check_outputs,
+    locked,
+    refuse_mistaken,
+    write_text,
+)
 from stylegan.files.checkpoint import is_npy, npz_arrays
 from stylegan.files.loading import open_weights
 from stylegan.toml import read_toml
@@ -58,6 +66,26 @@ def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
     with full, atomic_folder(tmp_path / "store"):
         raise OSError(28, "full")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("write", [atomic_file, atomic_folder])
+def test_what_cannot_be_begun_is_told_with_the_name_that_was_asked_for(tmp_path, write):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "pictures"
+    with pytest.raises(OSError) as caught, write(path):
+        pass
+    assert str(caught.value.filename) == str(path)
+
+
+def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may do all
+    for path in (tmp_path, tmp_path / "new" / "folder"):
+        with pytest.raises(ValueError, match=f"nothing may be written into the folder {tmp_path};"):
+            check_folder(path)
+    with pytest.raises(ValueError, match="nothing may be written"):
+        check_outputs([tmp_path / "walk.webp"], overwrite=False)
+    (tmp_path / "mine").mkdir()
+    check_folder(tmp_path / "mine" / "new")
 
 
 HOLDER = """
