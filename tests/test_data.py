@@ -14,6 +14,7 @@ from stylegan.data import (
     Preparation,
     Skipped,
     Store,
+    batches,
     prepare,
     prepare_images,
     pyramid,
@@ -152,6 +153,18 @@ def test_changed_pixels_are_found_by_verifying(tmp_path):
     np.save(store.path / "0008.npy", images)
     with pytest.raises(ValueError, match=r"0008\.npy has changed"):
         Store(store.path).verify()
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_and_a_removed_one_is_read(tmp_path):
+    """To touch what is mapped beyond the end of a file would end the process."""
+    store = store_of(tmp_path, {"0.png": png(), "1.png": png()})
+    (store.path / "0008.npy").unlink()
+    feed = batches(store, 8, batch_size=2, start=0, seed=0, workers=0)
+    assert next(feed)[0].shape == (2, 3, 8, 8)
+    os.truncate(store.path / "0016.npy", 500)
+    feed = batches(store, 16, batch_size=2, start=0, seed=0, workers=0)
+    with pytest.raises(ValueError, match=r"damaged \(0016\.npy has been cut short\)"):
+        next(feed)
 
 
 # Images that a program holds

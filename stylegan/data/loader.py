@@ -71,15 +71,14 @@ def batches(
         raise ValueError(
             f"a batch of {batch_size} images does not divide by {world_size} processes"
         )
-    images = store.images(resolution)
+    shape = store.images(resolution).shape[1:]
     device = torch.device(device)
     classes = store.require_labels() if labels else None
     on_gpu = device.type == "cuda"
 
     def read(indices: np.ndarray) -> tuple[Tensor, Tensor | None]:
-        rows = torch.empty((len(indices), *images.shape[1:]), dtype=torch.uint8, pin_memory=on_gpu)
-        # in this mode it writes straight into the rows, and other threads run meanwhile
-        np.take(images, indices, axis=0, out=rows.numpy(), mode="clip")
+        rows = torch.empty((len(indices), *shape), dtype=torch.uint8, pin_memory=on_gpu)
+        store.copy_rows(resolution, indices, rows.numpy())
         labels = None if classes is None else torch.from_numpy(store.one_hot(classes[indices]))
         return rows, labels
 

@@ -204,6 +204,16 @@ class Store:
             )
         return self._images[resolution]
 
+    def copy_rows(self, resolution: int, indices: np.ndarray, out: np.ndarray) -> None:
+        """Copy the images of these indices into `out`, uint8 (n, C, r, r). ValueError if their file
+        has been cut short: to read beyond its end would end the process (SIGBUS)."""
+        images = self.images(resolution)
+        length = images._mmap.size()  # type: ignore[attr-defined]  # of the file, also a removed one
+        if length < images.offset + images.nbytes:
+            raise self.damaged(f"{file_name(resolution)} has been cut short")
+        # in this mode it writes straight into the rows, and other threads run meanwhile
+        np.take(images, indices, axis=0, out=out, mode="clip")
+
     def pictures(self, images: np.ndarray) -> np.ndarray:
         """Rows of `images` uint8 (..., C, r, r) as they look: alpha does not count in colors."""
         return unpremultiply(images) if self.meta.premultiplied else images
