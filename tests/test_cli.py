@@ -1,6 +1,7 @@
 """The group `stylegan` and its commands other than train and generate."""
 
 import errno
+import sys
 
 import click
 import pytest
@@ -11,7 +12,7 @@ from helpers.processes import ended, printed
 from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
-from stylegan.cli.common import Command
+from stylegan.cli.common import Command, command
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
 from stylegan.networks import Generator
@@ -96,7 +97,7 @@ def test_a_signal_ends_a_command_with_one_line_and_without_leaving_a_part_of_a_f
     program = f"""
 import signal, click
 from pathlib import Path
-from stylegan.cli.common import Command
+from stylegan.cli.common import Command, command
 from stylegan.disk import atomic_file
 @click.command(cls=Command)
 def stopped():
@@ -173,3 +174,15 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         assert result.exit_code == 0
         assert all(line.isprintable() for line in result.output.splitlines())
         assert not any(line.startswith(("b.pt", "y")) for line in result.output.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [("stylegan", "stylegan"), ("my parts.py", "python 'my parts.py'"), ("train.py", "stylegan")],
+)
+def test_commands_that_are_told_call_the_script_that_adds_parts(monkeypatch, name, called):
+    monkeypatch.setattr(sys, "argv", [name])
+    tell = click.Command("tell", callback=lambda: click.echo(command("info", "a b")))
+    root = tell if name == "train.py" else click.Group("main", {"tell": tell})
+    words = [] if name == "train.py" else ["tell"]
+    assert CliRunner().invoke(root, words, prog_name=name).output == f"{called} info 'a b'\n"

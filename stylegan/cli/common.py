@@ -1,6 +1,7 @@
 """What the commands share: results on stdout, all else on stderr; errors, devices, progress."""
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -53,6 +54,16 @@ class Command(click.Command):
             failure = click.ClickException(printable(reason_of(error, with_file=True)))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
+
+
+def command(*words: object) -> str:
+    """A command of this program, or of the script that adds parts of its own to it, quoted for a
+    shell."""
+    context = click.get_current_context(silent=True)
+    root = context.find_root() if context else None
+    # train.py is a script, too, but runs one command without the group
+    own = root and isinstance(root.command, click.Group) and str(root.info_name).endswith(".py")
+    return shlex.join([*(["python", sys.argv[0]] if own else ["stylegan"]), *map(str, words)])
 
 
 class Signalled(SystemExit):

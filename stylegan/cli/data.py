@@ -1,6 +1,5 @@
 """`stylegan prepare`, `check`, `cache` and `align`: images before training."""
 
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import FEATURES, Command, note, progress_bar, refuse_left_out, say
+from stylegan.cli.common import FEATURES, Command, command, note, progress_bar, refuse_left_out, say
 from stylegan.messages import aligned, count, listed, readable, suggestion
 
 if TYPE_CHECKING:
@@ -91,12 +90,12 @@ def prepare(
         f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}",
         *(f"left out: {line}" for line in grouped(store.skipped)),
     )
-    train = f"stylegan train --data {shlex.quote(str(out))} --resolution {size}"
+    words = ["--data", out, "--resolution", size]
     kind, _, aspect = store.meta.crop.partition(" ")
     if kind != "center":
-        train += f" --aspect {aspect}" if aspect else f" --crop {kind}"
-    train += f" --channels {MODES[store.channels]}" if store.channels != 3 else ""
-    say(f"next: {train}")
+        words += ["--aspect", aspect] if aspect else ["--crop", kind]
+    words += ["--channels", MODES[store.channels]] if store.channels != 3 else []
+    say(f"next: {command('train', *words)}")
 
 
 @click.command(cls=Command)

@@ -1,14 +1,13 @@
 """`stylegan info`, `convert`, `export` and `blend`: files of weights, what they are and others."""
 
 import dataclasses
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, say, working
+from stylegan.cli.common import Command, command, say, working
 from stylegan.disk import check_outputs
 from stylegan.messages import count, readable
 
@@ -66,11 +65,6 @@ def facts_of(source: str) -> Facts:
     if weights.notes:
         facts["convert"] = command("convert", source, "generator.pt")
     return facts
-
-
-def command(*words: object) -> str:
-    """A command of this program, quoted for a shell."""
-    return shlex.join(["stylegan", *map(str, words)])
 
 
 def generator_facts(loaded: "LoadedGenerator") -> Facts:

@@ -1,7 +1,6 @@
 """`stylegan train`: from a folder of images to a generator."""
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 import click
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import first_process, progress_bar, say
+from stylegan.cli.common import command, first_process, progress_bar, say
 from stylegan.cli.setup import (
     DEFAULT_CONFIG,
     Asked,
@@ -363,18 +362,18 @@ def closing_lines(
     how good it is."""
     from stylegan.metrics import default_names
 
+    path = run.path
     few = ",".join(f"{name}1k" for name in default_names().split(","))
-    metrics = f" --metrics {few}" if images < FEW_TO_MEASURE else ""
-    path = shlex.quote(str(run.path))
+    metrics = ["--metrics", few] if images < FEW_TO_MEASURE else []
+    seeds = ["--seeds", "0-31", *(["--class", label] if label else [])]
     longer = f"{2 * config.schedule.total_kimg:.10g}"
-    of_class = f" --class {shlex.quote(label)}" if label else ""
     return [
         f"look:      {run.report_file if run.report_file.exists() else run.samples}",
-        f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
-        f"film:      stylegan video walk {path} --out walk.webp",
-        f"play:      stylegan explore {path}",
-        f"go on:     stylegan train --out {path} --kimg {longer}",
-        f"measure:   stylegan metrics {path}{metrics}",
+        f"generate:  {command('generate', path, *seeds, '--out', 'pictures/')}",
+        f"film:      {command('video', 'walk', path, '--out', 'walk.webp')}",
+        f"play:      {command('explore', path)}",
+        f"go on:     {command('train', '--out', path, '--kimg', longer)}",
+        f"measure:   {command('metrics', path, *metrics)}",
         "No loss tells how good it is: compare samples/ with reals.png, or measure.",
     ]
 
