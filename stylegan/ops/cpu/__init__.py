@@ -15,6 +15,7 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 | `adain_`, `batch_norm_`: in place | other images where no gradient is wanted |
 | leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
+Half precision that the processor does not multiply is float32, rounded (`rounded_products`).
 What R1 differentiates twice has a function for its gradient: `Bilinear` has `BilinearGradients`,
 `LeakyReLU` has `LeakyReLUGradient`, `Blur` is its own.
 """
