@@ -34,12 +34,14 @@ def finite(value: object) -> object:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
+    """Add a line to a text file, to which other processes may add some at the same time. The rest
+    of one that a full disk cut short is removed first."""
     with errors_name(path), open(path, "ab+") as file:
         start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
         file.seek(start)
         tail = file.read()
-        file.truncate(start + tail.rfind(b"\n") + 1)
+        if not tail.endswith(b"\n"):  # else what is beyond may be new lines of others
+            file.truncate(start + tail.rfind(b"\n") + 1)
         file.write(line.encode() + b"\n")
 
 

@@ -1,5 +1,7 @@
 """What a run folder knows: the numbers of its files, which are kept, its configuration and data."""
 
+import io
+
 import pytest
 
 from stylegan.config import load_config
@@ -88,6 +90,28 @@ def test_a_run_knows_that_states_were_saved_which_are_gone(tmp_path, log, files,
     for name in files:
         (tmp_path / name).touch()
     assert run.has_lost_its_states() == lost
+
+
+def test_a_line_is_added_after_whole_lines_and_in_place_of_a_part_of_one(tmp_path, monkeypatch):
+    path = tmp_path / "log.jsonl"
+    for content in (b"", b"{1}\n", b"{1}\n{2"):
+        path.write_bytes(content)
+        append_line(path, "{3}")
+        assert path.read_bytes() == content[: content.rfind(b"\n") + 1] + b"{3}\n"
+
+    class File(io.FileIO):
+        """A file to which another process adds a line as soon as it has been read."""
+
+        def read(self):
+            content = super().read()
+            with open(path, "ab") as other:
+                other.write(b"{4}\n")
+            return content
+
+    monkeypatch.setattr("builtins.open", lambda path, mode: File(path, mode.replace("b", "")))
+    append_line(path, "{5}")
+    monkeypatch.undo()
+    assert path.read_bytes().endswith(b"{4}\n{5}\n")
 
 
 def test_what_is_not_a_run_is_refused_by_name(tmp_path):
