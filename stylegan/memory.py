@@ -1,4 +1,4 @@
-"""Memory that a program on a CPU has freed, kept for its next tensors."""
+"""Memory that a program on a CPU has freed, kept for its next tensors; and errors of none left."""
 
 import ctypes
 import os
@@ -6,6 +6,7 @@ import os
 M_TRIM_THRESHOLD = -1  # of <malloc.h>
 M_TOP_PAD = -2
 M_MMAP_THRESHOLD = -3
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
 
 
@@ -19,3 +20,11 @@ def keep_memory() -> None:
     if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST_BLOCKS):
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_TOP_PAD, 2**26)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device had no memory left; libraries have no class of their own for it."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and any(sign in str(error).lower() for sign in OUT_OF_MEMORY)
+    )

@@ -1,8 +1,8 @@
 """Fixtures of several test files; and one thread per process, here and in those that tests start.
 
 Tiny networks gain nothing from a second thread, and beside busy processes two threads that wait for
-each other take ten times as long as one. Nor do those that tests start inherit that Ctrl-C is
-ignored, as it is in the background of a script.
+each other take ten times as long as one. Nor do those that tests start inherit that Ctrl-C or the
+end of the terminal is ignored, as they are in the background of a script and under nohup.
 """
 
 import os
@@ -13,6 +13,8 @@ from contextlib import nullcontext
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 import pytest
 import torch

@@ -5,6 +5,7 @@ import sys
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner
 from helpers.commands import stylegan, told
 from helpers.pictures import colors, save_picture
@@ -97,7 +98,7 @@ def test_a_signal_ends_a_command_with_one_line_and_without_leaving_a_part_of_a_f
     program = f"""
 import signal, click
 from pathlib import Path
-from stylegan.cli.common import Command, command
+from stylegan.cli.common import Command
 from stylegan.disk import atomic_file
 @click.command(cls=Command)
 def stopped():
@@ -113,6 +114,30 @@ stopped([])
     left = ["film.mp4"] if code == 0 else []
     there = [path.name for path in tmp_path.iterdir()]
     assert (done.returncode, done.stderr, there) == (code, line, left)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")],
+)
+@pytest.mark.parametrize("options", [[], [click.Option(["--batch"])]])
+def test_a_full_memory_is_told_in_one_line_with_what_helps(error, options):
+    def fail(**given):
+        raise error
+
+    result = CliRunner().invoke(Command("draw", callback=fail, params=options), [])
+    assert result.exit_code == 1
+    assert "Error: the memory of the device is full; choose" in result.output
+    assert ("a smaller --batch" in result.output) == bool(options)
+
+
+def test_other_errors_of_the_program_are_shown_as_they_are():
+    def fail(**given):
+        raise RuntimeError("shapes differ")
+
+    assert isinstance(
+        CliRunner().invoke(Command("draw", callback=fail), []).exception, RuntimeError
+    )
 
 
 # prepare and check

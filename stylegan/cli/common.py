@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from stylegan.memory import keep_memory
+from stylegan.memory import is_out_of_memory, keep_memory
 from stylegan.messages import count, listed, printable, reason_of
 from stylegan.signals import ending_signals
 
@@ -48,12 +48,21 @@ class Command(click.Command):
                 return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results anymore, as after `| head`
             raise
-        except (ValueError, OSError) as error:
-            if debug:
+        except (ValueError, OSError, RuntimeError, MemoryError) as error:
+            full = is_out_of_memory(error)
+            if debug or not (full or isinstance(error, ValueError | OSError)):
                 raise
-            failure = click.ClickException(printable(reason_of(error, with_file=True)))
+            reason = reason_of(error, with_file=True)
+            reason = f"{self.relief()} ({reason})" if full else reason
+            failure = click.ClickException(printable(reason))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
+
+    def relief(self) -> str:
+        """What to do where the memory of a device is full."""
+        smaller = any(parameter.name == "batch" for parameter in self.params)
+        batch = "a smaller --batch, " if smaller else ""
+        return f"the memory of the device is full; choose {batch}fewer pictures or --device cpu"
 
 
 def command(*words: object) -> str:
@@ -145,20 +154,6 @@ def use_device(name: str) -> "torch.device":
     if device.type == "cpu":
         keep_memory()
     return device
-
-
-@contextmanager
-def fitting_memory(images: int, resolution: int) -> Iterator[None]:
-    """Report a full device in one line, with the number of images at once."""
-    import torch
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise ValueError(
-            f"{count(images, 'image')} of {resolution}x{resolution} at once do not fit into the "
-            "memory of the device; choose a smaller --batch, or --device cpu"
-        ) from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 import click
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import fitting_memory, progress_bar, say
+from stylegan.cli.common import progress_bar, say
 from stylegan.disk import check_outputs
 from stylegan.messages import count, readable
 
@@ -146,7 +146,7 @@ def write_projections(
     """Project the images, and say how their pictures are made again."""
     from stylegan.projection import project_files
 
-    with fitting_memory(request.batch, request.loaded.resolution), progress_bar("step") as progress:
+    with progress_bar("step") as progress:
         projected, errors = project_files(
             request, images, out, overwrite=overwrite, tell=say, progress=progress
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch.distributed import DistError
 
 from stylegan import distributed
+from stylegan.memory import is_out_of_memory
 from stylegan.messages import count
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
@@ -25,7 +26,6 @@ ADVICE = (
     "see docs/diagnostics.md"
 )
 LOST = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
 class Diverged(ValueError):
@@ -133,8 +133,7 @@ def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
     except RuntimeError as error:
         text = str(error).strip().split("\n")[0]
         processes = distributed.world_size()
-        # libraries and the machine itself have no class of their own for it
-        if any(sign in str(error).lower() for sign in OUT_OF_MEMORY):
+        if is_out_of_memory(error):
             stage = stage or state.stage
             own_images = stage.batch_size // processes
             at_once = min(state.config.batch_gpu or own_images, own_images)
