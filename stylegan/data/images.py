@@ -3,9 +3,10 @@
 import contextlib
 import functools
 import io
+import itertools
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import IO, Literal
@@ -46,6 +47,7 @@ WHITE = (255, 255, 255, 255)
 Crop = str
 CROPS = ("center", "pad", "stretch")
 SLIMMEST = 16  # aspect
+USUAL_ASPECTS = ((4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16))  # of films and photographs
 
 
 def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
@@ -327,6 +329,18 @@ class Fit:
                 return cls("pad", Fraction(width, height).as_integer_ratio())
         known = f"{', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1)"
         raise ValueError(f"crop must be {known}, not {readable(repr(crop), 60)}")
+
+    @classmethod
+    def of_rectangle(cls, rectangle: Sequence[int]) -> "Fit":
+        """The padding with this active rectangle: of all aspects that have it, as it is made of
+        whole pixels, a usual one, or that of the smallest numbers. 64x42 of 64x64 are 3:2."""
+        top, bottom, left, right = rectangle
+        resolution = max(bottom, right)
+        sums = range(2, 2 * SLIMMEST + 1)
+        others = ((width, total - width) for total in sums for width in range(1, total))
+        paddings = (cls("pad", aspect) for aspect in itertools.chain(USUAL_ASPECTS, others))
+        alike = (fit for fit in paddings if fit.active_rectangle(resolution) == (*rectangle,))
+        return next(alike, None) or cls.of(f"pad {right - left}:{bottom - top}")
 
     def __str__(self) -> str:
         if self.kind == "pad" and self.aspect != (4, 3):

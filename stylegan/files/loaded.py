@@ -115,8 +115,7 @@ class LoadedGenerator:
 
         if self.active_rectangle is None:
             return "center"
-        top, bottom, left, right = self.active_rectangle
-        return str(Fit.of(f"pad {right - left}:{bottom - top}"))
+        return str(Fit.of_rectangle(self.active_rectangle))
 
     def description(self) -> dict[str, object]:
         """All but the weights, as plain values, for a file."""
