@@ -82,13 +82,16 @@ def blend(
 
 
 def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
-    """ValueError unless two generators have the same shapes and growth."""
+    """ValueError unless two generators have the same shapes, growth and labels."""
     shape_of_b = shape_of(b)
     different = [
         f"{name} {value} and {shape_of_b[name]}"
         for name, value in shape_of(a).items()
         if value != shape_of_b[name]
     ]
+    names = [list(loaded.label_names) for loaded in (a, b)]
+    if all(names) and names[0] != names[1]:  # some files do not know theirs
+        different.append(f"label_names {names[0]} and {names[1]}")
     if different:
         raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
 
