@@ -1,6 +1,7 @@
 """Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
 
 import itertools
+import struct
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -114,7 +115,12 @@ def write_animation(
     first = next(images)
     if suffix == ".gif":
         times = durations(count, fps, unit_ms=10)
-        first.save(file, "GIF", save_all=True, append_images=images, duration=times, loop=0)
+        try:
+            first.save(file, "GIF", save_all=True, append_images=images, duration=times, loop=0)
+        except (OverflowError, struct.error) as error:  # Pillow makes one of frames that are alike
+            raise ValueError(
+                "a .gif shows no picture longer than 655 seconds; choose .webp, or a larger --fps"
+            ) from error
         return
     times = durations(count, fps, unit_ms=1)
     reel = [Reel(images, count - 1)]
