@@ -9,8 +9,9 @@ from helpers import ROOT
 from helpers.commands import generated, look, pixels, refused, stylegan, told
 from helpers.processes import ended
 from helpers.tiny_generators import LABELED, TINY, random_generator
+from PIL import Image
 
-from stylegan import load_generator
+from stylegan import figures, load_generator
 from stylegan.files.formats.own import save_generator
 from stylegan.sampling import latents, to_uint8
 
@@ -67,6 +68,19 @@ def test_gray_and_transparent_pictures(tmp_path, out, channels, mode):
     generated(path, out, "--seeds", "1,2")
     assert look(out / "seed0001.png").mode == mode
     assert look(out / "grid.png").mode == "RGB"
+
+
+def test_alpha_is_refused_by_jpeg_before_a_picture_is_drawn_and_whole_in_webp(tmp_path, out):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator(dataclasses.replace(TINY, image_channels=4)))
+    failed = stylegan("generate", path, "--format", "jpg", "--out", out, *CPU)
+    assert failed.exit_code == 1
+    assert "grid.jpg would lose the alpha of RGBA; choose .png or .webp" in failed.output
+    assert not out.exists()
+    colors = np.arange(8 * 8 * 4, dtype=np.uint8).reshape(8, 8, 4)
+    colors[..., 3] = 0
+    figures.save_picture(tmp_path / "x.webp", Image.fromarray(colors))
+    assert np.array_equal(pixels(tmp_path / "x.webp"), colors)
 
 
 def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):

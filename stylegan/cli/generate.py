@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stylegan.cli.common import Command, fitting_memory, progress_bar, say
+from stylegan.cli.common import Command, progress_bar, say
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
 from stylegan.disk import check_outputs, without_links
 from stylegan.messages import count
@@ -61,6 +61,7 @@ def generate(
     if selection.run:
         refuse_training_folder(out, selection.run)
     loaded = selection.loaded
+    figures.check_channels(out / f"grid.{ending}", loaded.generator.config.image_channels)
     in_grid = []
     batch = batch or default_batch(loaded.resolution)
     if selection.latents:
@@ -76,7 +77,7 @@ def generate(
     if grid:  # what is too large is refused before it is drawn
         size = figures.grid_size(len(seeds), loaded.picture_size(), labels=labels_below)
         figures.check_size(out / f"grid.{ending}", size)
-    with fitting_memory(batch, loaded.resolution), progress_bar("img") as progress:
+    with progress_bar("img") as progress:
         for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
             path = out / f"{selection.unit}{seed:04d}.{ending}"
             figures.save_picture(path, picture(pixels), overwrite=overwrite)

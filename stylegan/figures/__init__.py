@@ -4,6 +4,7 @@ from stylegan.figures.layout import (
     FORMATS,
     GAP,
     chart,
+    check_channels,
     check_size,
     default_columns,
     grid,

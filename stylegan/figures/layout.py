@@ -37,7 +37,8 @@ class Format(NamedTuple):
 
 FORMATS = {  # by ending
     ".png": Format("PNG", {}),
-    ".webp": Format("WEBP", {"lossless": True}, largest_side=16_383),
+    # "exact" keeps colors where alpha is 0, too
+    ".webp": Format("WEBP", {"lossless": True, "exact": True}, largest_side=16_383),
     ".jpg": Format("JPEG", {"quality": 95, "subsampling": 0}, largest_side=65_500),
 }
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -47,6 +48,7 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
     """Write the picture. ValueError if the file exists with other content, without `overwrite`."""
     check_outputs([path], overwrite=True, endings=FORMATS)
     check_size(path, image.size)
+    check_channels(path, len(image.getbands()))
     buffer = io.BytesIO()
     kind = FORMATS[path.suffix.lower()]
     image.save(buffer, kind.name, **kind.options)
@@ -56,6 +58,12 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(buffer.getvalue())
+
+
+def check_channels(path: Path, channels: int) -> None:
+    """ValueError if the format holds no alpha, and pictures of so many channels have one."""
+    if channels == 4 and path.suffix.lower() == ".jpg":
+        raise ValueError(f"{path} would lose the alpha of RGBA; choose .png or .webp")
 
 
 def check_size(path: Path, size: tuple[int, int]) -> None:
