@@ -12,6 +12,7 @@ from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan.cli import COMMANDS
 from stylegan.config import to_toml
+from stylegan.data import prepare
 from stylegan.directions import default_path, find_directions, save_directions
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator
@@ -51,6 +52,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("metrics faces64 --out text.pt", "exists and is of another kind", 1),
     ("metrics empty --metrics swd", "is empty", 1),
     ("prepare notes store", "no images under notes: found 1 .txt file", 1),
+    ("prepare store again", "store is a prepared store; train on it as it is", 1),
     ("project g.pt there.webp --locality 1", "require --tune", 2),
     ("project g.pt there.webp --out new.pt/deep", "new.pt is a file; choose another", 1),
     ("report notes", "notes holds no config.toml", 1),
@@ -95,6 +97,7 @@ def folder(tmp_path_factory):
     (folder / "there.webp").touch()
     for path in write_pictures(folder / "pictures").glob("*/*.png"):
         shutil.copy(path, folder / "flat")
+    prepare(folder / "pictures", folder / "store")
     write_pictures(folder / "damaged")
     (folder / "damaged" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     os.mkfifo(folder / "pipe.pt")

@@ -205,6 +205,13 @@ def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
     assert all(row[-2].endswith("GiB") for row in rows[start + 1 : start + 4])
 
 
+def test_a_plan_of_what_the_run_would_refuse_is_refused(here):
+    told(*BRIEF)
+    assert "run of another configuration (seed: 0 there, 7" in refused(
+        *BRIEF, "--dry-run", "--seed", 7
+    )
+
+
 def test_a_plan_for_gpus_that_are_not_here_has_their_batches_memory_and_published_times(here):
     before = contents(here)
     words = ["--data", "pictures", "--out", "run", "--dry-run", "--device", "cuda"]

@@ -208,7 +208,12 @@ class Selection:
         return RunFolder.of(self.weights.file)
 
     def load(self, file: Path) -> "LoadedGenerator":
-        """As `loaded`, of another file of the run."""
+        """As `loaded`, of a file that the run has listed."""
+        if not file.exists():
+            raise FileNotFoundError(
+                f"{file} was removed meanwhile, as a training that goes on removes old states; "
+                "give the command again"
+            )
         return self.prepared(self.opened(file))
 
     def opened(self, source: str | Path) -> "Weights":
@@ -241,7 +246,6 @@ class Selection:
         loaded = loaded or self.loaded
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
-        # only latents z need a class
         label = None if self.class_name is None else loaded.label(self.class_name)
         return of_latents(loaded, self.latents, self.seeds, label, self.noise)
 

@@ -288,9 +288,10 @@ def show_plan(
     """Print what would be left out, and the whole plan. Nothing is written."""
     from stylegan.training.preflight import outlook, plan_lines
     from stylegan.training.resuming import newest_state
-    from stylegan.training.run import with_precision
+    from stylegan.training.run import check_unchanged, with_precision
 
     config = with_precision(config_shown(setup), device, folder)
+    check_unchanged(folder, config)
     _, payload = newest_state(folder)
     costs, notes = tried_costs(config, config.schedule, device, threads, payload)
     notes += outlook(config, costs, device, folder.saved())

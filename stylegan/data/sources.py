@@ -22,7 +22,7 @@ from stylegan.messages import count, listed, readable, reason_of
 from . import tfrecords
 from .images import MODES, extensions, from_array, head, is_image, open_image, reading
 from .labels import CSV, JSON, MOST, Labels, of_classes, of_vectors, read_labels
-from .store import NO_LABELS, Skipped
+from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
 SEE = "see datasets/README.md"
@@ -67,6 +67,8 @@ class Source(ABC):
         usable = [name for name in outside if not include or first_folder(name) in include]
         self.names = [name for name in usable if is_image(name)]
         self.ignored = [n for n in usable if not is_image(n) and n not in self.label_files]
+        if not self.names and META in outside:
+            raise ValueError(f"{readable(path)} is a prepared store; train on it as it is")
         if not self.names:
             others = f"found {kinds_of(self.ignored)}" if usable else "found no other files"
             fault = f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}"
