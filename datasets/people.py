@@ -132,7 +132,9 @@ def pack(folder: Path, archive: Path) -> None:
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--first", type=click.IntRange(0), default=0, help="Number of the first person.")
-@click.option("--count", type=click.IntRange(1), default=10_000, help="Number of people.")
+@click.option(
+    "--count", type=click.IntRange(1), default=10_000, help="Number of people.", show_default=True
+)
 @click.option("--size", type=click.IntRange(8), default=64, help="Width and height in pixels.")
 @click.option(
     "--modules",

@@ -23,8 +23,8 @@ SAMPLES = options.count_option(
 FIGURE = options.together(
     options.path_option(
         "--figure",
-        "Picture to write, .png, .webp or .jpg: a row for each direction. Of two methods one file "
-        "for each: NAME-pca.png, NAME-sefa.png.",
+        "Picture to write, .png, .webp or .jpg: a row for each direction; of several methods a "
+        "file for each, NAME-pca.png.",
     ),
     options.count_option(
         "--seed", "Seed of the picture that is moved.", default=0, least=0, most=values.LARGEST_SEED

@@ -86,6 +86,7 @@ def grid(
         "--classes",
         metavar="NAME,...",
         default="",
+        show_default=False,
         help="Classes of the columns, by name or number.  [default: all]",
     ),
     *look_without(options.LATENTS, options.CLASS),

@@ -70,7 +70,7 @@ def facts_of(source: str) -> Facts:
 def generator_facts(loaded: "LoadedGenerator") -> Facts:
     config = loaded.generator.config
     full = config.resolution
-    images = f"{full}x{full}, {config.image_channels} channels"
+    images = f"{full}x{full}, {count(config.image_channels, 'channel')}"
     if loaded.resolution < full or loaded.alpha < 1:
         images += f", trained up to {loaded.resolution}x{loaded.resolution}"
         images += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
@@ -127,7 +127,7 @@ def store_facts(path: Path) -> Facts:
 @options.SOURCE
 @click.argument("destination", type=values.OUTPUT)
 @options.path_option(
-    "--discriminator", "File (.pt) for the discriminator, if SOURCE has one of our form."
+    "--discriminator", "File (.pt) to write the discriminator to, if SOURCE has one."
 )
 @options.CENTERS
 @options.OVERWRITE
