@@ -132,6 +132,8 @@ class Run:
         # A finished run with its last file may be called again; without it, that is written now.
         if not (state.finished and from_rank0(last.exists)):
             self.record(state, evaluation, report, workers=workers, tensorboard=tensorboard)
+        elif evaluation is not None:
+            self.tell("nothing is left to train, so nothing is measured")
         self.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
         return state
 
