@@ -86,7 +86,7 @@ def find(
 
     methods = [known for known in library.METHODS if method in ("both", known)]
     file = out or library.default_path(source)
-    figures = checked_figures(figure, methods, file, overwrite=overwrite)
+    figures = checked_figures(source, figure, methods, file, overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
     others = library.others_in(file, loaded.generator, methods, overwrite=overwrite)
@@ -134,7 +134,7 @@ def learn(
 
     name = library.check_name(name or positive.stem)
     file = out or library.default_path(source)
-    figures = checked_figures(figure, ["svm"], file, overwrite=overwrite)
+    figures = checked_figures(source, figure, ["svm"], file, overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None
     others = library.others_in(file, loaded.generator, ["svm"], name=name, overwrite=overwrite)
@@ -150,7 +150,7 @@ def learn(
 
 
 def checked_figures(
-    figure: Path | None, methods: "Sequence[Method]", file: Path, *, overwrite: bool
+    source: str, figure: Path | None, methods: "Sequence[Method]", file: Path, *, overwrite: bool
 ) -> "dict[Method, Path]":
     """The file of each method's figure; ValueError if that or the directions' `file` cannot be
     written."""
@@ -159,6 +159,7 @@ def checked_figures(
     check_outputs([file], overwrite=True, endings=[".npz"])
     if figure is None:
         return {}
+    options.refuse_training_folder(source, figure, "--figure")
     figures = dict.fromkeys(methods, figure)
     if len(methods) > 1:
         figures = {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}

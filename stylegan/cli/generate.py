@@ -1,17 +1,21 @@
 """`stylegan generate`: pictures from a trained generator."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli.common import Command, fitting_memory, progress_bar, say
-from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.disk import check_outputs, without_links
+from stylegan.cli.options import (
+    BATCH,
+    LOOK,
+    OVERWRITE,
+    Selection,
+    path_option,
+    refuse_training_folder,
+    selecting,
+)
+from stylegan.disk import check_outputs
 from stylegan.messages import count
-
-if TYPE_CHECKING:
-    from stylegan.run_folder import RunFolder
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
@@ -58,8 +62,7 @@ def generate(
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
     check_outputs([out / f"grid.{ending}"], overwrite=True)
-    if selection.run:
-        refuse_training_folder(out, selection.run)
+    refuse_training_folder(selection.source, out)
     loaded = selection.loaded
     in_grid = []
     batch = batch or default_batch(loaded.resolution)
@@ -88,13 +91,3 @@ def generate(
         figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
-
-
-def refuse_training_folder(out: Path, run: "RunFolder") -> None:
-    """ValueError if pictures in `out` would become training pictures of the run."""
-    inside = (without_links(out), *without_links(out).parents)
-    # a run may lie inside its data folder; writing within that run is fine
-    if run.data() in inside and without_links(run.path) not in inside:
-        raise ValueError(
-            f"{out} is in a folder of training pictures of {run.path}; choose another --out"
-        )

@@ -120,6 +120,7 @@ def project(
     searching = projection.SearchOptions(**search)
     outputs = projection.outputs_of(images, out, tuned=tune)
     check_outputs(outputs, overwrite=overwrite)  # before a generator is opened
+    options.refuse_training_folder(source, out)
     loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
     projection.check_noise(searching, loaded.generator.config)

@@ -95,6 +95,7 @@ def film_command(
 
             check_outputs([out], overwrite=overwrite, endings=library.FORMATS)
             library.check_rate(out, fps)
+            options.refuse_training_folder(selection.source, out)
             film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             with progress_bar("frame") as progress:
