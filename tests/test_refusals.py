@@ -4,17 +4,20 @@ import dataclasses
 import os
 import shutil
 
+import numpy as np
 import pytest
 from helpers.commands import refused
+from helpers.pictures import save_picture
 from helpers.runs import contents
 from helpers.tiny_generators import LABELED, random_generator
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
+from stylegan import load_generator
 from stylegan.cli import COMMANDS
 from stylegan.config import to_toml
 from stylegan.directions import default_path, find_directions, save_directions
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.own import save_generator, save_safetensors
 from stylegan.networks import Discriminator
 
 TRAIN = "train --config tiny.toml --out run --device cpu"
@@ -111,6 +114,45 @@ def test_a_mistake_is_one_line_and_changes_nothing(
     line = refused(*words.split(), exit_code=exit_code)
     assert message in line and line.isprintable()
     assert contents(folder) == before
+
+
+ORIGINALS = [  # words, of which the file is written over what it is made of
+    ("align in in --landmarks points.csv --size 32", "in/a.png"),
+    ("align in/a.png in --landmarks points.csv --size 32", "in/a.png"),
+    ("blend g.pt new.pt --share 1 --out new.pt", "new.pt"),
+    ("blend run g.pt --share 1 --out run/generator-000000001.pt", "run/generator-000000001.pt"),
+    ("directions find official.npz --out official.npz", "official.npz"),
+    ("directions learn g.pt with.npz without.npz --out without.npz", "without.npz"),
+    ("export shared/model.safetensors shared", "shared/model.safetensors"),
+    ("export shared shared", "shared/model.safetensors"),
+    ("project tuned/tuned.pt in/a.png --out tuned --tune", "tuned/tuned.pt"),
+    ("project g.pt old/target/target.png --out old", "old/target/target.png"),
+]
+
+
+def originals(folder):
+    """Generators, pictures and latents in this folder."""
+    for name in ("g.pt", "new.pt", "run/generator-000000001.pt", "tuned/tuned.pt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        save_generator(folder / name, random_generator())
+    (folder / "shared").mkdir()
+    loaded = load_generator(folder / "g.pt").loaded
+    save_safetensors(folder / "shared" / "model.safetensors", loaded)
+    for name in ("in/a.png", "old/target/target.png"):
+        save_picture(folder / name, np.full((32, 32, 3), 99, np.uint8))
+    (folder / "points.csv").write_text("a.png,10,10,20,10,15,15,11,20,19,20\n")
+    for name in ("official", "with", "without"):
+        np.savez(folder / f"{name}.npz", w=np.zeros((2, 8), np.float32))
+    return folder
+
+
+@pytest.mark.parametrize(("words", "original"), ORIGINALS)
+def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words, original):
+    monkeypatch.chdir(originals(tmp_path))
+    before = contents(tmp_path)
+    line = refused(*words.split(), "--overwrite")
+    assert line == f"Error: {original} is the source; choose another name to write"
+    assert contents(tmp_path) == before
 
 
 def test_every_command_is_among_them():

@@ -86,7 +86,8 @@ def find(
 
     methods = [known for known in library.METHODS if method in ("both", known)]
     file = out or library.default_path(source)
-    figures = checked_figures(source, figure, methods, file, overwrite=overwrite)
+    check_outputs([file], overwrite=True, endings=[".npz"], sources=[Path(source)])
+    figures = checked_figures(source, figure, methods, overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
     others = library.others_in(file, loaded.generator, methods, overwrite=overwrite)
@@ -134,7 +135,9 @@ def learn(
 
     name = library.check_name(name or positive.stem)
     file = out or library.default_path(source)
-    figures = checked_figures(source, figure, ["svm"], file, overwrite=overwrite)
+    examples = [positive, negative]
+    check_outputs([file], overwrite=True, endings=[".npz"], sources=[Path(source), *examples])
+    figures = checked_figures(source, figure, ["svm"], overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None
     others = library.others_in(file, loaded.generator, ["svm"], name=name, overwrite=overwrite)
@@ -150,13 +153,11 @@ def learn(
 
 
 def checked_figures(
-    source: str, figure: Path | None, methods: "Sequence[Method]", file: Path, *, overwrite: bool
+    source: str, figure: Path | None, methods: "Sequence[Method]", *, overwrite: bool
 ) -> "dict[Method, Path]":
-    """The file of each method's figure; ValueError if that or the directions' `file` cannot be
-    written."""
+    """The file of each method's figure; ValueError if it cannot be written."""
     from stylegan.figures import FORMATS
 
-    check_outputs([file], overwrite=True, endings=[".npz"])
     if figure is None:
         return {}
     options.refuse_training_folder(source, figure, "--figure")

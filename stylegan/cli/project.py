@@ -119,7 +119,8 @@ def project(
     tuning = tuning_options(tune_steps, locality, tune=tune)
     searching = projection.SearchOptions(**search)
     outputs = projection.outputs_of(images, out, tuned=tune)
-    check_outputs(outputs, overwrite=overwrite)  # before a generator is opened
+    # before a generator is opened
+    check_outputs(outputs, overwrite=overwrite, sources=[Path(source), *images])
     options.refuse_training_folder(source, out)
     loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded

@@ -154,7 +154,8 @@ def project_files(
     errors of images not read.
     """
     tuning = request.tuning
-    check_outputs(outputs_of(images, out, tuned=tuning is not None), overwrite=overwrite)
+    outputs = outputs_of(images, out, tuned=tuning is not None)
+    check_outputs(outputs, overwrite=overwrite, sources=images)
     targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
