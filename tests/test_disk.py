@@ -155,6 +155,29 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
         assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_has_appeared_meanwhile_is_replaced_only_when_told(
+    tmp_path, monkeypatch, links
+):
+    def without_links(source, target):
+        raise OSError(errno.EPERM, "no links on this drive")
+
+    if not links:
+        monkeypatch.setattr(os, "link", without_links)
+    path = tmp_path / "latents.npz"
+    write_text(path, "first", overwrite=False)
+    with (
+        pytest.raises(FileExistsError, match=f"{path} was written by another process in the mean"),
+        atomic_file(path, overwrite=False) as file,
+    ):
+        file.write(b"second")
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["first"]
+    write_text(path, "third")
+    (tmp_path / "gone.npz").symlink_to("nowhere")  # for `check_outputs` that is no file
+    write_text(tmp_path / "gone.npz", "fourth", overwrite=False)
+    assert sorted(file.read_text() for file in tmp_path.iterdir()) == ["fourth", "third"]
+
+
 def test_a_folder_takes_the_place_of_an_empty_one_alone(tmp_path):
     (tmp_path / "out").mkdir()
     with atomic_folder(tmp_path / "out") as folder:

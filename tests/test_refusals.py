@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from helpers.runs import contents
 from helpers.tiny_generators import LABELED, random_generator
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
-from stylegan import load_generator
+from stylegan import disk, load_generator
 from stylegan.cli import COMMANDS
 from stylegan.config import to_toml
 from stylegan.directions import default_path, find_directions, save_directions
@@ -153,6 +154,30 @@ def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words
     line = refused(*words.split(), "--overwrite")
     assert line == f"Error: {original} is the source; choose another name to write"
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ("align in out --landmarks points.csv --size 32", "out/a.png"),
+        ("blend g.pt new.pt --share 1 --out b.pt", "b.pt"),
+        ("convert g.pt c.pt", "c.pt"),
+        ("figure grid g.pt --seeds 0,1 --out g.png", "g.png"),
+        ("project g.pt in/a.png --out p --steps 1 --distance pixels", "p/a/latents.npz"),
+        ("video walk g.pt --seeds 0,1 --seconds 0.1 --out w.gif", "w.gif"),
+    ],
+)
+def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch, words, out):
+    monkeypatch.chdir(originals(tmp_path))
+
+    def writing(partial, path, *, overwrite):
+        Path(out).write_text("theirs")
+        put_into_place(partial, path, overwrite=overwrite)
+
+    put_into_place = disk.put_into_place
+    monkeypatch.setattr(disk, "put_into_place", writing)
+    assert f"{out} was written by another process in the meantime" in refused(*words.split())
+    assert Path(out).read_text() == "theirs"
 
 
 def test_every_command_is_among_them():

@@ -162,7 +162,7 @@ def convert(
     print_facts(generator_facts(loaded))
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
-    own.save_loaded(destination, loaded)
+    own.save_loaded(destination, loaded, overwrite=overwrite)
     if discriminator:
         critic = weights.require_discriminator()
         own.save_discriminator(discriminator, critic, loaded.lineage)
@@ -296,5 +296,5 @@ def blend(
         share=share,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_loaded(out, blended)
+    save_loaded(out, blended, overwrite=overwrite)
     say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

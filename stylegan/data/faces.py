@@ -194,7 +194,7 @@ def align_files(
             for file, points in zip(files[name], landmarks[name], strict=True):
                 face = aligned(picture, points, size)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_file(file) as opened:
+                with atomic_file(file, overwrite=overwrite) as opened:
                     face.save(opened, "png")
                 sides[file] = square_of(points).side
         except (ValueError, OSError) as error:

@@ -38,11 +38,13 @@ class Latents(NamedTuple):
     noise: list[Tensor] | None  # (1 or N, 1, r, r) for each layer up to some resolution
 
 
-def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None) -> None:
+def write_latents(
+    path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None, *, overwrite: bool = True
+) -> None:
     """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
