@@ -13,7 +13,7 @@ from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from stylegan import load_generator, sampling
+from stylegan import directions, load_generator, sampling
 from stylegan.directions import (
     default_path,
     draw_directions,
@@ -200,6 +200,24 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
     message = refused("directions", "find", source, "--samples", 100)
     assert "directions of other weights" in message and "--overwrite replaces the wh" in message
     assert default_path(source).read_bytes() == before
+
+
+def test_directions_that_another_command_has_added_meanwhile_are_kept(source, monkeypatch):
+    words = ["directions", "find", source, "--samples", 100, "--count", 2, "--method"]
+    find = directions.find_directions
+
+    def slowly(*arguments, **options):
+        monkeypatch.setattr(directions, "find_directions", find)
+        told(*words, "sefa")
+        return find(*arguments, **options)
+
+    monkeypatch.setattr(directions, "find_directions", slowly)
+    told(*words, "pca")
+    found = load_directions(default_path(source), load_generator(source).loaded.generator)
+    assert [d.method for d in found] == ["pca", "sefa"]
+    monkeypatch.setattr(directions, "find_directions", slowly)
+    default_path(source).unlink()
+    assert "exists, with directions sefa; pass --overwrite" in refused(*words, "sefa")
 
 
 def cloud(normal, n=400, margin=0.3):

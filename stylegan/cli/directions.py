@@ -1,6 +1,7 @@
 """`stylegan directions`: directions in the space of w, found or learned, and shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,8 @@ def find(
     figures = checked_figures(source, figure, methods, overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
-    others = library.others_in(file, loaded.generator, methods, overwrite=overwrite)
+    others = partial(library.others_in, file, loaded.generator, methods, overwrite=overwrite)
+    others()  # what would be lost is refused before the work
     new = library.find_directions(
         loaded.generator, methods, count=count, layers=layers, samples=samples
     )
@@ -140,7 +142,10 @@ def learn(
     figures = checked_figures(source, figure, ["svm"], overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None
-    others = library.others_in(file, loaded.generator, ["svm"], name=name, overwrite=overwrite)
+    others = partial(
+        library.others_in, file, loaded.generator, ["svm"], name=name, overwrite=overwrite
+    )
+    others()
     w, present = library.examples_of(loaded, positive, negative, class_name)
     normal, accuracy = library.fit_hyperplane(w, present)
     new = library.to_directions(loaded.generator, name, normal, accuracy, samples)
@@ -177,7 +182,7 @@ def opened(source: str, device: str, psi: float | None) -> "LoadedGenerator":
 
 def write(
     file: Path,
-    others: "Sequence[Directions]",
+    others: "Callable[[], Sequence[Directions]]",
     new: "Sequence[Directions]",
     loaded: "LoadedGenerator",
     figures: "Mapping[Method, Path]",
@@ -186,7 +191,8 @@ def write(
     label: "Tensor | None",
     overwrite: bool,
 ) -> None:
-    """Write new directions beside the others of the file, and their figures."""
+    """Write new directions beside the others of the file, and their figures. `others` reads them:
+    another process may have added some since this one began."""
     from stylegan import directions as library
     from stylegan.figures import save_picture
 
@@ -195,7 +201,7 @@ def write(
         for d in new
         if d.method in figures
     }
-    library.save_directions(file, library.updated(others, new), loaded.generator)
+    library.save_directions(file, library.updated(others(), new), loaded.generator)
     for path, picture in pictures.items():
         save_picture(path, picture, overwrite=overwrite)
     counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)
