@@ -19,6 +19,7 @@ from stylegan.directions import (
     draw_directions,
     find_directions,
     fit_hyperplane,
+    known_directions,
     load_directions,
     read_edits,
     save_directions,
@@ -155,6 +156,27 @@ def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_pat
     assert torch.equal(edit.direction, found[1].edit("2").direction) and edit.strength == 2
     with pytest.raises(ValueError, match="directions of other weights"):
         load_directions(tmp_path / "d.npz", random_generator(seed=1))
+
+
+def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp_path):
+    (tmp_path / "config.toml").touch()  # a run
+    file, loaded = tmp_path / "generator-000000256.pt", tiny_loaded()
+    save_generator(file, loaded.generator)
+    first, second = (
+        find_directions(loaded.generator, ["pca"], count=n, samples=99) for n in (2, 3)
+    )
+    said = []
+    for path, directions_there in ((default_path(tmp_path), first), (default_path(file), second)):
+        save_directions(path, directions_there, loaded.generator)
+        (found,) = known_directions(file, loaded, methods=["pca"], tell=said.append)
+        assert torch.equal(found.vectors, directions_there[0].vectors)
+    default_path(file).unlink()
+    with pytest.raises(ValueError, match=f"{tmp_path / 'directions.npz'} has no directions of svm"):
+        read_edits(["svm:smile"], loaded, file)
+    assert not said
+    other = dataclasses.replace(loaded, generator=random_generator(seed=1))  # an earlier file's
+    known_directions(file, other, methods=["pca"], tell=said.append)
+    assert "directions.npz has directions of other weights" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from stylegan.files.latents import checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator
+from stylegan.run_folder import RunFolder
 
 FORMAT = "stylegan-directions"
 VERSION = 1
@@ -40,6 +41,15 @@ def default_path(source: str | Path) -> Path:
     if name in BUNDLED or not path.exists():
         return Path(f"{PurePosixPath(name.partition('#')[0]).stem}.directions.npz")
     return path / "directions.npz" if path.is_dir() else path.with_suffix(".directions.npz")
+
+
+def kept_for(source: str | Path) -> Path:
+    """Where to look for the directions of a source: at its `default_path`, or for a file of a run
+    that has none of its own, in the run's; they are used only if they are of the same weights."""
+    own = default_path(source)
+    run = RunFolder.of(source)
+    of_run = default_path(run.path) if run else own
+    return of_run if of_run.exists() and not own.exists() else own
 
 
 def save_directions(path: Path, directions: Sequence[Directions], generator: Generator) -> None:
@@ -153,15 +163,15 @@ def known_directions(
     methods: Sequence[str] = METHODS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Directions]:
-    """Directions of the file; by default of the one beside the source, and those of `methods` that
-    it lacks, found from the first 10,000 seeds. If that file is damaged or of other weights, `tell`
-    gets the reason, and it is not used."""
+    """Directions of the file; by default of the one that is `kept_for` the source, and those of
+    `methods` that it lacks, found from the first 10,000 seeds. If that file is damaged or of other
+    weights, `tell` gets the reason, and it is not used."""
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
-    if default_path(source).exists():
+    if kept_for(source).exists():
         try:
-            directions = load_directions(default_path(source), loaded.generator)
+            directions = load_directions(kept_for(source), loaded.generator)
         except ValueError as error:
             tell(f"not used: {error}")
     config = loaded.generator.config
@@ -202,7 +212,7 @@ def read_edits(
             known |= {(parts.file, d.method): d for d in directions}
         if key not in known:
             raise ValueError(
-                f"{parts.file or default_path(source)} has no directions of {parts.method}; "
+                f"{parts.file or kept_for(source)} has no directions of {parts.method}; "
                 "stylegan directions find makes those of pca and sefa, learn those of svm"
             )
         edits.append(known[key].edit(parts.name, parts.strength, parts.layers))
