@@ -127,6 +127,7 @@ ORIGINALS = [  # words, of which the file is written over what it is made of
     ("export shared/model.safetensors shared", "shared/model.safetensors"),
     ("export shared shared", "shared/model.safetensors"),
     ("project tuned/tuned.pt in/a.png --out tuned --tune", "tuned/tuned.pt"),
+    ("project tuned/tuned.pt in/a.png --out tuned", "tuned/tuned.pt"),
     ("project g.pt old/target/target.png --out old", "old/target/target.png"),
 ]
 

@@ -118,7 +118,7 @@ def project(
         raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
     tuning = tuning_options(tune_steps, locality, tune=tune)
     searching = projection.SearchOptions(**search)
-    outputs = projection.outputs_of(images, out, tuned=tune)
+    outputs = projection.outputs_of(images, out)
     # before a generator is opened
     check_outputs(outputs, overwrite=overwrite, sources=[Path(source), *images])
     options.refuse_training_folder(source, out)

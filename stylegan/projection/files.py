@@ -79,12 +79,12 @@ def default_batch(resolution: int) -> int:
     return max(1, min(8, 512 // resolution))
 
 
-def outputs_of(images: Sequence[Path], out: Path, *, tuned: bool) -> list[Path]:
-    """The files that `project_files` writes for these images, if all can be read."""
-    of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
-    of_all = [LATENTS, *([TUNED] if tuned else [])]
+def outputs_of(images: Sequence[Path], out: Path) -> list[Path]:
+    """The files that `project_files` writes for these images, if all can be read; without tuning it
+    removes those of tuning that an earlier projection has left, which do not fit new latents."""
+    of_each = [LATENTS, TARGET, PICTURE, RESULT, TUNED_PICTURE]
     folders = [out / name_of(image) for image in images]
-    return [out / file for file in of_all] + [path / file for path in folders for file in of_each]
+    return [out / LATENTS, out / TUNED] + [path / file for path in folders for file in of_each]
 
 
 class Projection(NamedTuple):
@@ -154,8 +154,7 @@ def project_files(
     errors of images not read.
     """
     tuning = request.tuning
-    outputs = outputs_of(images, out, tuned=tuning is not None)
-    check_outputs(outputs, overwrite=overwrite, sources=images)
+    check_outputs(outputs_of(images, out), overwrite=overwrite, sources=images)
     targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
@@ -181,6 +180,8 @@ def project_files(
     maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
     noise = [torch.cat(of_layer) for of_layer in maps] or None
     write_latents(out / LATENTS, ws, noise, overwrite=overwrite)
+    if overwrite:
+        (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
     if tuning is not None:
         generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
         write_tuned(request, generator, targets, projections, out, tell, overwrite=overwrite)
@@ -265,6 +266,8 @@ def write_projection(
     write_image(request, folder / PICTURE, projection.image, overwrite=overwrite)
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
     write_text(folder / RESULT, text, overwrite=overwrite)
+    if overwrite:
+        (folder / TUNED_PICTURE).unlink(missing_ok=True)  # of the latents that were there
     return near
 
 
