@@ -243,6 +243,9 @@ def check_outputs(
             with open(path, "rb") as file:
                 if mark not in file.read(MARKED_BYTES):
                     raise ValueError(f"{path} exists and is of another kind; choose another name")
+    for place in checked:
+        if both := checked.intersection(place.parents):
+            raise ValueError(f"{both.pop()} would be a file and a folder; choose other names")
 
 
 def what_begins_with(start: bytes) -> str:

@@ -61,6 +61,13 @@ def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
             open_weights(source)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_file_to_write_is_no_folder_of_others(tmp_path, order):
+    names = ["pj/latents.npz", "pj/latents.npz/latents.npz"][::order]
+    with pytest.raises(ValueError, match=r"pj/latents\.npz would be a file and a folder; choose"):
+        check_outputs([tmp_path / name for name in names], overwrite=False)
+
+
 def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
     full = pytest.raises(OSError, match=f"full: '{tmp_path / 'store'}'")
     with full, atomic_folder(tmp_path / "store"):
