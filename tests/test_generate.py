@@ -92,6 +92,16 @@ def test_a_different_picture_is_not_overwritten_unless_told(source, out):
     assert message == f"Error: {source} is a file; choose another folder"
 
 
+def test_other_seeds_beside_a_grid_are_refused_before_they_are_drawn(source, out):
+    before = generated(source, out, "--seeds", "0-1")
+    words = ["generate", source, "--seeds", "1-2", "--out", out, *CPU]
+    assert f"{out / 'grid.png'} exists; pass --overwrite" in refused(*words)
+    assert before == {path.name: path.read_bytes() for path in out.iterdir()}
+    told(*words, "--no-grid")
+    assert (out / "grid.png").read_bytes() == before["grid.png"]
+    told(*words, "--overwrite")
+
+
 def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
     path, generator = tmp_path / "kinds.pt", random_generator(LABELED)
     save_generator(path, generator, label_names=["smile", "sad", "calm"], psi=1.0)

@@ -61,7 +61,8 @@ def generate(
 
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
-    check_outputs([out / f"grid.{ending}"], overwrite=True)
+    grid_file = out / f"grid.{ending}"
+    check_outputs([grid_file], overwrite=True)
     refuse_training_folder(selection.source, out)
     loaded = selection.loaded
     in_grid = []
@@ -75,19 +76,21 @@ def generate(
         labels = selection.labels(loaded)
         pictures = loaded.pictures(seeds, labels=labels, noise=selection.noise, batch=batch)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
+    files = [out / f"{selection.unit}{seed:04d}.{ending}" for seed in seeds]
+    if grid and not all(path.is_file() for path in files):  # a grid that is there is of others
+        check_outputs([grid_file], overwrite=overwrite)
     labels_below = [f"{selection.unit} {seed}" for seed in seeds]
     if grid:  # what is too large is refused before it is drawn
         size = figures.grid_size(len(seeds), loaded.picture_size(), labels=labels_below)
-        figures.check_size(out / f"grid.{ending}", size)
+        figures.check_size(grid_file, size)
     with fitting_memory(batch, loaded.resolution), progress_bar("img") as progress:
-        for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
-            path = out / f"{selection.unit}{seed:04d}.{ending}"
+        for i, (path, pixels) in enumerate(zip(files, pictures, strict=True), 1):
             figures.save_picture(path, picture(pixels), overwrite=overwrite)
             if grid:
                 in_grid.append(pixels)
             progress(i, len(seeds))
     if grid:
         image = figures.grid(in_grid, labels=labels_below)
-        figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
+        figures.save_picture(grid_file, image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
