@@ -21,13 +21,12 @@ from stylegan.edits import Edit, check_layers, parsed
 from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
-from stylegan.files.latents import checked_numbers
+from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator
 from stylegan.run_folder import RunFolder
 
-FORMAT = "stylegan-directions"
 VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
@@ -62,7 +61,7 @@ def save_directions(path: Path, directions: Sequence[Directions], generator: Gen
             methods[d.method]["names"] = list(d.names)
         numbers = {"vectors": d.vectors, "deviations": d.deviations, SCORES[d.method]: d.scores}
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
-    meta = {"format": FORMAT, "version": VERSION, **hashes(generator), "methods": methods}
+    meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
     arrays["meta"] = np.array(json.dumps(meta))
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
@@ -77,7 +76,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     arrays = npz_arrays(path)
     config = generator.config
     meta = from_json(str(arrays.get("meta", "{}")), path, entry="meta")
-    if meta.get("format") != FORMAT or meta.get("version") != VERSION:
+    if meta.get("format") != DIRECTIONS or meta.get("version") != VERSION:
         raise ValueError(
             f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"
         )
