@@ -25,15 +25,16 @@ ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left 
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, renamed to `path` once it is complete and on the disk, removed on errors."""
+def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """A file to write, renamed to `path` once it is complete and on the disk, removed on errors.
+    Without `overwrite` FileExistsError if there is a file by then, which stays as it is."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:
             yield file
             file.flush()
             wait_for_disk(file.fileno())
-        os.replace(partial, path)
+        put_into_place(partial, path, overwrite=overwrite)
     except BaseException as error:
         with contextlib.suppress(OSError):  # there may be no such folder
             partial.unlink()
@@ -43,6 +44,23 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             raise OSError(error.errno, error.strerror, named) from error
         raise
     sync(path.parent)
+
+
+def put_into_place(partial: Path, path: Path, *, overwrite: bool) -> None:
+    """Give a complete file its name; FileExistsError, without `overwrite`, if another has it."""
+    if not overwrite:
+        try:
+            os.link(partial, path)  # in one step with the question whether there is a file
+        except OSError as error:  # there is one, a link to nothing, or the drive has no links
+            if path.exists():
+                raise FileExistsError(
+                    f"{path} was written by another process in the meantime; nothing was "
+                    "overwritten: pass --overwrite or choose another name"
+                ) from error
+        else:
+            partial.unlink()
+            return
+    os.replace(partial, path)
 
 
 @contextmanager
@@ -89,9 +107,9 @@ def errors_name(path: Path) -> Iterator[None]:
         raise
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, overwrite: bool = True) -> None:
     """Write text atomically; file names in it need not be UTF-8."""
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(text.encode("utf-8", "surrogateescape"))
 
 
@@ -225,6 +243,9 @@ def check_outputs(
             with open(path, "rb") as file:
                 if mark not in file.read(MARKED_BYTES):
                     raise ValueError(f"{path} exists and is of another kind; choose another name")
+    for place in checked:
+        if both := checked.intersection(place.parents):
+            raise ValueError(f"{both.pop()} would be a file and a folder; choose other names")
 
 
 def what_begins_with(start: bytes) -> str:

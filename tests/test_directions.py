@@ -13,12 +13,13 @@ from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from stylegan import load_generator, sampling
+from stylegan import directions, load_generator, sampling
 from stylegan.directions import (
     default_path,
     draw_directions,
     find_directions,
     fit_hyperplane,
+    known_directions,
     load_directions,
     read_edits,
     save_directions,
@@ -157,6 +158,27 @@ def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_pat
         load_directions(tmp_path / "d.npz", random_generator(seed=1))
 
 
+def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp_path):
+    (tmp_path / "config.toml").touch()  # a run
+    file, loaded = tmp_path / "generator-000000256.pt", tiny_loaded()
+    save_generator(file, loaded.generator)
+    first, second = (
+        find_directions(loaded.generator, ["pca"], count=n, samples=99) for n in (2, 3)
+    )
+    said = []
+    for path, directions_there in ((default_path(tmp_path), first), (default_path(file), second)):
+        save_directions(path, directions_there, loaded.generator)
+        (found,) = known_directions(file, loaded, methods=["pca"], tell=said.append)
+        assert torch.equal(found.vectors, directions_there[0].vectors)
+    default_path(file).unlink()
+    with pytest.raises(ValueError, match=f"{tmp_path / 'directions.npz'} has no directions of svm"):
+        read_edits(["svm:smile"], loaded, file)
+    assert not said
+    other = dataclasses.replace(loaded, generator=random_generator(seed=1))  # an earlier file's
+    known_directions(file, other, methods=["pca"], tell=said.append)
+    assert "directions.npz has directions of other weights" in said[0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -200,6 +222,24 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
     message = refused("directions", "find", source, "--samples", 100)
     assert "directions of other weights" in message and "--overwrite replaces the wh" in message
     assert default_path(source).read_bytes() == before
+
+
+def test_directions_that_another_command_has_added_meanwhile_are_kept(source, monkeypatch):
+    words = ["directions", "find", source, "--samples", 100, "--count", 2, "--method"]
+    find = directions.find_directions
+
+    def slowly(*arguments, **options):
+        monkeypatch.setattr(directions, "find_directions", find)
+        told(*words, "sefa")
+        return find(*arguments, **options)
+
+    monkeypatch.setattr(directions, "find_directions", slowly)
+    told(*words, "pca")
+    found = load_directions(default_path(source), load_generator(source).loaded.generator)
+    assert [d.method for d in found] == ["pca", "sefa"]
+    monkeypatch.setattr(directions, "find_directions", slowly)
+    default_path(source).unlink()
+    assert "exists, with directions sefa; pass --overwrite" in refused(*words, "sefa")
 
 
 def cloud(normal, n=400, margin=0.3):

@@ -61,6 +61,13 @@ def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
             open_weights(source)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_file_to_write_is_no_folder_of_others(tmp_path, order):
+    names = ["pj/latents.npz", "pj/latents.npz/latents.npz"][::order]
+    with pytest.raises(ValueError, match=r"pj/latents\.npz would be a file and a folder; choose"):
+        check_outputs([tmp_path / name for name in names], overwrite=False)
+
+
 def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
     full = pytest.raises(OSError, match=f"full: '{tmp_path / 'store'}'")
     with full, atomic_folder(tmp_path / "store"):
@@ -153,6 +160,29 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
         ):
             (folder / "c").touch()
         assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_has_appeared_meanwhile_is_replaced_only_when_told(
+    tmp_path, monkeypatch, links
+):
+    def without_links(source, target):
+        raise OSError(errno.EPERM, "no links on this drive")
+
+    if not links:
+        monkeypatch.setattr(os, "link", without_links)
+    path = tmp_path / "latents.npz"
+    write_text(path, "first", overwrite=False)
+    with (
+        pytest.raises(FileExistsError, match=f"{path} was written by another process in the mean"),
+        atomic_file(path, overwrite=False) as file,
+    ):
+        file.write(b"second")
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["first"]
+    write_text(path, "third")
+    (tmp_path / "gone.npz").symlink_to("nowhere")  # for `check_outputs` that is no file
+    write_text(tmp_path / "gone.npz", "fourth", overwrite=False)
+    assert sorted(file.read_text() for file in tmp_path.iterdir()) == ["fourth", "third"]
 
 
 def test_a_folder_takes_the_place_of_an_empty_one_alone(tmp_path):

@@ -74,6 +74,10 @@ def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
         ({"ws": numbers(*WS), "z": numbers(*Z)}, "found ws, z"),
         ({"latents": numbers(*Z)}, "one array of styles is needed, found latents: ws"),
         ({"w": numbers(*WS)}, r"w is (3, 6, 8), but this network of 16x16 needs (N, 8)"),
+        (
+            {"meta": np.array('{"format": "stylegan-directions"}'), "pca_vectors": numbers(2, 8)},
+            "it holds directions, not latents; --edit takes them",
+        ),
         ({"w": np.ones((3, 8), int)}, "w holds int64, not floating-point numbers"),
         ({"w": numbers(*W), **maps(layers=3)}, "layers 0 to 1, 3, 5 ... or 5, found 3"),
         (

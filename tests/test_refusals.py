@@ -3,19 +3,23 @@
 import dataclasses
 import os
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.commands import refused
+from helpers.pictures import save_picture
 from helpers.runs import contents
 from helpers.tiny_generators import LABELED, random_generator
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
+from stylegan import disk, load_generator
 from stylegan.cli import COMMANDS
 from stylegan.config import to_toml
 from stylegan.data import prepare
 from stylegan.directions import default_path, find_directions, save_directions
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.own import save_generator, save_safetensors
 from stylegan.networks import Discriminator
 
 TRAIN = "train --config tiny.toml --out run --device cpu"
@@ -51,6 +55,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("metrics faces64 --resolution 8", "a generator has its own resolution", 1),
     ("metrics faces64 --out text.pt", "exists and is of another kind", 1),
     ("metrics empty --metrics swd", "is empty", 1),
+    ("metrics there.webp --metrics swd", "there.webp is a picture; give the folder", 1),
     ("prepare notes store", "no images under notes: found 1 .txt file", 1),
     ("prepare store again", "store is a prepared store; train on it as it is", 1),
     ("project g.pt there.webp --locality 1", "require --tune", 2),
@@ -114,6 +119,70 @@ def test_a_mistake_is_one_line_and_changes_nothing(
     line = refused(*words.split(), exit_code=exit_code)
     assert message in line and line.isprintable()
     assert contents(folder) == before
+
+
+ORIGINALS = [  # words, of which the file is written over what it is made of
+    ("align in in --landmarks points.csv --size 32", "in/a.png"),
+    ("align in/a.png in --landmarks points.csv --size 32", "in/a.png"),
+    ("blend g.pt new.pt --share 1 --out new.pt", "new.pt"),
+    ("blend run g.pt --share 1 --out run/generator-000000001.pt", "run/generator-000000001.pt"),
+    ("directions find official.npz --out official.npz", "official.npz"),
+    ("directions learn g.pt with.npz without.npz --out without.npz", "without.npz"),
+    ("export shared/model.safetensors shared", "shared/model.safetensors"),
+    ("export shared shared", "shared/model.safetensors"),
+    ("project tuned/tuned.pt in/a.png --out tuned --tune", "tuned/tuned.pt"),
+    ("project tuned/tuned.pt in/a.png --out tuned", "tuned/tuned.pt"),
+    ("project g.pt old/target/target.png --out old", "old/target/target.png"),
+]
+
+
+def originals(folder):
+    """Generators, pictures and latents in this folder."""
+    for name in ("g.pt", "new.pt", "run/generator-000000001.pt", "tuned/tuned.pt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        save_generator(folder / name, random_generator())
+    (folder / "shared").mkdir()
+    loaded = load_generator(folder / "g.pt").loaded
+    save_safetensors(folder / "shared" / "model.safetensors", loaded)
+    for name in ("in/a.png", "old/target/target.png"):
+        save_picture(folder / name, np.full((32, 32, 3), 99, np.uint8))
+    (folder / "points.csv").write_text("a.png,10,10,20,10,15,15,11,20,19,20\n")
+    for name in ("official", "with", "without"):
+        np.savez(folder / f"{name}.npz", w=np.zeros((2, 8), np.float32))
+    return folder
+
+
+@pytest.mark.parametrize(("words", "original"), ORIGINALS)
+def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words, original):
+    monkeypatch.chdir(originals(tmp_path))
+    before = contents(tmp_path)
+    line = refused(*words.split(), "--overwrite")
+    assert line == f"Error: {original} is the source; choose another name to write"
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ("align in out --landmarks points.csv --size 32", "out/a.png"),
+        ("blend g.pt new.pt --share 1 --out b.pt", "b.pt"),
+        ("convert g.pt c.pt", "c.pt"),
+        ("figure grid g.pt --seeds 0,1 --out g.png", "g.png"),
+        ("project g.pt in/a.png --out p --steps 1 --distance pixels", "p/a/latents.npz"),
+        ("video walk g.pt --seeds 0,1 --seconds 0.1 --out w.gif", "w.gif"),
+    ],
+)
+def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch, words, out):
+    monkeypatch.chdir(originals(tmp_path))
+
+    def writing(partial, path, *, overwrite):
+        Path(out).write_text("theirs")
+        put_into_place(partial, path, overwrite=overwrite)
+
+    put_into_place = disk.put_into_place
+    monkeypatch.setattr(disk, "put_into_place", writing)
+    assert f"{out} was written by another process in the meantime" in refused(*words.split())
+    assert Path(out).read_text() == "theirs"
 
 
 def test_every_command_is_among_them():

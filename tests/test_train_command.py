@@ -161,14 +161,23 @@ def test_a_broken_image_is_left_out_told_and_written_down(here):
     assert len(reason) > 5
 
 
-def test_generate_refuses_to_write_among_the_training_pictures(here):
+def test_what_writes_pictures_refuses_to_write_among_the_training_pictures(here):
     told(*BRIEF)
-    for source in (["run"], [RunFolder("run").generators()[-1]]):
-        for out in ("pictures", "pictures/a", "pictures/new/er"):
-            message = commands.refused("generate", *source, "--seeds", 0, "--out", out)
+    before = contents(here)
+    for source in ("run", RunFolder("run").generators()[-1]):
+        for out, *words in (
+            ("pictures", "generate", source, "--seeds", 0, "--out"),
+            ("pictures/new/er", "generate", source, "--out"),
+            ("pictures/a", "project", source, "pictures/a/0.png", "--out"),
+            ("pictures/a.png", "figure", "grid", source, "--out"),
+            ("pictures/b/new/a.webp", "video", "walk", source, "--out"),
+            ("pictures/b/a.png", "directions", "find", source, "--figure"),
+            ("pictures/a.png", "directions", "learn", source, "a", "b", "--figure"),
+        ):
+            message = commands.refused(*words, out)
             what = f"Error: {out} is in a folder of training pictures of run"
-            assert message == f"{what}; choose another --out"
-    assert not [*here.glob("pictures/*.*")]
+            assert message == f"{what}; choose another {words[-1]}"
+    assert contents(here) == before
     run = (here / "run").rename(here / "pictures" / "run")
     commands.told("generate", run, "--seeds", 0, "--out", run / "pictures")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers.commands import pixels, told
+from helpers.commands import pixels, refused, told
 from helpers.projecting import EXACT, draws, found_by_pixels, last, pictures_of
 from helpers.tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
@@ -144,3 +144,15 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     lineage = load_generator(out / "tuned.pt").loaded.lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].license == NVIDIA
+
+
+def test_what_was_tuned_to_other_latents_stays_unless_they_are_replaced(folder):
+    out = folder / "out"
+    (out / "a").mkdir(parents=True)
+    for file in ("tuned.pt", "a/tuned.png"):
+        (out / file).write_text("of an earlier projection")
+    words = ["project", folder / "mine.pt", folder / "a.png", "--steps", 1, "--out", out]
+    assert f"{out / 'tuned.pt'} exists; pass --overwrite" in refused(*words)
+    told(*words, "--overwrite")
+    assert sorted(path.name for path in out.iterdir()) == ["a", "latents.npz"]
+    assert not (out / "a" / "tuned.png").exists()

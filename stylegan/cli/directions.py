@@ -1,6 +1,7 @@
 """`stylegan directions`: directions in the space of w, found or learned, and shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,10 +87,12 @@ def find(
 
     methods = [known for known in library.METHODS if method in ("both", known)]
     file = out or library.default_path(source)
-    figures = checked_figures(figure, methods, file, overwrite=overwrite)
+    check_outputs([file], overwrite=True, endings=[".npz"], sources=[Path(source)])
+    figures = checked_figures(source, figure, methods, overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
-    others = library.others_in(file, loaded.generator, methods, overwrite=overwrite)
+    others = partial(library.others_in, file, loaded.generator, methods, overwrite=overwrite)
+    others()  # what would be lost is refused before the work
     new = library.find_directions(
         loaded.generator, methods, count=count, layers=layers, samples=samples
     )
@@ -134,10 +137,15 @@ def learn(
 
     name = library.check_name(name or positive.stem)
     file = out or library.default_path(source)
-    figures = checked_figures(figure, ["svm"], file, overwrite=overwrite)
+    examples = [positive, negative]
+    check_outputs([file], overwrite=True, endings=[".npz"], sources=[Path(source), *examples])
+    figures = checked_figures(source, figure, ["svm"], overwrite=overwrite)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None
-    others = library.others_in(file, loaded.generator, ["svm"], name=name, overwrite=overwrite)
+    others = partial(
+        library.others_in, file, loaded.generator, ["svm"], name=name, overwrite=overwrite
+    )
+    others()
     w, present = library.examples_of(loaded, positive, negative, class_name)
     normal, accuracy = library.fit_hyperplane(w, present)
     new = library.to_directions(loaded.generator, name, normal, accuracy, samples)
@@ -150,15 +158,14 @@ def learn(
 
 
 def checked_figures(
-    figure: Path | None, methods: "Sequence[Method]", file: Path, *, overwrite: bool
+    source: str, figure: Path | None, methods: "Sequence[Method]", *, overwrite: bool
 ) -> "dict[Method, Path]":
-    """The file of each method's figure; ValueError if that or the directions' `file` cannot be
-    written."""
+    """The file of each method's figure; ValueError if it cannot be written."""
     from stylegan.figures import FORMATS
 
-    check_outputs([file], overwrite=True, endings=[".npz"])
     if figure is None:
         return {}
+    options.refuse_training_folder(source, figure, "--figure")
     figures = dict.fromkeys(methods, figure)
     if len(methods) > 1:
         figures = {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}
@@ -175,7 +182,7 @@ def opened(source: str, device: str, psi: float | None) -> "LoadedGenerator":
 
 def write(
     file: Path,
-    others: "Sequence[Directions]",
+    others: "Callable[[], Sequence[Directions]]",
     new: "Sequence[Directions]",
     loaded: "LoadedGenerator",
     figures: "Mapping[Method, Path]",
@@ -184,7 +191,8 @@ def write(
     label: "Tensor | None",
     overwrite: bool,
 ) -> None:
-    """Write new directions beside the others of the file, and their figures."""
+    """Write new directions beside the others of the file, and their figures. `others` reads them:
+    another process may have added some since this one began."""
     from stylegan import directions as library
     from stylegan.figures import save_picture
 
@@ -193,7 +201,7 @@ def write(
         for d in new
         if d.method in figures
     }
-    library.save_directions(file, library.updated(others, new), loaded.generator)
+    library.save_directions(file, library.updated(others(), new), loaded.generator)
     for path, picture in pictures.items():
         save_picture(path, picture, overwrite=overwrite)
     counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)

@@ -47,6 +47,7 @@ def figure_command(
             from stylegan.figures import FORMATS, check_size, save_picture
 
             check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there
+            options.refuse_training_folder(selection.source, out)
             if checks_size:
                 values["check_size"] = functools.partial(check_size, out)
             with common.working(f"drawing {out}"):

@@ -162,7 +162,7 @@ def convert(
     print_facts(generator_facts(loaded))
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
-    own.save_loaded(destination, loaded)
+    own.save_loaded(destination, loaded, overwrite=overwrite)
     if discriminator:
         critic = weights.require_discriminator()
         own.save_discriminator(discriminator, critic, loaded.lineage)
@@ -221,8 +221,11 @@ def export(
         raise click.UsageError("--noise is of .onnx and .pt2")
     if not to_folder and (license_name or trained_on):
         raise click.UsageError("--license and --trained-on are of a FOLDER/")
-    formats.check_request(destination, noise=noise, overwrite=overwrite)
-    loaded = open_weights(source).require_loaded().adjusted(psi=psi, cutoff=cutoff)
+    sources = [Path(source)]
+    formats.check_request(destination, noise=noise, overwrite=overwrite, sources=sources)
+    weights = open_weights(source)
+    check_outputs(formats.outputs_of(destination), overwrite=True, sources=[weights.file])
+    loaded = weights.require_loaded().adjusted(psi=psi, cutoff=cutoff)
     if to_folder:
         from stylegan.files import huggingface
 
@@ -282,15 +285,16 @@ def blend(
 
     if first is None and (until is not None or share is None):
         raise click.UsageError("pass --from RESOLUTION (then --until, --share), or --share alone")
-    check_outputs([out], overwrite=overwrite, endings=[".pt"])
+    check_outputs([out], overwrite=overwrite, endings=[".pt"], sources=[Path(a), Path(b)])
     share = 1.0 if share is None else share
+    parents = open_weights(a), open_weights(b)
+    check_outputs([out], overwrite=True, sources=[parent.file for parent in parents])  # of a run
     blended = blending.blend(
-        open_weights(a).as_parent(),
-        open_weights(b).as_parent(),
+        *(parent.as_parent() for parent in parents),
         first=first,
         last=until,
         share=share,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_loaded(out, blended)
+    save_loaded(out, blended, overwrite=overwrite)
     say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

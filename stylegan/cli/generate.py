@@ -1,17 +1,21 @@
 """`stylegan generate`: pictures from a trained generator."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli.common import Command, progress_bar, say
-from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.disk import check_outputs, without_links
+from stylegan.cli.options import (
+    BATCH,
+    LOOK,
+    OVERWRITE,
+    Selection,
+    path_option,
+    refuse_training_folder,
+    selecting,
+)
+from stylegan.disk import check_outputs
 from stylegan.messages import count
-
-if TYPE_CHECKING:
-    from stylegan.run_folder import RunFolder
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
@@ -57,11 +61,11 @@ def generate(
 
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
-    check_outputs([out / f"grid.{ending}"], overwrite=True)
-    if selection.run:
-        refuse_training_folder(out, selection.run)
+    grid_file = out / f"grid.{ending}"
+    check_outputs([grid_file], overwrite=True)
+    refuse_training_folder(selection.source, out)
     loaded = selection.loaded
-    figures.check_channels(out / f"grid.{ending}", loaded.generator.config.image_channels)
+    figures.check_channels(grid_file, loaded.generator.config.image_channels)
     in_grid = []
     batch = batch or default_batch(loaded.resolution)
     if selection.latents:
@@ -76,7 +80,7 @@ def generate(
     labels_below = [f"{selection.unit} {seed}" for seed in seeds]
     if grid:  # what is too large is refused before it is drawn
         size = figures.grid_size(len(seeds), loaded.picture_size(), labels=labels_below)
-        figures.check_size(out / f"grid.{ending}", size)
+        figures.check_size(grid_file, size)
     with progress_bar("img") as progress:
         for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
             path = out / f"{selection.unit}{seed:04d}.{ending}"
@@ -86,16 +90,6 @@ def generate(
             progress(i, len(seeds))
     if grid:
         image = figures.grid(in_grid, labels=labels_below)
-        figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
+        figures.save_picture(grid_file, image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
-
-
-def refuse_training_folder(out: Path, run: "RunFolder") -> None:
-    """ValueError if pictures in `out` would become training pictures of the run."""
-    inside = (without_links(out), *without_links(out).parents)
-    # a run may lie inside its data folder; writing within that run is fine
-    if run.data() in inside and without_links(run.path) not in inside:
-        raise ValueError(
-            f"{out} is in a folder of training pictures of {run.path}; choose another --out"
-        )

@@ -11,6 +11,7 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import note, use_device
 from stylegan.cli.values import LARGEST as MOST
+from stylegan.disk import without_links
 from stylegan.messages import listed, readable
 
 if TYPE_CHECKING:
@@ -260,6 +261,20 @@ class Selection:
             turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
             note_once(f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}")
         return loaded.labels_of(self.chosen_seeds, self.class_name)
+
+
+def refuse_training_folder(source: str | Path, out: Path, option: str = "--out") -> None:
+    """ValueError if pictures at `out`, a folder or file that `option` names, would become training
+    pictures of the run that `source` is, or is a file of."""
+    from stylegan.run_folder import RunFolder
+
+    run = RunFolder.of(source)
+    inside = (without_links(out), *without_links(out).parents)
+    # a run may lie inside its data folder; writing within that run is fine
+    if run and run.data() in inside and without_links(run.path) not in inside:
+        raise ValueError(
+            f"{out} is in a folder of training pictures of {run.path}; choose another {option}"
+        )
 
 
 def with_centers(

@@ -118,8 +118,10 @@ def project(
         raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
     tuning = tuning_options(tune_steps, locality, tune=tune)
     searching = projection.SearchOptions(**search)
-    outputs = projection.outputs_of(images, out, tuned=tune)
-    check_outputs(outputs, overwrite=overwrite)  # before a generator is opened
+    outputs = projection.outputs_of(images, out)
+    # before a generator is opened
+    check_outputs(outputs, overwrite=overwrite, sources=[Path(source), *images])
+    options.refuse_training_folder(source, out)
     loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
     projection.check_noise(searching, loaded.generator.config)

@@ -95,10 +95,18 @@ def film_command(
 
             check_outputs([out], overwrite=overwrite, endings=library.FORMATS)
             library.check_rate(out, fps)
+            options.refuse_training_folder(selection.source, out)
             film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             with progress_bar("frame") as progress:
-                library.write_video(out, shown, count=film.count, fps=fps, progress=progress)
+                library.write_video(
+                    out,
+                    shown,
+                    count=film.count,
+                    fps=fps,
+                    overwrite=overwrite,
+                    progress=progress,
+                )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             say(f"{out}, {took}, from the {origin}")

@@ -184,7 +184,7 @@ def align_files(
     for file in outputs:
         if without_links(out) not in without_links(file).parents:
             raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
-    check_outputs(outputs, overwrite=overwrite)
+    check_outputs(outputs, overwrite=overwrite, sources=[folder / name for name in names])
     sides: dict[Path, float] = {}
     left_out: list[ValueError | OSError] = []
     for done, name in enumerate(names, 1):
@@ -194,7 +194,7 @@ def align_files(
             for file, points in zip(files[name], landmarks[name], strict=True):
                 face = aligned(picture, points, size)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_file(file) as opened:
+                with atomic_file(file, overwrite=overwrite) as opened:
                     face.save(opened, "png")
                 sides[file] = square_of(points).side
         except (ValueError, OSError) as error:

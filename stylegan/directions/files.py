@@ -21,12 +21,12 @@ from stylegan.edits import Edit, check_layers, parsed
 from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
-from stylegan.files.latents import checked_numbers
+from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator
+from stylegan.run_folder import RunFolder
 
-FORMAT = "stylegan-directions"
 VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
@@ -42,6 +42,15 @@ def default_path(source: str | Path) -> Path:
     return path / "directions.npz" if path.is_dir() else path.with_suffix(".directions.npz")
 
 
+def kept_for(source: str | Path) -> Path:
+    """Where to look for the directions of a source: at its `default_path`, or for a file of a run
+    that has none of its own, in the run's; they are used only if they are of the same weights."""
+    own = default_path(source)
+    run = RunFolder.of(source)
+    of_run = default_path(run.path) if run else own
+    return of_run if of_run.exists() and not own.exists() else own
+
+
 def save_directions(path: Path, directions: Sequence[Directions], generator: Generator) -> None:
     """Write directions as arrays and JSON, with hashes of the generator's weights."""
     methods: dict[str, dict[str, object]] = {}
@@ -52,7 +61,7 @@ def save_directions(path: Path, directions: Sequence[Directions], generator: Gen
             methods[d.method]["names"] = list(d.names)
         numbers = {"vectors": d.vectors, "deviations": d.deviations, SCORES[d.method]: d.scores}
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
-    meta = {"format": FORMAT, "version": VERSION, **hashes(generator), "methods": methods}
+    meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
     arrays["meta"] = np.array(json.dumps(meta))
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
@@ -67,7 +76,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     arrays = npz_arrays(path)
     config = generator.config
     meta = from_json(str(arrays.get("meta", "{}")), path, entry="meta")
-    if meta.get("format") != FORMAT or meta.get("version") != VERSION:
+    if meta.get("format") != DIRECTIONS or meta.get("version") != VERSION:
         raise ValueError(
             f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"
         )
@@ -153,15 +162,15 @@ def known_directions(
     methods: Sequence[str] = METHODS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Directions]:
-    """Directions of the file; by default of the one beside the source, and those of `methods` that
-    it lacks, found from the first 10,000 seeds. If that file is damaged or of other weights, `tell`
-    gets the reason, and it is not used."""
+    """Directions of the file; by default of the one that is `kept_for` the source, and those of
+    `methods` that it lacks, found from the first 10,000 seeds. If that file is damaged or of other
+    weights, `tell` gets the reason, and it is not used."""
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
-    if default_path(source).exists():
+    if kept_for(source).exists():
         try:
-            directions = load_directions(default_path(source), loaded.generator)
+            directions = load_directions(kept_for(source), loaded.generator)
         except ValueError as error:
             tell(f"not used: {error}")
     config = loaded.generator.config
@@ -202,7 +211,7 @@ def read_edits(
             known |= {(parts.file, d.method): d for d in directions}
         if key not in known:
             raise ValueError(
-                f"{parts.file or default_path(source)} has no directions of {parts.method}; "
+                f"{parts.file or kept_for(source)} has no directions of {parts.method}; "
                 "stylegan directions find makes those of pca and sefa, learn those of svm"
             )
         edits.append(known[key].edit(parts.name, parts.strength, parts.layers))

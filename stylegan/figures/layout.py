@@ -56,7 +56,7 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
         return
     check_outputs([path], overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(buffer.getvalue())
 
 

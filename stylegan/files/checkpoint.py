@@ -32,11 +32,11 @@ LARGEST_UNPACKED = 2**30  # bytes of arrays that were compressed
 MOST_BYTES_PER_BYTE = 16
 
 
-def save(path: Path, kind: Kind, payload: Mapping[str, object]) -> None:
+def save(path: Path, kind: Kind, payload: Mapping[str, object], *, overwrite: bool = True) -> None:
     """Write one of our files; readers see the old file or the complete new one."""
     content = io.BytesIO()  # an error of a full disk within torch's writer would end the process
     torch.save({"format": FORMAT, "version": VERSION, "kind": kind, **payload}, content)
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(content.getbuffer())
 
 

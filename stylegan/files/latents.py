@@ -27,6 +27,7 @@ from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import mapped
 from stylegan.schedule import resolutions
 
+DIRECTIONS = "stylegan-directions"  # what a file of directions, .npz too, calls its format
 FORMS = "ws (N, layers, w_dim), w (N, w_dim) or z (N, z_dim)"
 NOISE = re.compile(r"noise_(0|[1-9]\d*)")
 
@@ -38,11 +39,13 @@ class Latents(NamedTuple):
     noise: list[Tensor] | None  # (1 or N, 1, r, r) for each layer up to some resolution
 
 
-def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None) -> None:
+def write_latents(
+    path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None, *, overwrite: bool = True
+) -> None:
     """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
@@ -62,6 +65,8 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
                 f"an .npy file holds ws (N, layers, w_dim), not {shape}; what has a row for each "
                 'picture can be w or z: numpy.savez("latents.npz", w=array) says which'
             )
+        if DIRECTIONS in str(arrays.get("meta", "")):
+            raise ValueError("it holds directions, not latents; --edit takes them")
         numbers = {name: checked_numbers(name, array) for name, array in arrays.items()}
         kind = kind_of(numbers, generator.config)
         noise = noise_of(numbers, generator.config, len(numbers[kind]))

@@ -12,6 +12,7 @@ import torch
 from stylegan import sampling
 from stylegan.config import to_toml
 from stylegan.data import Store
+from stylegan.data.images import is_image
 from stylegan.distributed import on_all_ranks
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
@@ -202,7 +203,10 @@ def measurable_generator(
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:
-    """ValueError, before any work, if an option is not for the sources."""
+    """ValueError, before any work, if an option is not for the sources, or one is a picture."""
+    for path in map(Path, sources):
+        if is_image(path.name) and path.is_file():
+            raise ValueError(f"{readable(path)} is a picture; give the folder with all of them")
     pictures = [source for source in sources if holds_pictures(source)]
     if pictures and (
         set(conditions.psis) != {1} or conditions.noise != "random" or centers is not None

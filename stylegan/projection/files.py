@@ -79,12 +79,12 @@ def default_batch(resolution: int) -> int:
     return max(1, min(8, 512 // resolution))
 
 
-def outputs_of(images: Sequence[Path], out: Path, *, tuned: bool) -> list[Path]:
-    """The files that `project_files` writes for these images, if all can be read."""
-    of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
-    of_all = [LATENTS, *([TUNED] if tuned else [])]
+def outputs_of(images: Sequence[Path], out: Path) -> list[Path]:
+    """The files that `project_files` writes for these images, if all can be read; without tuning it
+    removes those of tuning that an earlier projection has left, which do not fit new latents."""
+    of_each = [LATENTS, TARGET, PICTURE, RESULT, TUNED_PICTURE]
     folders = [out / name_of(image) for image in images]
-    return [out / file for file in of_all] + [path / file for path in folders for file in of_each]
+    return [out / LATENTS, out / TUNED] + [path / file for path in folders for file in of_each]
 
 
 class Projection(NamedTuple):
@@ -154,7 +154,7 @@ def project_files(
     errors of images not read.
     """
     tuning = request.tuning
-    check_outputs(outputs_of(images, out, tuned=tuning is not None), overwrite=overwrite)
+    check_outputs(outputs_of(images, out), overwrite=overwrite, sources=images)
     targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
@@ -172,16 +172,19 @@ def project_files(
     results = nearest_of_starts(request, torch.cat(list(targets.values())), searched)
     for (path, target), projection in zip(targets.items(), results, strict=True):
         projections.append(projection)
-        near = write_projection(request, path, target, projection, out / name_of(path))
+        folder = out / name_of(path)
+        near = write_projection(request, path, target, projection, folder, overwrite=overwrite)
         nearness.append(near)
         tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
     ws = torch.cat([projection.ws for projection in projections])
     maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
     noise = [torch.cat(of_layer) for of_layer in maps] or None
-    write_latents(out / LATENTS, ws, noise)
+    write_latents(out / LATENTS, ws, noise, overwrite=overwrite)
+    if overwrite:
+        (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
     if tuning is not None:
         generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
-        write_tuned(request, generator, targets, projections, out, tell)
+        write_tuned(request, generator, targets, projections, out, tell, overwrite=overwrite)
     elif min(nearness) < FAR_DB and request.search.space == "w":
         tell(f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer")
     return len(projections), errors
@@ -239,7 +242,13 @@ def nearest_of_starts(
 
 
 def write_projection(
-    request: ProjectionRequest, path: Path, target: Tensor, projection: Projection, folder: Path
+    request: ProjectionRequest,
+    path: Path,
+    target: Tensor,
+    projection: Projection,
+    folder: Path,
+    *,
+    overwrite: bool,
 ) -> float:
     """Write all files of one picture but that of tuning; its PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
@@ -252,19 +261,22 @@ def write_projection(
     if request.starts > 1:
         result["starts"] = projection.distances
     folder.mkdir(parents=True, exist_ok=True)
-    write_latents(folder / LATENTS, projection.ws, projection.noise)
-    write_image(request, folder / TARGET, target)
-    write_image(request, folder / PICTURE, projection.image)
-    write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
+    write_latents(folder / LATENTS, projection.ws, projection.noise, overwrite=overwrite)
+    write_image(request, folder / TARGET, target, overwrite=overwrite)
+    write_image(request, folder / PICTURE, projection.image, overwrite=overwrite)
+    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+    write_text(folder / RESULT, text, overwrite=overwrite)
+    if overwrite:
+        (folder / TUNED_PICTURE).unlink(missing_ok=True)  # of the latents that were there
     return near
 
 
-def write_image(request: ProjectionRequest, path: Path, image: Tensor) -> None:
+def write_image(request: ProjectionRequest, path: Path, image: Tensor, *, overwrite: bool) -> None:
     """Write an image (1, C, r, r) without its padding."""
     premultiplied_colors = request.loaded.generator.config.premultiplied
     pictures = sampling.to_uint8(image, premultiplied=premultiplied_colors)
     (shown,) = sampling.unpadded(pictures, request.rectangle)
-    save_picture(path, sampling.picture(shown), overwrite=True)
+    save_picture(path, sampling.picture(shown), overwrite=overwrite)
 
 
 def tuned_generator(
@@ -300,6 +312,8 @@ def write_tuned(
     projections: Sequence[Projection],
     out: Path,
     tell: Callable[[str], None],
+    *,
+    overwrite: bool,
 ) -> None:
     """Write a tuned generator, and what it makes of each picture's latents."""
     loaded = request.loaded
@@ -311,8 +325,9 @@ def write_tuned(
                 alpha=loaded.alpha,
                 noise=projection.noise or "const",
             )
-        write_image(request, out / name_of(path) / TUNED_PICTURE, image)
+        write_image(request, out / name_of(path) / TUNED_PICTURE, image, overwrite=overwrite)
         near = float(psnr(image, target.to(image), request.rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
     origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
-    save_loaded(out / TUNED, dataclasses.replace(loaded, generator=generator, origin=origin))
+    tuned = dataclasses.replace(loaded, generator=generator, origin=origin)
+    save_loaded(out / TUNED, tuned, overwrite=overwrite)

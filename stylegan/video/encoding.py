@@ -39,13 +39,15 @@ def write_video(
     *,
     count: int,
     fps: float,
+    overwrite: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
 
     At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
     .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
-    height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames.
+    height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames;
+    FileExistsError, without `overwrite`, if there is a file once the film is complete.
     """
     check_outputs([path], overwrite=True, endings=FORMATS)
     check_rate(path, fps)
@@ -62,7 +64,7 @@ def write_video(
             raise ValueError(f"{count} frames were promised, but {made} came")
 
     promised = checked()
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         if path.suffix.lower() == ".mp4":
             write_h264(file.name, promised, fps)
         else:

@@ -1,5 +1,6 @@
 """Every format of a file of weights: which files are of it, how they are read and written."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -92,10 +93,18 @@ def is_for_the_hub(path: Path) -> bool:
     return path.is_dir() or not path.suffix
 
 
-def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> None:
-    """ValueError unless the format of `path` has what is chosen and no file would be lost."""
+def outputs_of(path: Path) -> list[Path]:
+    """The files that are written for a destination."""
+    return [path / SHARED, path / README] if is_for_the_hub(path) else [path]
+
+
+def check_request(
+    path: Path, *, noise: NoiseInput | None, overwrite: bool, sources: Iterable[Path] = ()
+) -> None:
+    """ValueError unless the format of `path` has what is chosen and no file would be lost, nor one
+    of the `sources` replaced."""
     if is_for_the_hub(path):
-        check_outputs([path / name for name in (SHARED, README)], overwrite=overwrite)
+        check_outputs(outputs_of(path), overwrite=overwrite, sources=sources)
         if RunFolder.of(path):
             raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
         require(
@@ -104,7 +113,7 @@ def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> N
             purpose="writing a folder for the Hub",
         )
         return
-    check_outputs([path], overwrite=overwrite, endings=WRITTEN)
+    check_outputs([path], overwrite=overwrite, endings=WRITTEN, sources=sources)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")

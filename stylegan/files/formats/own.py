@@ -139,9 +139,9 @@ def network_of(
     return network.eval()
 
 
-def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
+def save_loaded(path: Path, loaded: LoadedGenerator, *, overwrite: bool = True) -> None:
     payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
-    checkpoint.save(path, "generator", payload)
+    checkpoint.save(path, "generator", payload, overwrite=overwrite)
 
 
 def save_generator(
