@@ -21,10 +21,12 @@ from stylegan.files.loaded import weights_sha256
 from stylegan.metrics import (
     KINDS,
     Comparison,
+    Conditions,
     GeneratorSamples,
     Request,
     Result,
     Tools,
+    check_sources,
     evaluate,
     halves,
     parse,
@@ -305,6 +307,25 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     assert [row[2].split()[0] for row in table[2:4]] == [f"{full:.4g}", f"{none:.4g}"]
     printed = told("metrics", "faces64", *settings[:4], "--json")
     assert json.loads(printed)["values"] == lines[0]["values"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_cannot_be_measured_is_refused_before_any_work(source, begun, tmp_path):
+    later = tmp_path / "later"
+    if begun:
+        later.mkdir()
+        (later / "config.toml").write_text(to_toml(tiny_config()))
+    with pytest.raises(FileNotFoundError, match="not a run that has" if begun else "there is no"):
+        check_sources([str(source), "faces64", str(later)], Conditions(), centers=None)
+
+
+def test_what_was_measured_is_printed_though_a_later_source_fails(source, store, tmp_path):
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(source.read_bytes()[:-99])
+    found = stylegan("metrics", source, damaged, "--data", store.path, "--metrics", "swd20")
+    assert found.exit_code == 1 and "damaged.pt" in found.stderr
+    *_, row = cells(found.stdout)
+    assert row[0] == str(source) and float(row[2].split()[0]) > 0
 
 
 def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):

@@ -14,7 +14,7 @@ from stylegan.config import to_toml
 from stylegan.data import Store
 from stylegan.distributed import on_all_ranks
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import open_weights
+from stylegan.files.loading import check_there, open_weights
 from stylegan.messages import readable
 from stylegan.metrics.engine import KINDS, Request, Result, evaluate, halves, parse
 from stylegan.metrics.features import Tools
@@ -202,8 +202,12 @@ def measurable_generator(
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:
-    """ValueError, before any work, if an option is not for the sources."""
+    """ValueError, before any work, if an option is not for the sources, FileNotFoundError if one of
+    them is missing or has not saved anything."""
     pictures = [source for source in sources if holds_pictures(source)]
+    for source in sources:
+        if source not in pictures:
+            check_there(source)
     if pictures and (
         set(conditions.psis) != {1} or conditions.noise != "random" or centers is not None
     ):
