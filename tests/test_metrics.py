@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from helpers.runs import json_lines, log_of
 from helpers.tiny_generators import random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan.cli.metrics import metrics
+from stylegan.cli.metrics import TableRow, means, metrics
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import weights_sha256
@@ -25,6 +26,7 @@ from stylegan.metrics import (
     GeneratorSamples,
     Request,
     Result,
+    Row,
     Tools,
     check_sources,
     evaluate,
@@ -32,6 +34,7 @@ from stylegan.metrics import (
     parse,
 )
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
+from stylegan.metrics.comparing import Setting
 from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
@@ -340,6 +343,29 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     pair = [float(row[2].split()[0]) for row in (first, second)]
     assert average == pytest.approx(sum(pair) / 2, rel=1e-3)
     assert deviation == pytest.approx(abs(pair[0] - pair[1]) / 2**0.5, abs=0.08)
+
+
+def row_of(run, images_seen=8, config="", data="d"):
+    """A row of a table, with one score."""
+    setting = Setting(config, Path(data), images_seen)
+    source = Row(run, 1.0, RunFolder(run), setting, False, [], iter([]))
+    return TableRow(source, [Result("swd9", {"swd": 1.0}, {})])
+
+
+@pytest.mark.parametrize(
+    ("other", "averaged"),
+    [
+        (row_of("b"), True),
+        (row_of("a", images_seen=16), False),
+        (row_of("a"), False),
+        (row_of("./a"), False),
+        (row_of("b", images_seen=16), False),
+        (row_of("b", config="psi"), False),
+        (row_of("b", data="e"), False),
+    ],
+)
+def test_a_mean_is_of_runs_of_one_configuration_data_and_length(other, averaged):
+    assert [line[""] for line in means([row_of("a"), other])] == ["mean of 2 runs"] * averaged
 
 
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(

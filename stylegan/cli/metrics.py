@@ -12,11 +12,12 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
-from stylegan.disk import check_outputs
+from stylegan.disk import check_outputs, without_links
 from stylegan.messages import reason_of
 
 if TYPE_CHECKING:
     from stylegan.metrics import Result, Row
+    from stylegan.metrics.comparing import Setting
 
 
 class Asked(TypedDict):
@@ -221,11 +222,12 @@ def table(rows: Sequence[TableRow]) -> list[str]:
 
 def means(rows: Sequence[TableRow]) -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
-    groups: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(dict)
+    groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
-        if (setting := row.source.setting) is not None:
+        run, setting = row.source.run, row.source.setting
+        if run is not None and setting is not None:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[setting, row.psi][row.source.name] = scores
+            groups[setting, row.psi][without_links(run.path)] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

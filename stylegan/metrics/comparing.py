@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import torch
 
@@ -44,6 +44,19 @@ class Conditions:
     batch: int | None = None  # images at once; None: what fits into little memory
 
 
+class Setting(NamedTuple):
+    """What runs have in common that differ in nothing but their seed."""
+
+    config: str  # TOML, but for the seed
+    data: Path | None  # what the run was trained on
+    images_seen: int | None
+
+    @classmethod
+    def of(cls, run: RunFolder, loaded: LoadedGenerator) -> Self:
+        config = to_toml(dataclasses.replace(run.config(), seed=0))
+        return cls(config, run.data(), loaded.images_seen)
+
+
 @dataclass(frozen=True, eq=False)
 class Measurable:
     """A source that is open and can be measured."""
@@ -52,7 +65,7 @@ class Measurable:
     requests: Sequence[Request]
     comparisons: Sequence[Comparison]  # of pictures one, of a generator one for each psi
     run: RunFolder | None = None  # to which the source belongs
-    setting: str | None = None  # the configuration of the run but for its seed
+    setting: Setting | None = None
 
     def rows(self, tools: Tools, *, yardsticks: bool) -> "Iterator[Row]":
         """A row for each comparison; then, as `yardsticks`, half of the reals compared with the
@@ -92,7 +105,7 @@ class Row(NamedTuple):
     name: str
     psi: float | None  # None: it is not a generator
     run: RunFolder | None  # to which the source belongs
-    setting: str | None  # the configuration of the run but for its seed; None for yardsticks
+    setting: Setting | None  # None for what is not of a run, and for yardsticks
     is_yardstick: bool
     requests: Sequence[Request]
     results: Iterator[Result]  # measured as they are asked for
@@ -197,7 +210,7 @@ def measurable_generator(
         progress=progress,
     )
     comparisons = [comparison.at_psi(psi) for psi in dict.fromkeys(conditions.psis)]
-    setting = to_toml(dataclasses.replace(run.config(), seed=0)) if run else None
+    setting = Setting.of(run, loaded) if run else None
     return Measurable(source, requests, comparisons, run, setting)
 
 
