@@ -12,13 +12,13 @@ import torch
 from helpers.commands import refused, stylegan, told
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
-from helpers.tiny_generators import random_generator, tiny_loaded
+from helpers.tiny_generators import LABELED, random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan.cli.metrics import TableRow, means, metrics
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.files.loaded import weights_sha256
+from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.metrics import (
     KINDS,
     Comparison,
@@ -366,6 +366,18 @@ def row_of(run, images_seen=8, config="", data="d"):
 )
 def test_a_mean_is_of_runs_of_one_configuration_data_and_length(other, averaged):
     assert [line[""] for line in means([row_of("a"), other])] == ["mean of 2 runs"] * averaged
+
+
+def test_labels_of_other_names_are_refused(store, tmp_path):
+    config = dataclasses.replace(LABELED, label_dim=2)
+    for names, right in (((), True), (("a", "b"), True), (("a", "c"), False)):
+        loaded = LoadedGenerator(random_generator(config), "m", resolution=16, label_names=names)
+        samples = GeneratorSamples(loaded, store=store)
+        if right:
+            assert samples.labels(range(3)).shape == (3, 2)
+        else:
+            with pytest.raises(ValueError, match="label 1 is c in the generator, b in the data"):
+                samples.labels(range(3))
 
 
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(
