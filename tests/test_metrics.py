@@ -34,7 +34,7 @@ from stylegan.metrics import (
     parse,
 )
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
-from stylegan.metrics.comparing import Setting
+from stylegan.metrics.comparing import Measurable, Setting
 from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
@@ -89,10 +89,11 @@ def test_gray_is_repeated_and_transparency_shows_white():
 def test_names_of_metrics_carry_the_number_of_images():
     requests = [("fid", 50_000), ("kid", 5_000), ("ppl-w-end", 10_000), ("swd", 16_384)]
     assert parse("fid50k, fid ,kid5k,ppl-w-end10k,swd") == [Request(*x) for x in requests]
-    names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k"]
+    names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k", "kid1k"]
     assert [request.name for request in parse(",".join(names))] == names
     named = [score_name("fid50k", "fid"), score_name("pr5k", "recall"), score_name("is2", "is")]
     assert named == ["fid50k", "pr5k/recall", "is2"]
+    assert Request("swd", 0).name == "swd0"
     assert kind_of("own-fd5k") is kind_of("50k") is None
     for name in ("", "fid50m", "fidd", "fid-50k", "fid1"):
         with pytest.raises(ValueError, match=r"there is no metric|at least 2 images"):
@@ -378,6 +379,24 @@ def test_labels_of_other_names_are_refused(store, tmp_path):
         else:
             with pytest.raises(ValueError, match="label 1 is c in the generator, b in the data"):
                 samples.labels(range(3))
+
+
+def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_path):
+    told, pictures = [], write_pictures(tmp_path / "few", n=3)
+    tools = Tools(tmp_path, tell=told.append)
+    few = cached_store(pictures, Preparation(resolution=16), cache_dir=tmp_path / "cache")
+    for reals, rows, expected in (
+        (few, 1, ["no yardsticks: a half of 3 real images is too few"]),
+        (store, 3, []),
+    ):
+        told.clear()
+        comparison = Comparison.of(tiny_loaded(), reals)
+        found = list(Measurable("g", parse("swd9"), [comparison]).rows(tools, yardsticks=True))
+        assert (len(found), told) == (rows, expected)
+        (result,) = found[-1].results
+        assert result.protocol["interval_95"] == {}
+    (enough,) = evaluate(comparison, parse("swd10"), tools)
+    assert all(low < high for low, high in enough.protocol["interval_95"].values())
 
 
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(

@@ -15,7 +15,7 @@ from stylegan.data import Store
 from stylegan.distributed import on_all_ranks
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import check_there, open_weights
-from stylegan.messages import readable
+from stylegan.messages import count, readable
 from stylegan.metrics.engine import KINDS, Request, Result, evaluate, halves, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
@@ -82,6 +82,10 @@ class Measurable:
             )
         if yardsticks and need_reals(self.requests):
             against_half, other_half, fewer = halves(self.comparisons[0], self.requests)
+            if not fewer:
+                images = len(other_half.require_reals().store)
+                tools.tell(f"no yardsticks: a half of {count(images, 'real image')} is too few")
+                return
             named = {
                 f"{self.name} against half of the reals": against_half,
                 "another half of the reals": other_half,

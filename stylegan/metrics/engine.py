@@ -39,6 +39,7 @@ class Kind:
     lower_is_better: bool = True
 
 
+LEAST = 2  # images that a metric may be of
 INCEPTION_IMAGES = 50_000
 EFF_IMAGES = 5_000
 PATHS = 100_000
@@ -154,7 +155,7 @@ class Request(NamedTuple):
     def name(self) -> str:
         """`fid50k`, `swd16384`: thousands as k."""
         n = self.images
-        return f"{self.kind}{n // 1000}k" if n % 1000 == 0 else f"{self.kind}{n}"
+        return f"{self.kind}{n // 1000}k" if n >= 1000 and n % 1000 == 0 else f"{self.kind}{n}"
 
 
 def parse(names: str, images: int | None = None) -> list[Request]:
@@ -171,8 +172,8 @@ def parse(names: str, images: int | None = None) -> list[Request]:
         kind, digits, thousands = match.groups()
         usual = KINDS[kind].images if images is None else images
         request = Request(kind, int(digits) * (1000 if thousands else 1) if digits else usual)
-        if request.images < 2:
-            raise ValueError(f"{name}: at least 2 images are needed")
+        if request.images < LEAST:
+            raise ValueError(f"{name}: at least {LEAST} images are needed")
         requests[request] = None
     return list(requests)
 
@@ -325,14 +326,15 @@ def halves(
 
     The first is of the samples, the second of the odd half of the reals, which no generator should
     be expected to beat unless it copies. Of the `requests` those are returned that need reals, with
-    at most as many images as the odd half has: the number of images changes a distance.
+    at most as many images as the odd half has: the number of images changes a distance. None is
+    returned if the odd half is too small for any metric.
     """
     reals = comparison.require_reals()
     most = len(reals.images()) // 2 * reals.ways
     fewer = [
         request._replace(images=min(request.images, most))
         for request in requests
-        if KINDS[request.kind].reals
+        if KINDS[request.kind].reals and most >= LEAST
     ]
     half = replace(reals, half="even")
     other_half = replace(
