@@ -16,6 +16,7 @@ from helpers.tiny_generators import LABELED, random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan.cli.metrics import TableRow, means, metrics
+from stylegan.cli.train import Measurement, closing_lines
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
@@ -262,7 +263,7 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
 
 
 def test_the_first_metric_tells_which_generator_is_best(tmp_path):
-    store = tiny_store(tmp_path)
+    store = tiny_store(tmp_path, n=100)
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
         tools = Tools(tmp_path)
         found = evaluation_of(
@@ -397,6 +398,31 @@ def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_p
         assert result.protocol["interval_95"] == {}
     (enough,) = evaluate(comparison, parse("swd10"), tools)
     assert all(low < high for low, high in enough.protocol["interval_95"].values())
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        ("swd,eff-pr50", "found 50 samples and 14 real images, at least 100"),
+        ("eff-pr1k", "found 1,000 samples and 14 real images, at least 100"),
+        ("ls", "ls needs classifiers"),
+    ],
+)
+def test_what_can_never_be_measured_is_refused_before_training(names, fault, store, tmp_path):
+    settings = {"mirror": False, "store": store, "tools": Tools(tmp_path)}
+    with pytest.raises(ValueError, match=fault):
+        evaluation_of(names, None, RunFolder(tmp_path), **settings)
+    if names != "eff-pr1k":  # that depends on the images
+        with pytest.raises(ValueError, match=fault.replace("14", "50")):
+            Measurement.checked(names, None, None, torch.device("cpu"))
+    assert evaluation_of("swd,is50,ppl-w-end", None, RunFolder(tmp_path), **settings)
+
+
+def test_closing_lines_suggest_no_metric_that_needs_more_images(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: tmp_path)
+    lines = closing_lines(RunFolder(tmp_path), tiny_config(), store)
+    (line,) = (line for line in lines if line.startswith("measure:"))
+    assert line.endswith("--metrics eff-fd1k,swd1k")  # of 14 images, mirrored
 
 
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(

@@ -17,7 +17,7 @@ from stylegan.metrics.families import EFF, INCEPTION
 from stylegan.metrics.features import Refused, Scores, Tools, inception
 from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
-from stylegan.metrics.sources import Comparison
+from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
@@ -35,6 +35,8 @@ class Kind:
     help: str
     # loads what it computes with, so that what is missing is told before it is needed
     needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
+    # why one of so many samples cannot be measured beside these reals, if they are known; or ""
+    why_not: Callable[[str, int, StoreImages | None], str] = lambda kind, images, reals: ""
     reals: bool = True  # whether it compares with real images
     lower_is_better: bool = True
 
@@ -46,6 +48,7 @@ PATHS = 100_000
 KINDS: dict[str, Kind] = {  # a script may add its own
     "fid": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="fid",
@@ -53,6 +56,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "kid": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="kid",
@@ -60,6 +64,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "pr": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="precision",
@@ -68,6 +73,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "is": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="is",
@@ -122,6 +128,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "eff-fd": Kind(
         measure=EFF.measure,
+        why_not=EFF.why_not,
         needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-fd",
@@ -129,6 +136,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "eff-kid": Kind(
         measure=EFF.measure,
+        why_not=EFF.why_not,
         needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-kid",
@@ -136,6 +144,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "eff-pr": Kind(
         measure=EFF.measure,
+        why_not=EFF.why_not,
         needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-precision",
