@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,25 +12,30 @@ import torch
 from helpers.commands import refused, stylegan, told
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
-from helpers.tiny_generators import random_generator, tiny_loaded
+from helpers.tiny_generators import LABELED, random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan.cli.metrics import metrics
+from stylegan.cli.metrics import TableRow, means, metrics
+from stylegan.cli.train import Measurement, closing_lines
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.files.loaded import weights_sha256
+from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.metrics import (
     KINDS,
     Comparison,
+    Conditions,
     GeneratorSamples,
     Request,
     Result,
+    Row,
     Tools,
+    check_sources,
     evaluate,
     halves,
     parse,
 )
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
+from stylegan.metrics.comparing import Measurable, Setting
 from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
@@ -84,10 +90,11 @@ def test_gray_is_repeated_and_transparency_shows_white():
 def test_names_of_metrics_carry_the_number_of_images():
     requests = [("fid", 50_000), ("kid", 5_000), ("ppl-w-end", 10_000), ("swd", 16_384)]
     assert parse("fid50k, fid ,kid5k,ppl-w-end10k,swd") == [Request(*x) for x in requests]
-    names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k"]
+    names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k", "kid1k"]
     assert [request.name for request in parse(",".join(names))] == names
     named = [score_name("fid50k", "fid"), score_name("pr5k", "recall"), score_name("is2", "is")]
     assert named == ["fid50k", "pr5k/recall", "is2"]
+    assert Request("swd", 0).name == "swd0"
     assert kind_of("own-fd5k") is kind_of("50k") is None
     for name in ("", "fid50m", "fidd", "fid-50k", "fid1"):
         with pytest.raises(ValueError, match=r"there is no metric|at least 2 images"):
@@ -256,7 +263,7 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
 
 
 def test_the_first_metric_tells_which_generator_is_best(tmp_path):
-    store = tiny_store(tmp_path)
+    store = tiny_store(tmp_path, n=100)
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
         tools = Tools(tmp_path)
         found = evaluation_of(
@@ -307,6 +314,25 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     assert json.loads(printed)["values"] == lines[0]["values"]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_cannot_be_measured_is_refused_before_any_work(source, begun, tmp_path):
+    later = tmp_path / "later"
+    if begun:
+        later.mkdir()
+        (later / "config.toml").write_text(to_toml(tiny_config()))
+    with pytest.raises(FileNotFoundError, match="not a run that has" if begun else "there is no"):
+        check_sources([str(source), "faces64", str(later)], Conditions(), centers=None)
+
+
+def test_what_was_measured_is_printed_though_a_later_source_fails(source, store, tmp_path):
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(source.read_bytes()[:-99])
+    found = stylegan("metrics", source, damaged, "--data", store.path, "--metrics", "swd20")
+    assert found.exit_code == 1 and "damaged.pt" in found.stderr
+    *_, row = cells(found.stdout)
+    assert row[0] == str(source) and float(row[2].split()[0]) > 0
+
+
 def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     store = tiny_store(tmp_path)
     for seed in (1, 2):
@@ -319,6 +345,84 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     pair = [float(row[2].split()[0]) for row in (first, second)]
     assert average == pytest.approx(sum(pair) / 2, rel=1e-3)
     assert deviation == pytest.approx(abs(pair[0] - pair[1]) / 2**0.5, abs=0.08)
+
+
+def row_of(run, images_seen=8, config="", data="d"):
+    """A row of a table, with one score."""
+    setting = Setting(config, Path(data), images_seen)
+    source = Row(run, 1.0, RunFolder(run), setting, False, [], iter([]))
+    return TableRow(source, [Result("swd9", {"swd": 1.0}, {})])
+
+
+@pytest.mark.parametrize(
+    ("other", "averaged"),
+    [
+        (row_of("b"), True),
+        (row_of("a", images_seen=16), False),
+        (row_of("a"), False),
+        (row_of("./a"), False),
+        (row_of("b", images_seen=16), False),
+        (row_of("b", config="psi"), False),
+        (row_of("b", data="e"), False),
+    ],
+)
+def test_a_mean_is_of_runs_of_one_configuration_data_and_length(other, averaged):
+    assert [line[""] for line in means([row_of("a"), other])] == ["mean of 2 runs"] * averaged
+
+
+def test_labels_of_other_names_are_refused(store, tmp_path):
+    config = dataclasses.replace(LABELED, label_dim=2)
+    for names, right in (((), True), (("a", "b"), True), (("a", "c"), False)):
+        loaded = LoadedGenerator(random_generator(config), "m", resolution=16, label_names=names)
+        samples = GeneratorSamples(loaded, store=store)
+        if right:
+            assert samples.labels(range(3)).shape == (3, 2)
+        else:
+            with pytest.raises(ValueError, match="label 1 is c in the generator, b in the data"):
+                samples.labels(range(3))
+
+
+def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_path):
+    told, pictures = [], write_pictures(tmp_path / "few", n=3)
+    tools = Tools(tmp_path, tell=told.append)
+    few = cached_store(pictures, Preparation(resolution=16), cache_dir=tmp_path / "cache")
+    for reals, rows, expected in (
+        (few, 1, ["no yardsticks: a half of 3 real images is too few"]),
+        (store, 3, []),
+    ):
+        told.clear()
+        comparison = Comparison.of(tiny_loaded(), reals)
+        found = list(Measurable("g", parse("swd9"), [comparison]).rows(tools, yardsticks=True))
+        assert (len(found), told) == (rows, expected)
+        (result,) = found[-1].results
+        assert result.protocol["interval_95"] == {}
+    (enough,) = evaluate(comparison, parse("swd10"), tools)
+    assert all(low < high for low, high in enough.protocol["interval_95"].values())
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        ("swd,eff-pr50", "found 50 samples and 14 real images, at least 100"),
+        ("eff-pr1k", "found 1,000 samples and 14 real images, at least 100"),
+        ("ls", "ls needs classifiers"),
+    ],
+)
+def test_what_can_never_be_measured_is_refused_before_training(names, fault, store, tmp_path):
+    settings = {"mirror": False, "store": store, "tools": Tools(tmp_path)}
+    with pytest.raises(ValueError, match=fault):
+        evaluation_of(names, None, RunFolder(tmp_path), **settings)
+    if names != "eff-pr1k":  # that depends on the images
+        with pytest.raises(ValueError, match=fault.replace("14", "50")):
+            Measurement.checked(names, None, None, torch.device("cpu"))
+    assert evaluation_of("swd,is50,ppl-w-end", None, RunFolder(tmp_path), **settings)
+
+
+def test_closing_lines_suggest_no_metric_that_needs_more_images(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: tmp_path)
+    lines = closing_lines(RunFolder(tmp_path), tiny_config(), store)
+    (line,) = (line for line in lines if line.startswith("measure:"))
+    assert line.endswith("--metrics eff-fd1k,swd1k")  # of 14 images, mirrored
 
 
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(

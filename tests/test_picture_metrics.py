@@ -7,11 +7,12 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from helpers.commands import refused, stylegan
+from helpers.commands import refused, stylegan, told
 from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, cached_store, prepare
+from stylegan.data.sources import grids_among
 from stylegan.metrics import Comparison, holds_pictures, open_pictures, parse
 
 
@@ -77,6 +78,28 @@ def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals
     assert parse("swd,eff-fd2k", 20) == parse("swd20,eff-fd2k")
     with pytest.raises(ValueError, match="30 pictures were asked for, and there are 20"):
         list(comparison.fake_batches(30))
+
+
+def test_the_grid_of_generated_pictures_is_none_of_them(source, reals):
+    made = source.parent / "made"
+    told("generate", source, "--seeds", "0-3", "--out", made)
+    (line,), said = lines_of(made, "--data", reals, "--metrics", "swd")
+    assert line["metric"] == "swd4"
+    assert "grids that show the pictures beside them, so left out: grid.png" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "grids"),
+    [
+        (["grid.png"], []),
+        (["grid.png", "seed0001.png", "other.png"], []),
+        (["grid.png", "seed1.png"], []),
+        (["grid.webp", "seed12345.webp", "latent0000.png"], ["grid.webp"]),
+        (["a/grid.jpg", "a/seed0001.jpg", "grid.png", "b/0.png"], ["a/grid.jpg"]),
+    ],
+)
+def test_a_grid_is_beside_pictures_named_by_seed_or_latent_alone(names, grids):
+    assert grids_among(names) == grids
 
 
 @pytest.mark.parametrize(("size", "real_size"), [(20, 16), (16, 32)])

@@ -9,12 +9,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from helpers.commands import refused, told
-from helpers.tiny_training import SHORT, run, tiny_config
+from helpers.tiny_generators import random_generator
+from helpers.tiny_training import SHORT, run, tiny_config, tiny_store
 from PIL import Image
 
 from stylegan import load_generator
 from stylegan.config import to_toml
-from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
+from stylegan.files.formats.own import save_generator
+from stylegan.metrics import Tools
+from stylegan.report import Captioned, Drawings, drawings_of, truncation_sweep, write_report
 from stylegan.report.curves import POINTS, averaged, best_of, by_metric
 from stylegan.report.history import read_run
 from stylegan.run_folder import RunFolder
@@ -255,6 +258,16 @@ def test_what_cannot_be_drawn_is_said(folder, begun, tmp_path):
     (begun / "generator-000000040.pt").write_bytes(b"no checkpoint")
     told("report", begun)
     assert "No generator of the run can be read" in Page(begun / "report.html").text
+
+
+def test_one_training_image_has_no_distance_to_compare_with(tmp_path, monkeypatch):
+    monkeypatch.setattr("stylegan.metrics.neighbors.weights_path", lambda: None)
+    (tmp_path / "run").mkdir()
+    save_generator(tmp_path / "run" / "generator-000000008.pt", random_generator())
+    (tmp_path / "run" / "config.toml").write_text(to_toml(tiny_config()))
+    store = tiny_store(tmp_path, n=1)
+    found = drawings_of(tmp_path / "run", Tools(tmp_path), data=store.path)
+    assert found.neighbors.startswith("Not computed: there is one training image, so there is no")
 
 
 def test_mistakes_are_one_line(tmp_path, folder):

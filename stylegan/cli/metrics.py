@@ -2,7 +2,8 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, Unpack
@@ -11,11 +12,12 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
-from stylegan.disk import check_outputs
+from stylegan.disk import check_outputs, without_links
 from stylegan.messages import reason_of
 
 if TYPE_CHECKING:
     from stylegan.metrics import Result, Row
+    from stylegan.metrics.comparing import Setting
 
 
 class Asked(TypedDict):
@@ -124,7 +126,9 @@ def metrics(
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     tools = common.measuring_tools(feature_weights, classifiers)
-    with process_group(on_device):
+    rows: list[TableRow] = []
+    unwritten: list[str] = []
+    with process_group(on_device), printed_at_the_end(rows, as_json=as_json):
         compared = library.compare(
             sources,
             data,
@@ -135,11 +139,10 @@ def metrics(
             adjust=partial(options.with_centers, centers=centers),
             progress=common.ImageBars(),
         )
-        unwritten: list[str] = []
-        rows = [measure_and_write(row, out, unwritten, as_json=as_json) for row in compared]
+        for row in compared:
+            rows.append(TableRow(row, []))
+            measure_and_write(rows[-1], out, unwritten, as_json=as_json)
     anything = any(row.results for row in rows)
-    if anything and not as_json:
-        say(*table(rows))
     refuse_missing(rows, is_asked_for=names is not None or not anything)
     if unwritten:
         reasons = "; ".join(dict.fromkeys(unwritten))
@@ -157,15 +160,25 @@ class TableRow(NamedTuple):
         return "" if self.source.psi is None else f"{self.source.psi:g}"
 
 
+@contextmanager
+def printed_at_the_end(rows: Sequence[TableRow], *, as_json: bool) -> Iterator[None]:
+    """Print the table, unless the lines of JSON are printed; also if a later source fails or the
+    user stops: what has been measured may have taken hours."""
+    try:
+        yield
+    finally:
+        if not as_json and any(row.results for row in rows):
+            say(*table(rows))
+
+
 def measure_and_write(
-    source: "Row", out: Path | None, unwritten: list[str], *, as_json: bool
-) -> TableRow:
+    row: TableRow, out: Path | None, unwritten: list[str], *, as_json: bool
+) -> None:
     """Measure a source, and write each result as it comes, to `out` or beside the run; what cannot
     be written is shown all the same, as it may have taken hours, and why goes to `unwritten`."""
-    place = out or (source.run.metrics_file if source.run else None)
-    results = []
-    for result in source.results:  # each is measured here
-        results.append(result)
+    place = out or (row.source.run.metrics_file if row.source.run else None)
+    for result in row.source.results:  # each is measured here
+        row.results.append(result)
         if as_json:
             say(result.line())
         if place is not None:
@@ -173,7 +186,6 @@ def measure_and_write(
                 result.append_to(place)
             except OSError as error:
                 unwritten.append(reason_of(error, with_file=True))
-    return TableRow(source, results)
 
 
 def refuse_missing(rows: Sequence[TableRow], *, is_asked_for: bool) -> None:
@@ -210,11 +222,12 @@ def table(rows: Sequence[TableRow]) -> list[str]:
 
 def means(rows: Sequence[TableRow]) -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
-    groups: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(dict)
+    groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
-        if (setting := row.source.setting) is not None:
+        run, setting = row.source.run, row.source.setting
+        if run is not None and setting is not None:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[setting, row.psi][row.source.name] = scores
+            groups[setting, row.psi][without_links(run.path)] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from stylegan.cli.setup import TrainSetup
     from stylegan.config import TrainConfig
+    from stylegan.data import Store
     from stylegan.metrics import Tools
     from stylegan.run_folder import RunFolder
     from stylegan.training import Evaluation, Run, TrainingProgress
@@ -198,11 +199,12 @@ class Measurement:
         feature_weights: Path | None,
         device: "torch.device",
     ) -> "Measurement":
-        """What is missing for it is told now, not at the first measurement."""
-        from stylegan.metrics.engine import parse, require
+        """What is missing, or can never be measured, is told now, not at the first measurement."""
+        from stylegan.metrics.engine import require
+        from stylegan.metrics.evaluation import measurable
 
         tools = common.measuring_tools(feature_weights)
-        require(parse(names), tools, device)
+        require(measurable(names), tools, device)
         return cls(names, every_kimg, tools)
 
 
@@ -225,8 +227,7 @@ def train_as_set_up(
         sys.exit(stopped.exit_code)
     if first_process() and not (folder.report_file.exists() and images_seen == begun):
         write_page(folder.path, device)
-    label = run.store.label_names[0] if run.config.network.label_dim else None
-    print_hint(*closing_lines(folder, run.config, label, run.store.num_images))
+    print_hint(*closing_lines(folder, run.config, run.store))
 
 
 def trained(
@@ -356,16 +357,18 @@ def write_page(out: Path, device: "torch.device") -> None:
         print_hint(f"the report of {out} could not be written: {error}")
 
 
-def closing_lines(
-    run: "RunFolder", config: "TrainConfig", label: str | None, images: int
-) -> list[str]:
-    """How to look at a finished run, use it, go on and measure, with few samples for few images;
-    how good it is."""
-    from stylegan.metrics import default_names
+def closing_lines(run: "RunFolder", config: "TrainConfig", store: "Store") -> list[str]:
+    """How to look at a finished run, use it, go on and measure, with few samples for few images and
+    what can be measured of these; how good it is."""
+    from stylegan.metrics import KINDS, default_names
+    from stylegan.metrics.sources import StoreImages
 
     path = run.path
-    few = ",".join(f"{name}1k" for name in default_names().split(","))
-    metrics = ["--metrics", few] if images < FEW_TO_MEASURE else []
+    label = store.label_names[0] if config.network.label_dim else None
+    reals = StoreImages(store=store, resolution=store.resolution, mirror=config.data.mirror)
+    names = default_names().split(",")
+    few = [f"{name}1k" for name in names if not KINDS[name].why_not(name, 1000, reals)]
+    metrics = ["--metrics", ",".join(few)] if store.num_images < FEW_TO_MEASURE else []
     seeds = ["--seeds", "0-31", *(["--class", label] if label else [])]
     longer = f"{2 * config.schedule.total_kimg:.10g}"
     return [

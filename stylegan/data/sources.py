@@ -8,7 +8,7 @@ import re
 import stat
 import zipfile
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, ClassVar
@@ -25,6 +25,8 @@ from .labels import CSV, JSON, MOST, Labels, of_classes, of_vectors, read_labels
 from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
+GRID = re.compile(r"grid\.(png|webp|jpg)")  # of `stylegan generate`, which also names the pictures
+GENERATED = re.compile(r"(seed|latent)\d{4,}\.(png|webp|jpg)")
 SEE = "see datasets/README.md"
 Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 
@@ -32,9 +34,10 @@ Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 class Source(ABC):
     """The images under one path, in one order on every machine: sorted by relative name.
 
-    `names`, `ignored`, the files that are not images, and `runs`, the folders of trainings, are
-    relative, with forward slashes. `top` is the only folder in which everything lies, as in a zip
-    of a folder: classes are its sub-folders, and files of labels lie there.
+    `names`, `ignored`, the files that are not images, `runs`, the folders of trainings, and
+    `grids`, see `grids_among`, are relative, with forward slashes. `top` is the only folder in
+    which everything lies, as in a zip of a folder: classes are its sub-folders, and files of labels
+    lie there.
     """
 
     kind: ClassVar[str]
@@ -65,7 +68,9 @@ class Source(ABC):
             f"{self.top}{name}" for name in (JSON, CSV) if f"{self.top}{name}" in outside
         ]
         usable = [name for name in outside if not include or first_folder(name) in include]
-        self.names = [name for name in usable if is_image(name)]
+        pictures = [name for name in usable if is_image(name)]
+        self.grids = grids_among(pictures)
+        self.names = [name for name in pictures if name not in self.grids]
         self.ignored = [n for n in usable if not is_image(n) and n not in self.label_files]
         if not self.names and META in outside:
             raise ValueError(f"{readable(path)} is a prepared store; train on it as it is")
@@ -116,6 +121,9 @@ class Source(ABC):
         if self.runs:
             runs = listed(list(map(readable, self.runs)), 4, ", ")
             lines.append(f"folders of runs, not pictures, so left out: {runs}")
+        if self.grids:
+            grids = listed(list(map(readable, self.grids)), 4, ", ")
+            lines.append(f"grids that show the pictures beside them, so left out: {grids}")
         if self.label_files and self.names:
             deeper = any("/" in name.removeprefix(self.top) for name in self.names)
             beside = ", not the sub-folders" if deeper else ""
@@ -135,6 +143,21 @@ def runs_among(files: Sequence[str]) -> list[str]:
     """The folders that hold a training run, by the relative names of all files."""
     history = folders_of(files, "data.txt") | folders_of(files, "log.jsonl")
     return sorted(folders_of(files, "config.toml") & history)
+
+
+def grids_among(pictures: Iterable[str]) -> list[str]:
+    """The grids that `stylegan generate` writes beside pictures, by relative names: `grid.png` in a
+    folder where all others are named by seed or latent."""
+    folders: defaultdict[str, list[str]] = defaultdict(list)
+    for name in pictures:
+        folders[name.rpartition("/")[0]].append(name)
+    grids = []
+    for names in folders.values():
+        found = [name for name in names if GRID.fullmatch(os.path.basename(name))]
+        others = [name for name in names if name not in found]
+        if others and all(GENERATED.fullmatch(os.path.basename(name)) for name in others):
+            grids += found
+    return sorted(grids)
 
 
 def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> None:

@@ -111,6 +111,13 @@ def files_of(path: Path, *, states_first: bool) -> list[Path]:
     return files
 
 
+def check_there(source: str | Path) -> None:
+    """FileNotFoundError if a bundled name or path has no file of weights. Nothing is read, and an
+    address is not asked."""
+    if "://" not in str(source):
+        files_of(located(source), states_first=False)
+
+
 def name_in_lineage(source: str | Path, file: Path) -> str:
     """What a lineage calls the `file` of a source: its bundled name, its address, or its name, for
     a file of a run with that of the folder; not where the folder lies."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import torch
 
@@ -15,8 +15,8 @@ from stylegan.data import Store
 from stylegan.data.images import is_image
 from stylegan.distributed import on_all_ranks
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import open_weights
-from stylegan.messages import readable
+from stylegan.files.loading import check_there, open_weights
+from stylegan.messages import count, readable
 from stylegan.metrics.engine import KINDS, Request, Result, evaluate, halves, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
@@ -45,6 +45,19 @@ class Conditions:
     batch: int | None = None  # images at once; None: what fits into little memory
 
 
+class Setting(NamedTuple):
+    """What runs have in common that differ in nothing but their seed."""
+
+    config: str  # TOML, but for the seed
+    data: Path | None  # what the run was trained on
+    images_seen: int | None
+
+    @classmethod
+    def of(cls, run: RunFolder, loaded: LoadedGenerator) -> Self:
+        config = to_toml(dataclasses.replace(run.config(), seed=0))
+        return cls(config, run.data(), loaded.images_seen)
+
+
 @dataclass(frozen=True, eq=False)
 class Measurable:
     """A source that is open and can be measured."""
@@ -53,7 +66,7 @@ class Measurable:
     requests: Sequence[Request]
     comparisons: Sequence[Comparison]  # of pictures one, of a generator one for each psi
     run: RunFolder | None = None  # to which the source belongs
-    setting: str | None = None  # the configuration of the run but for its seed
+    setting: Setting | None = None
 
     def rows(self, tools: Tools, *, yardsticks: bool) -> "Iterator[Row]":
         """A row for each comparison; then, as `yardsticks`, half of the reals compared with the
@@ -70,6 +83,10 @@ class Measurable:
             )
         if yardsticks and need_reals(self.requests):
             against_half, other_half, fewer = halves(self.comparisons[0], self.requests)
+            if not fewer:
+                images = len(other_half.require_reals().store)
+                tools.tell(f"no yardsticks: a half of {count(images, 'real image')} is too few")
+                return
             named = {
                 f"{self.name} against half of the reals": against_half,
                 "another half of the reals": other_half,
@@ -93,7 +110,7 @@ class Row(NamedTuple):
     name: str
     psi: float | None  # None: it is not a generator
     run: RunFolder | None  # to which the source belongs
-    setting: str | None  # the configuration of the run but for its seed; None for yardsticks
+    setting: Setting | None  # None for what is not of a run, and for yardsticks
     is_yardstick: bool
     requests: Sequence[Request]
     results: Iterator[Result]  # measured as they are asked for
@@ -198,16 +215,20 @@ def measurable_generator(
         progress=progress,
     )
     comparisons = [comparison.at_psi(psi) for psi in dict.fromkeys(conditions.psis)]
-    setting = to_toml(dataclasses.replace(run.config(), seed=0)) if run else None
+    setting = Setting.of(run, loaded) if run else None
     return Measurable(source, requests, comparisons, run, setting)
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:
-    """ValueError, before any work, if an option is not for the sources, or one is a picture."""
+    """ValueError, before any work, if an option is not for the sources or one is a picture,
+    FileNotFoundError if one is missing or has not saved anything."""
     for path in map(Path, sources):
         if is_image(path.name) and path.is_file():
             raise ValueError(f"{readable(path)} is a picture; give the folder with all of them")
     pictures = [source for source in sources if holds_pictures(source)]
+    for source in sources:
+        if source not in pictures:
+            check_there(source)
     if pictures and (
         set(conditions.psis) != {1} or conditions.noise != "random" or centers is not None
     ):

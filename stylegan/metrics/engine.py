@@ -17,7 +17,7 @@ from stylegan.metrics.families import EFF, INCEPTION
 from stylegan.metrics.features import Refused, Scores, Tools, inception
 from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
-from stylegan.metrics.sources import Comparison
+from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
@@ -35,16 +35,20 @@ class Kind:
     help: str
     # loads what it computes with, so that what is missing is told before it is needed
     needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
+    # why one of so many samples cannot be measured beside these reals, if they are known; or ""
+    why_not: Callable[[str, int, StoreImages | None], str] = lambda kind, images, reals: ""
     reals: bool = True  # whether it compares with real images
     lower_is_better: bool = True
 
 
+LEAST = 2  # images that a metric may be of
 INCEPTION_IMAGES = 50_000
 EFF_IMAGES = 5_000
 PATHS = 100_000
 KINDS: dict[str, Kind] = {  # a script may add its own
     "fid": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="fid",
@@ -52,6 +56,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "kid": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="kid",
@@ -59,6 +64,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "pr": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="precision",
@@ -67,6 +73,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "is": Kind(
         measure=INCEPTION.measure,
+        why_not=INCEPTION.why_not,
         needs=inception,
         images=INCEPTION_IMAGES,
         best_by="is",
@@ -121,6 +128,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "eff-fd": Kind(
         measure=EFF.measure,
+        why_not=EFF.why_not,
         needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-fd",
@@ -128,6 +136,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "eff-kid": Kind(
         measure=EFF.measure,
+        why_not=EFF.why_not,
         needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-kid",
@@ -135,6 +144,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
     ),
     "eff-pr": Kind(
         measure=EFF.measure,
+        why_not=EFF.why_not,
         needs=lambda tools, device: load_efficientnet(device),
         images=EFF_IMAGES,
         best_by="eff-precision",
@@ -154,7 +164,7 @@ class Request(NamedTuple):
     def name(self) -> str:
         """`fid50k`, `swd16384`: thousands as k."""
         n = self.images
-        return f"{self.kind}{n // 1000}k" if n % 1000 == 0 else f"{self.kind}{n}"
+        return f"{self.kind}{n // 1000}k" if n >= 1000 and n % 1000 == 0 else f"{self.kind}{n}"
 
 
 def parse(names: str, images: int | None = None) -> list[Request]:
@@ -171,8 +181,8 @@ def parse(names: str, images: int | None = None) -> list[Request]:
         kind, digits, thousands = match.groups()
         usual = KINDS[kind].images if images is None else images
         request = Request(kind, int(digits) * (1000 if thousands else 1) if digits else usual)
-        if request.images < 2:
-            raise ValueError(f"{name}: at least 2 images are needed")
+        if request.images < LEAST:
+            raise ValueError(f"{name}: at least {LEAST} images are needed")
         requests[request] = None
     return list(requests)
 
@@ -325,14 +335,15 @@ def halves(
 
     The first is of the samples, the second of the odd half of the reals, which no generator should
     be expected to beat unless it copies. Of the `requests` those are returned that need reals, with
-    at most as many images as the odd half has: the number of images changes a distance.
+    at most as many images as the odd half has: the number of images changes a distance. None is
+    returned if the odd half is too small for any metric.
     """
     reals = comparison.require_reals()
     most = len(reals.images()) // 2 * reals.ways
     fewer = [
         request._replace(images=min(request.images, most))
         for request in requests
-        if KINDS[request.kind].reals
+        if KINDS[request.kind].reals and most >= LEAST
     ]
     half = replace(reals, half="even")
     other_half = replace(

@@ -6,12 +6,26 @@ from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import reason_of
-from stylegan.metrics.engine import KINDS, evaluate, parse, score_name
+from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
-from stylegan.metrics.sources import Comparison, ImageProgress, quiet
+from stylegan.metrics.sources import Comparison, ImageProgress, StoreImages, quiet
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState
+
+
+def measurable(names: str, reals: StoreImages | None = None) -> list[Request]:
+    """The requests of `names`. ValueError if one can never be measured while training, on these
+    images, or, where they are not known yet, on any."""
+    requests = parse(names)
+    for request in requests:
+        if request.kind == "ls":
+            raise ValueError(
+                "ls needs classifiers, which train does not take; use stylegan metrics"
+            )
+        if reason := KINDS[request.kind].why_not(request.kind, request.images, reals):
+            raise ValueError(f"{request.name} cannot be measured: {reason}")
+    return requests
 
 
 def evaluation_of(
@@ -26,9 +40,8 @@ def evaluation_of(
 ) -> Evaluation:
     """What a training run measures, on the images that it is trained on; the first of `names`
     decides which generator is best."""
-    requests = parse(names)
-    if any(request.kind == "ls" for request in requests):
-        raise ValueError("ls needs classifiers, which train does not take; use stylegan metrics")
+    reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
+    requests = measurable(names, reals)
 
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
         average = LoadedGenerator(

@@ -18,7 +18,7 @@ from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FEATURES, FeatureNetwork, Refused, Scores, Tools, inception
-from stylegan.metrics.sources import Comparison
+from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
 
 KID_SUBSETS = 100
@@ -41,22 +41,32 @@ class Family:
     evenly: bool = False  # take reals from the whole data, both ways round if they are mirrored
     dim_of_reals: int | None = None  # features of reals that are compared; None: all
 
+    def number_of_reals(self, images: int, reals: StoreImages | None) -> int:
+        """How many reals are compared with so many samples; None: unknown, as many as needed."""
+        if reals is None:
+            return images
+        return min(images, len(reals.images()) * (reals.ways if self.evenly else 1))
+
+    def why_not(self, kind: str, images: int, reals: StoreImages | None) -> str:
+        """Why a metric of so many samples cannot be measured; empty if it can."""
+        found = self.number_of_reals(images, None if kind == self.alone else reals)
+        if found >= self.least[kind]:
+            return ""
+        return (
+            f"found {images:,} samples and {found:,} real images, at least {self.least[kind]:,} of "
+            "each are needed"
+        )
+
     def measure(
         self, comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
     ) -> dict[str, Scores | Refused]:
         """Where the data has fewer reals than `images`, all of it is used."""
-        num_reals = images
-        if set(kinds) != {self.alone}:
-            real_images = comparison.require_reals()
-            ways = real_images.ways if self.evenly else 1
-            num_reals = min(images, len(real_images.images()) * ways)
+        real_images = None if set(kinds) == {self.alone} else comparison.require_reals()
+        num_reals = self.number_of_reals(images, real_images)
         measured: dict[str, Scores | Refused] = {
-            kind: Refused(
-                f"found {images:,} samples and {num_reals:,} real images, at least "
-                f"{self.least[kind]:,} of each are needed"
-            )
+            kind: Refused(reason)
             for kind in kinds
-            if num_reals < self.least[kind]
+            if (reason := self.why_not(kind, images, real_images))
         }
         enough = [kind for kind in kinds if kind not in measured]
         if not enough:

@@ -22,6 +22,10 @@ COARSE = 16  # pixels a side, where pixels are compared
 LONGEST = 8  # rows, before two rows share a line
 
 
+class NoUnit(ValueError):
+    """Training images that have no distance between neighbors, the unit of all others."""
+
+
 class Neighbors(NamedTuple):
     """The k training images nearest to each of n pictures, nearest first."""
 
@@ -71,13 +75,17 @@ def nearest(
 
 def typical_of(apart: Tensor) -> float:
     """The median distance to the nearest other training image, of those (m, k) of m images; where
-    most have an equal twin, to those that differ. ValueError if none does."""
+    most have an equal twin, to those that differ. NoUnit if there are no others or none differs."""
     typical = float(apart[:, 0].median())
+    if len(apart) == 1:
+        raise NoUnit(
+            "there is one training image, so there is no distance between neighbors to compare with"
+        )
     if typical > 0:
         return typical
     differing = apart[(apart > 0) & apart.isfinite()]
     if not len(differing):
-        raise ValueError(
+        raise NoUnit(
             "the training images are copies of each other, so the distance between neighbors is "
             "0 and there is no unit to compare with; remove the copies"
         )

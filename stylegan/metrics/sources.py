@@ -147,10 +147,18 @@ class GeneratorSamples:
             raise ValueError(NO_REALS)
         label_dim = self.generator.config.label_dim
         classes = self.store.require_labels()
-        if len(self.store.label_names) != label_dim:
+        known = self.store.label_names
+        if len(known) != label_dim:
             raise ValueError(
-                f"the generator has {label_dim} labels, the data {len(self.store.label_names)}; "
+                f"the generator has {label_dim} labels, the data {len(known)}; "
                 "pass the data that it was trained on"
+            )
+        names = list(self.loaded.label_names)
+        if names and names != known:
+            i = next(i for i in range(label_dim) if names[i] != known[i])
+            raise ValueError(
+                f"label {i} is {readable(names[i])} in the generator, {readable(known[i])} in the "
+                "data; pass the data that it was trained on"
             )
         rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
         return torch.from_numpy(self.store.one_hot(classes[rows]))

@@ -73,10 +73,10 @@ def root(covariance: np.ndarray) -> np.ndarray:
 
 class Estimate(NamedTuple):
     """A number and its 95 % interval over samples, with fixed reals. It does not contain the bias
-    that depends on the number of images."""
+    that depends on the number of images. None: there are fewer samples than GROUPS."""
 
     value: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
 
 
 def estimate(values: Sequence[float] | np.ndarray) -> Estimate:

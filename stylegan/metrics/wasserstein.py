@@ -55,7 +55,7 @@ def measure_swd(
             "number": min(images, len(reals.images())),
             "chosen": "evenly",
         },
-        "interval_95": {name: level.interval for name, level in levels.items()},
+        "interval_95": {name: level.interval for name, level in levels.items() if level.interval},
     }
     return {"swd": Scores({name: level.value for name, level in levels.items()}, protocol)}
 
@@ -87,6 +87,8 @@ def sliced_wasserstein(
             label = f"compared at {size}"
             by_level[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
         by_level = {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
+        if num < GROUPS:  # some groups are empty, so leaving them out shows nothing
+            return {name: Estimate(float(values[0]), None) for name, values in by_level.items()}
         return {name: estimate(values) for name, values in by_level.items()}
 
     return from_rank0(compare)

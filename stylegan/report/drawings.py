@@ -11,7 +11,7 @@ from stylegan.figures import of_seeds, truncation
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.metrics import Tools, beside_reals
-from stylegan.metrics.neighbors import comparing, samples_and_nearest
+from stylegan.metrics.neighbors import NoUnit, comparing, samples_and_nearest
 from stylegan.metrics.sources import ImageProgress, quiet
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import in_turn
@@ -80,6 +80,6 @@ def drawings_of(
         )
         return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:
-        if data is not None:
+        if data is not None and not isinstance(error, NoUnit):
             raise
         return Drawings(sweep, f"Not computed: {error}")
