@@ -219,14 +219,14 @@ def check_outputs(
     """ValueError unless a file may be written to each of the paths, which end in one of `endings`,
     if there are any. None is one of the `sources`, and what is there is replaced only with
     `overwrite`, and only if it has the `mark` of such files near its beginning."""
-    originals = [source for source in sources if source.is_file()]
+    originals = {identity(source) for source in sources if source.is_file()}
     checked: set[Path] = set()
     for path in paths:
         if path.is_dir():
             raise ValueError(f"{path} is a folder; give the name of a file to write")
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is not a regular file; give another name")
-        if path.exists() and any(os.path.samefile(path, original) for original in originals):
+        if path.exists() and identity(path) in originals:
             raise ValueError(f"{path} is the source; choose another name to write")
         if endings and path.suffix.lower() not in endings:
             raise ValueError(f"{path} does not name a format: it must end in {', '.join(endings)}")
@@ -246,6 +246,12 @@ def check_outputs(
     for place in checked:
         if both := checked.intersection(place.parents):
             raise ValueError(f"{both.pop()} would be a file and a folder; choose other names")
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """What a file is, whatever its name: equal for two paths to one file."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def what_begins_with(start: bytes) -> str:
@@ -269,13 +275,15 @@ def refuse_mistaken(path: Path) -> None:
         raise ValueError(f"{path} is {mistake}")
 
 
-def check_folder(folder: Path, *, empty: bool = False) -> None:
-    """ValueError unless files may be written into `folder`, which may have to be `empty`."""
+def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> None:
+    """ValueError unless `folder` is one, or may become one, which files may be `written` into, and
+    which may have to be `empty`."""
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; choose another folder")
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not os.access(place, os.W_OK):  # now, not after the work
+    places = (folder, *folder.absolute().parents)
+    place = next((path for path in places if path.exists()), places[-1])
+    if written and not os.access(place, os.W_OK):  # now, not after the work
         raise ValueError(f"nothing may be written into the folder {place}; choose another one")
     if empty and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; choose another folder")

@@ -40,7 +40,7 @@ def append_line(path: Path, line: str) -> None:
         start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
         file.seek(start)
         tail = file.read()
-        if not tail.endswith(b"\n"):  # else what is beyond may be new lines of others
+        if tail and not tail.endswith(b"\n"):  # else what is beyond may be new lines of others
             file.truncate(start + tail.rfind(b"\n") + 1)
         file.write(line.encode() + b"\n")
 

@@ -74,7 +74,7 @@ class RunFolder:
 
     def stored_config(self) -> "TrainConfig | None":
         """As `config`, and None where nothing has begun. ValueError if a run cannot begin here."""
-        check_folder(self.path)
+        check_folder(self.path, written=False)
         if self.config_file.is_file():
             return self.config()
         if self.path.is_dir() and {*self.path.iterdir()} - {self.path / LOCK, *self.unfinished()}:

@@ -120,15 +120,15 @@ stopped([])
     "error",
     [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")],
 )
-@pytest.mark.parametrize("options", [[], [click.Option(["--batch"])]])
+@pytest.mark.parametrize("options", [[], [click.Option(["--batch"]), click.Option(["--device"])]])
 def test_a_full_memory_is_told_in_one_line_with_what_helps(error, options):
     def fail(**given):
         raise error
 
     result = CliRunner().invoke(Command("draw", callback=fail, params=options), [])
     assert result.exit_code == 1
-    assert "Error: the memory of the device is full; choose" in result.output
-    assert ("a smaller --batch" in result.output) == bool(options)
+    helps = "choose a smaller --batch or --device cpu" if options else "end other programs"
+    assert f"Error: the memory of the device is full; {helps} (" in result.output
 
 
 def test_other_errors_of_the_program_are_shown_as_they_are():

@@ -167,6 +167,8 @@ def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words
         ("align in out --landmarks points.csv --size 32", "out/a.png"),
         ("blend g.pt new.pt --share 1 --out b.pt", "b.pt"),
         ("convert g.pt c.pt", "c.pt"),
+        ("export g.pt e.safetensors", "e.safetensors"),
+        ("export g.pt e.pt2", "e.pt2"),
         ("figure grid g.pt --seeds 0,1 --out g.png", "g.png"),
         ("project g.pt in/a.png --out p --steps 1 --distance pixels", "p/a/latents.npz"),
         ("video walk g.pt --seeds 0,1 --seconds 0.1 --out w.gif", "w.gif"),

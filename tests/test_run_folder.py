@@ -108,10 +108,12 @@ def test_a_line_is_added_after_whole_lines_and_in_place_of_a_part_of_one(tmp_pat
                 other.write(b"{4}\n")
             return content
 
-    monkeypatch.setattr("builtins.open", lambda path, mode: File(path, mode.replace("b", "")))
-    append_line(path, "{5}")
-    monkeypatch.undo()
-    assert path.read_bytes().endswith(b"{4}\n{5}\n")
+    for content in (b"", b"{1}\n"):
+        path.write_bytes(content)
+        with monkeypatch.context() as racing:
+            racing.setattr("builtins.open", lambda path, mode: File(path, mode.replace("b", "")))
+            append_line(path, "{5}")
+        assert path.read_bytes() == content + b"{4}\n{5}\n"
 
 
 def test_what_is_not_a_run_is_refused_by_name(tmp_path):

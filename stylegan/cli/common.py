@@ -60,9 +60,14 @@ class Command(click.Command):
 
     def relief(self) -> str:
         """What to do where the memory of a device is full."""
-        smaller = any(parameter.name == "batch" for parameter in self.params)
-        batch = "a smaller --batch, " if smaller else ""
-        return f"the memory of the device is full; choose {batch}fewer pictures or --device cpu"
+        known = {
+            "batch": "a smaller --batch",
+            "batch_gpu": "a smaller --batch-gpu",
+            "device": "--device cpu",
+        }
+        ways = [known[name] for p in self.params if (name := p.name or "") in known]
+        advice = f"choose {listed(ways, 3, ' or ')}" if ways else "end other programs"
+        return f"the memory of the device is full; {advice}"
 
 
 def command(*words: object) -> str:

@@ -165,7 +165,7 @@ def convert(
     own.save_loaded(destination, loaded, overwrite=overwrite)
     if discriminator:
         critic = weights.require_discriminator()
-        own.save_discriminator(discriminator, critic, loaded.lineage)
+        own.save_discriminator(discriminator, critic, loaded.lineage, overwrite=overwrite)
     for file in destinations:
         size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
         say(f"written      {file}: {size}")

@@ -204,6 +204,7 @@ def table(rows: Sequence[TableRow]) -> list[str]:
     """Markdown with a line for each row, 95 % intervals in (), and the means of equal runs."""
     from stylegan.metrics.engine import interval_text, score_name
 
+    rows = [row for row in rows if row.results]  # of one that was interrupted there are none
     lines = [
         {"": row.source.name, "psi": row.psi}
         | {
@@ -225,7 +226,7 @@ def means(rows: Sequence[TableRow]) -> list[dict[str, str]]:
     groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
         run, setting = row.source.run, row.source.setting
-        if run is not None and setting is not None:
+        if run is not None and setting is not None and row.results:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
             groups[setting, row.psi][without_links(run.path)] = scores
     lines = []

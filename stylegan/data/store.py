@@ -196,23 +196,19 @@ class Store:
         return names
 
     def images(self, resolution: int) -> np.memmap:
-        """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
+        """All images at one resolution: uint8 (N, C, r, r), read from disk where touched.
+        ValueError if the file was cut short: to read beyond its end would end the process (SIGBUS).
+        """
         if resolution not in self._images:
             raise ValueError(
                 f"the store {readable(self.path)} has no resolution {resolution}; it has "
                 f"{', '.join(map(str, self._images))}"
             )
-        return self._images[resolution]
-
-    def copy_rows(self, resolution: int, indices: np.ndarray, out: np.ndarray) -> None:
-        """Copy the images of these indices into `out`, uint8 (n, C, r, r). ValueError if their file
-        has been cut short: to read beyond its end would end the process (SIGBUS)."""
-        images = self.images(resolution)
+        images = self._images[resolution]
         length = images._mmap.size()  # type: ignore[attr-defined]  # of the file, also a removed one
         if length < images.offset + images.nbytes:
             raise self.damaged(f"{file_name(resolution)} has been cut short")
-        # in this mode it writes straight into the rows, and other threads run meanwhile
-        np.take(images, indices, axis=0, out=out, mode="clip")
+        return images
 
     def pictures(self, images: np.ndarray) -> np.ndarray:
         """Rows of `images` uint8 (..., C, r, r) as they look: alpha does not count in colors."""

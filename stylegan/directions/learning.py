@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.data.sources import grids_among
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
 from stylegan.disk import without_links
 from stylegan.files.latents import read_latents
@@ -94,9 +93,7 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
     labels = loaded.label(class_name) if class_name is not None else None
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
     files = [p for p in paths if p.suffix == ".npz"] or sorted(place.glob("*/latents.npz"))
-    pictures = [p for p in paths if p.suffix.lower() in PICTURES]
-    grids = grids_among([p.name for p in pictures])
-    pictures = [p for p in pictures if p.name not in grids]
+    pictures = [p for p in paths if p.suffix.lower() in PICTURES and p.stem != "grid"]
     others = [readable(p.name, 40) for p in pictures if not SEED.fullmatch(p.stem)]
     if others or not files + pictures:
         raise ValueError(

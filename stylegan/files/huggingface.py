@@ -48,7 +48,7 @@ def save_folder(loaded: LoadedGenerator, out: Path, card: Card, *, overwrite: bo
     text = str(model_card(loaded, card))
     check_outputs([out / SHARED, out / README], overwrite=overwrite)
     out.mkdir(parents=True, exist_ok=True)
-    save_safetensors(out / SHARED, loaded)
+    save_safetensors(out / SHARED, loaded, overwrite=overwrite)
     write_text(out / README, text)
 
 

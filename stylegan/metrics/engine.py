@@ -340,11 +340,8 @@ def halves(
     """
     reals = comparison.require_reals()
     most = len(reals.images()) // 2 * reals.ways
-    fewer = [
-        request._replace(images=min(request.images, most))
-        for request in requests
-        if KINDS[request.kind].reals and most >= LEAST
-    ]
+    of_reals = [r for r in requests if KINDS[r.kind].reals] if most >= LEAST else []
+    fewer = [request._replace(images=min(request.images, most)) for request in of_reals]
     half = replace(reals, half="even")
     other_half = replace(
         reals, half="odd", name="another half of the reals", device=comparison.device

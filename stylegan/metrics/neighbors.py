@@ -58,7 +58,8 @@ def nearest(
     names = torch.empty(len(queries), 0, dtype=torch.int64)
     for indices in comparison.batches(len(images), "training images"):
         rows = torch.arange(indices.start, indices.stop)
-        reals = torch.from_numpy(shown(images[indices.start : indices.stop]).copy())
+        part = real_images.images()[indices.start : indices.stop]  # anew: it may be cut short
+        reals = torch.from_numpy(shown(part).copy())
         apart = distances(queries, network(reals).cpu())
         ways = 2 * rows.expand_as(apart)  # index and way round, (n, batch)
         if real_images.mirror:

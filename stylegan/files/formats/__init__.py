@@ -80,12 +80,12 @@ def export(
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if ending == ".safetensors":
-        own.save_safetensors(path, loaded)
+        own.save_safetensors(path, loaded, overwrite=overwrite)
         return None
     from stylegan.files.formats.program import save_onnx, save_program
 
     write = save_onnx if ending == ".onnx" else save_program
-    return write(path, loaded, noise or "const")
+    return write(path, loaded, noise or "const", overwrite=overwrite)
 
 
 def is_for_the_hub(path: Path) -> bool:

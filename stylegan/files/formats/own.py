@@ -156,21 +156,23 @@ def save_generator(
     save_loaded(path, LoadedGenerator(generator, "memory", resolution=resolution, **details))
 
 
-def save_discriminator(path: Path, network: networks.Discriminator, lineage: Lineage = ()) -> None:
+def save_discriminator(
+    path: Path, network: networks.Discriminator, lineage: Lineage = (), *, overwrite: bool = True
+) -> None:
     payload = {
         "config": dataclasses.asdict(network.config),
         "lineage": to_plain(lineage),
         "weights": weights_on_cpu(network),
     }
-    checkpoint.save(path, "discriminator", payload)
+    checkpoint.save(path, "discriminator", payload, overwrite=overwrite)
 
 
-def save_safetensors(path: Path, loaded: LoadedGenerator) -> None:
+def save_safetensors(path: Path, loaded: LoadedGenerator, *, overwrite: bool = True) -> None:
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
     metadata = {"format": "pt", checkpoint.FORMAT: description_as_json(loaded)}
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(save(weights, metadata))
 
 

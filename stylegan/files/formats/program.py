@@ -104,16 +104,16 @@ def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
     return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
-def save_program(path: Path, loaded: LoadedGenerator, noise: str) -> None:
+def save_program(path: Path, loaded: LoadedGenerator, noise: str, *, overwrite: bool) -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
     content = io.BytesIO()
     extra = {f"{FORMAT}.json": description_as_json(loaded)}
     torch.export.save(exported_program(loaded, noise), content, extra_files=extra)
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(content.getbuffer())
 
 
-def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
+def save_onnx(path: Path, loaded: LoadedGenerator, noise: str, *, overwrite: bool) -> float | None:
     """Write the program as an ONNX graph in float32, where psi has a default. Returns what
     `difference` finds, if ONNX Runtime is installed; ValueError if that is more than rounding."""
     from onnx import helper, numpy_helper
@@ -137,7 +137,7 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
             f"{path} is not written: in ONNX Runtime its images differ by {measured.most:.1e} from "
             f"the generator's, and rounding explains {measured.explained:.1e}"
         )
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(content)
     return None if measured is None else measured.most
 
