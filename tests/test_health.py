@@ -8,6 +8,8 @@ from torch.distributed import DistBackendError
 from stylegan import distributed
 from stylegan.training import Diverged, TrainingProgress, TrainState
 from stylegan.training.health import (
+    BLIND_GAP,
+    BLIND_IMAGES,
     OVERFITTED_SIGNS,
     SATURATED_LOGIT,
     WINDOW_IMAGES,
@@ -47,15 +49,23 @@ def test_logits_that_saturate_for_long_end_the_run():
         health.check_logits(progress(half, real_logits=far, fake_logits=-far))
 
 
-def overfitting(windows, *, num_images=14, window=WINDOW_IMAGES, **options):
-    """What is said after each window of these stages and signs, each reported in two parts."""
-    health, said = Health(TrainState.create(tiny_config(**options)), num_images), []
-    for now, signs in windows:
+def told(windows, *, num_images=14, window=WINDOW_IMAGES, **options):
+    """What is said after each window of these stages and metrics, each reported in two parts."""
+    health = Health(TrainState.create(tiny_config(**options)), num_images)
+    said = []
+    for now, metrics in windows:
         for _ in range(2):
-            line = progress(window // 2, now, real_signs=signs)
+            line = progress(window // 2, now, **{"real_logits": 1.0, "fake_logits": -1.0} | metrics)
+            line.metrics.setdefault("d/real_signs", 0.0)
             line.metrics["augment/probability"] = 0.5
-            said.append(health.overfitting(line))
-    return [line is not None for line in said], next(filter(None, said), "")
+            said.append(health.warnings(line))
+    return said
+
+
+def overfitting(windows, **options):
+    """Whether it is said after each half of a window of these stages and signs; and what."""
+    lines = told([(now, {"real_signs": signs}) for now, signs in windows], **options)
+    return ["overfitted" in said for said in lines], next(filter(None, lines), {}).get("overfitted")
 
 
 HIGH = OVERFITTED_SIGNS + 0.01
@@ -90,6 +100,31 @@ def test_where_it_is_not_or_may_not_be_overfitted_nothing_is_said(windows, optio
 def test_a_strength_that_no_longer_rises_does_not_excuse_it():
     fixed = {"augment": {"kind": "ada", "strength": 0.5}}
     assert any(overfitting([(GROWN, HIGH)] * 2, **fixed)[0])
+
+
+BLIND = {"real_logits": 0.03, "fake_logits": -0.02}
+
+
+def test_a_blind_discriminator_is_told_of_once_after_the_first_window_at_full_size():
+    said = told([(GROWN, BLIND)] * 4, window=BLIND_IMAGES)
+    assert [list(names) for names in said] == [[]] * 3 + [["blind"]] + [[]] * 4
+    assert said[3]["blind"] == (
+        "the discriminator hardly tells samples from images at image 123: their mean logits "
+        "differed by 0.05 over the last 5000 images; where samples are not good yet, train another "
+        "run with a smaller r1_gamma, or without augmentation"
+    )
+
+
+@pytest.mark.parametrize(
+    ("windows", "options"),
+    [
+        ([(GROWN, BLIND | {"real_logits": BLIND_GAP})] * 4, {}),
+        ([(stage(16, 0.9), BLIND)] * 4, {}),
+        ([(GROWN, BLIND)] * 4, {"discriminator_loss": "wgan"}),
+    ],
+)
+def test_where_it_sees_or_no_log_odds_are_known_nothing_is_said(windows, options):
+    assert not any(told(windows, window=BLIND_IMAGES, **options))
 
 
 def exhaust_a_gpu():

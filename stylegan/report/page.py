@@ -100,7 +100,7 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
         "history": history,
         "stage": stage_at(history.images_seen, schedule),
         "last": history.last_of("start", "resume", *ENDS) or {"event": ""},
-        "overfitted": history.last_of("overfitted"),
+        "warnings": list(filter(None, map(history.last_of, ("overfitted", "blind")))),
         "times": [e["time"] for e in history.events if number(e.get("time")) is not None],
         "ends": ENDS,
         "newest": newest,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch.distributed import DistError
 
@@ -19,6 +19,8 @@ DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
 OVERFITTED_SIGNS = 0.9  # r_t; docs/diagnostics.md has the measurements
 WINDOW_IMAGES = 10_000  # the least to average r_t over
 WINDOW_PASSES = 20  # or so many times all images
+BLIND_GAP = 0.3  # between the logits of reals and fakes; docs/diagnostics.md has the measurements
+BLIND_IMAGES = 5_000  # to average it over
 LEAKING_PROBABILITY = 0.8  # of the augmentation: from there on it leaks into the samples
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
@@ -41,16 +43,36 @@ class LostContact(ConnectionError):
 
 
 @dataclass
+class Window:
+    """Averages a number over stretches of images at full resolution. The first stretch does not
+    count: logits are large after growth."""
+
+    images: int = 0  # of the present stretch
+    total: float = 0.0  # of the number, for each of them
+    first: bool = True
+
+    def average(self, value: float, images: int, least: int) -> tuple[float, int] | None:
+        """Over how many images what the average was, once a stretch has at least so many."""
+        self.images += images
+        self.total += value * images
+        if self.images < least:
+            return None
+        average = None if self.first else (self.total / self.images, self.images)
+        self.images, self.total, self.first = 0, 0.0, False
+        return average
+
+
+@dataclass
 class Health:
-    """Watches for skipped updates, saturated logits and an overfitted discriminator."""
+    """Watches for skipped updates, saturated logits, and a discriminator that is overfitted or
+    blind."""
 
     state: TrainState
     num_images: int = 0  # different ones
     saturated_images: int = 0  # length of the stretch that lasts until now
-    first: bool = True  # window at full resolution
-    images: int = 0  # of the present window
-    signs: float = 0.0  # their r_t, summed
-    said: bool = False  # that it looks overfitted
+    signs: Window = field(default_factory=Window)  # r_t
+    gaps: Window = field(default_factory=Window)  # between the mean logits of reals and fakes
+    said: set[str] = field(default_factory=set)
 
     @property
     def in_doubt(self) -> bool:
@@ -88,39 +110,51 @@ class Health:
                 f"images ({real:.0f} and {fake:.0f} now), so the generator learns nothing; {ADVICE}"
             )
 
-    def overfitting(self, progress: TrainingProgress) -> str | None:
-        """What to tell, once, if it looks overfitted: by the mean sign of the reals' logits, r_t of
-        Karras et al. 2020 (arXiv 2006.06676), section 3.1, averaged over windows. The first at full
-        resolution does not count: logits are large after growth."""
+    def warnings(self, progress: TrainingProgress) -> dict[str, str]:
+        """What to tell, each once, by the name of its line in the log."""
         stage = progress.stage
+        if (stage.resolution, stage.alpha) != (self.state.config.network.resolution, 1):
+            self.signs = Window()
+            self.gaps = Window()
+            return {}
+        found = {"overfitted": self.overfitting(progress), "blind": self.blindness(progress)}
+        new = {name: text for name, text in found.items() if text and name not in self.said}
+        self.said.update(new)
+        return new
+
+    def overfitting(self, progress: TrainingProgress) -> str | None:
+        """What to tell if the discriminator looks overfitted: by the mean sign of the reals'
+        logits, r_t of Karras et al. 2020 (arXiv 2006.06676), section 3.1."""
         config = self.state.config
         metrics = progress.metrics
-        if (stage.resolution, stage.alpha) != (config.network.resolution, 1):
-            self.first = True
-            self.images = 0
-            self.signs = 0.0
-            return None
-        self.images += progress.images
-        self.signs += metrics["d/real_signs"] * progress.images
-        if self.said or self.images < max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images):
-            return None
-        signs = self.signs / self.images
-        images = self.images
-        first = self.first
-        self.first = False
-        self.images = 0
-        self.signs = 0.0
+        least = max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images)
+        window = self.signs.average(metrics["d/real_signs"], progress.images, least)
         # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
         comparable = config.discriminator_loss.startswith(("logistic", "hinge"))
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
-        self.said = signs >= OVERFITTED_SIGNS and comparable and not (first or rising)
-        if not self.said:
+        if window is None or window[0] < OVERFITTED_SIGNS or not comparable or rising:
             return None
+        signs, images = window
         return (
             f"the discriminator looks overfitted at image {progress.images_seen}: r_t was "
             f"{signs:.2f} over the last {images} images, of {self.num_images} different ones; stop "
             "and keep the best generator (--metrics finds it), or train another run with more "
             "images or augmentation (augment.kind); see docs/diagnostics.md"
+        )
+
+    def blindness(self, progress: TrainingProgress) -> str | None:
+        """What to tell if the discriminator hardly tells reals from fakes: by the mean of their
+        logits, which are log-odds with the logistic loss only."""
+        real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
+        window = self.gaps.average(real - fake, progress.images, BLIND_IMAGES)
+        logistic = self.state.config.discriminator_loss == "logistic"
+        if window is None or window[0] > BLIND_GAP or not logistic:
+            return None
+        gap, images = window
+        return (
+            f"the discriminator hardly tells samples from images at image {progress.images_seen}: "
+            f"their mean logits differed by {gap:.2f} over the last {images} images; where samples "
+            "are not good yet, train another run with a smaller r1_gamma, or without augmentation"
         )
 
 

@@ -65,8 +65,8 @@ def train(
             report(progress)
             health.check_updates()
             health.check_logits(progress)
-            if warning := health.overfitting(progress):
-                recorder.warn("overfitted", warning)
+            for event, warning in health.warnings(progress).items():
+                recorder.warn(event, warning)
         if not is_over:
             if due(stage.tick_kimg):
                 recorder.write_samples(stage)
