@@ -1,7 +1,6 @@
 """`stylegan project`: the latents whose pictures are nearest to given ones."""
 
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
@@ -156,7 +155,7 @@ def write_projections(
         generator = str(out / "tuned.pt") if request.tuning else source
         again = ["generate", generator, "--latents", str(out / "latents.npz"), "--out", "again"]
         say(f"{count(projected, 'projection')} in {out}. The pictures again:")
-        say(shlex.join(["stylegan", *again]))
+        say(common.command(*again))
     common.refuse_left_out("image", errors, asked=len(images))
 
 

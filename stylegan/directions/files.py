@@ -168,9 +168,10 @@ def known_directions(
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
-    if kept_for(source).exists():
+    kept = kept_for(source)
+    if kept.exists():
         try:
-            directions = load_directions(kept_for(source), loaded.generator)
+            directions = load_directions(kept, loaded.generator)
         except ValueError as error:
             tell(f"not used: {error}")
     config = loaded.generator.config
