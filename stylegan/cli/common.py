@@ -75,9 +75,11 @@ def command(*words: object) -> str:
     shell."""
     context = click.get_current_context(silent=True)
     root = context.find_root() if context else None
+    program = ["stylegan"]
     # train.py is a script, too, but runs one command without the group
-    own = root and isinstance(root.command, click.Group) and str(root.info_name).endswith(".py")
-    return shlex.join([*(["python", sys.argv[0]] if own else ["stylegan"]), *map(str, words)])
+    if root and isinstance(root.command, click.Group) and str(root.info_name).endswith(".py"):
+        program = ["python", sys.argv[0]]
+    return shlex.join([*program, *map(str, words)])
 
 
 class Signalled(SystemExit):

@@ -153,10 +153,10 @@ def grids_among(pictures: Iterable[str]) -> list[str]:
         folders[name.rpartition("/")[0]].append(name)
     grids = []
     for names in folders.values():
-        found = [name for name in names if GRID.fullmatch(os.path.basename(name))]
-        others = [name for name in names if name not in found]
+        overviews = [name for name in names if GRID.fullmatch(os.path.basename(name))]
+        others = [name for name in names if name not in overviews]
         if others and all(GENERATED.fullmatch(os.path.basename(name)) for name in others):
-            grids += found
+            grids += overviews
     return sorted(grids)
 
 

@@ -45,10 +45,10 @@ def default_path(source: str | Path) -> Path:
 def kept_for(source: str | Path) -> Path:
     """Where to look for the directions of a source: at its `default_path`, or for a file of a run
     that has none of its own, in the run's; they are used only if they are of the same weights."""
-    own = default_path(source)
+    beside = default_path(source)
     run = RunFolder.of(source)
-    of_run = default_path(run.path) if run else own
-    return of_run if of_run.exists() and not own.exists() else own
+    of_run = default_path(run.path) if run else beside
+    return of_run if of_run.exists() and not beside.exists() else beside
 
 
 def save_directions(path: Path, directions: Sequence[Directions], generator: Generator) -> None:
@@ -168,10 +168,10 @@ def known_directions(
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
-    kept = kept_for(source)
-    if kept.exists():
+    place = kept_for(source)
+    if place.exists():
         try:
-            directions = load_directions(kept, loaded.generator)
+            directions = load_directions(place, loaded.generator)
         except ValueError as error:
             tell(f"not used: {error}")
     config = loaded.generator.config

@@ -49,12 +49,12 @@ class Family:
 
     def why_not(self, kind: str, images: int, reals: StoreImages | None) -> str:
         """Why a metric of so many samples cannot be measured; empty if it can."""
-        found = self.number_of_reals(images, None if kind == self.alone else reals)
-        if found >= self.least[kind]:
+        num_reals = self.number_of_reals(images, None if kind == self.alone else reals)
+        if num_reals >= self.least[kind]:
             return ""
         return (
-            f"found {images:,} samples and {found:,} real images, at least {self.least[kind]:,} of "
-            "each are needed"
+            f"found {images:,} samples and {num_reals:,} real images, at least "
+            f"{self.least[kind]:,} of each are needed"
         )
 
     def measure(

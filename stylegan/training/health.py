@@ -117,8 +117,8 @@ class Health:
             self.signs = Window()
             self.gaps = Window()
             return {}
-        found = {"overfitted": self.overfitting(progress), "blind": self.blindness(progress)}
-        new = {name: text for name, text in found.items() if text and name not in self.said}
+        texts = {"overfitted": self.overfitting(progress), "blind": self.blindness(progress)}
+        new = {name: text for name, text in texts.items() if text and name not in self.said}
         self.said.update(new)
         return new
 
