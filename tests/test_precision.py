@@ -17,6 +17,7 @@ from stylegan.config import bundled, load_config, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.networks import Generator
 from stylegan.ops import HALF, float32_products, in_float32, resolved_precision
+from stylegan.ops import precision as precision_of_ops
 from stylegan.report import write_report
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import repeatable
@@ -88,7 +89,32 @@ def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, t
         with_precision(tiny_config(), torch.device("mps"), folder)
 
 
-NOTES = {"tf32": "cpu has no tf32 and computes in float32", "bf16": "this processor has no bf16: "}
+@pytest.mark.parametrize(
+    ("name", "has_instructions", "known", "fast"),
+    [
+        ("bf16", False, {}, False),
+        ("bf16", True, {}, True),  # of a PyTorch that does not name the processor
+        ("bf16", True, {"cpu_name": "AMD EPYC"}, True),
+        ("bf16", True, {"cpu_name": "Intel Xeon", "amx_bf16": False}, False),
+        ("bf16", True, {"cpu_name": "Intel Xeon", "amx_bf16": True}, True),
+        ("fp16", True, {"cpu_name": "Intel Xeon", "amx_bf16": True, "amx_fp16": False}, False),
+    ],
+)
+def test_half_precision_is_multiplied_where_that_is_fast(
+    monkeypatch, name, has_instructions, known, fast
+):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda: has_instructions)
+    monkeypatch.setattr(precision_of_ops, "capabilities", lambda: known)
+    decided = precision_of_ops.multiplies.__wrapped__
+    assert decided(HALF[name]) == fast
+    assert decided(torch.float32)
+
+
+NOTES = {
+    "tf32": "cpu has no tf32 and computes in float32",
+    "bf16": "this processor does not multiply bf16 faster",
+}
 
 
 @pytest.mark.parametrize(

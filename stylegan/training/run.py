@@ -176,8 +176,8 @@ class Run:
             lines.append(f"{self.device} has no tf32 and computes in float32")
         if self.device.type == "cpu" and precision in HALF and not multiplies(HALF[precision]):
             lines.append(
-                f"this processor has no {precision}: products are rounded ones of float32, which "
-                "take no less time"
+                f"this processor does not multiply {precision} faster than float32: products are "
+                "rounded ones of float32, which take no less time"
             )
         if num_labels > 1 and not conditional:
             lines.append(f"{num_labels} labels found, ignored; pass --labels to train on them")

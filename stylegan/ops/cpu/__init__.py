@@ -15,13 +15,13 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 | `adain_`, `batch_norm_`: in place | other images where no gradient is wanted |
 | leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
-Half precision that the processor does not multiply is float32, rounded (`rounded_products`).
+Half precision that the processor does not multiply fast is float32, rounded (`rounded_products`).
 What R1 differentiates twice has a function for its gradient: `Bilinear` has `BilinearGradients`,
 `LeakyReLU` has `LeakyReLUGradient`, `Blur` is its own.
 """
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Concatenate, ParamSpec
 
 import torch
@@ -32,6 +32,7 @@ from ..constants import filtered
 from ..precision import (
     HALF,
     autocast_dtype,
+    capabilities,
     differentiated,
     full_precision,
     multiplies,
@@ -63,7 +64,7 @@ def rounded_products(
     op: Callable[Concatenate[Tensor, P], Tensor],
 ) -> Callable[Concatenate[Tensor, P], Tensor]:
     """`op` in float32, rounded, where half precision is asked for that the processor does not
-    multiply."""
+    multiply fast."""
 
     @wraps(op)
     def of_processor(x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -143,10 +144,8 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Un
     return UnfoldedByTap if resized or pixels <= FEW_PIXELS_HALF else Direct
 
 
-@lru_cache
 def has_matrix_units() -> bool:
     """Whether the processor has AMX, with which products take less time than copying windows."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict[str, bool])
     return bool(capabilities().get("amx_bf16", False))
 
 
