@@ -117,7 +117,8 @@ def genforce(settings: Settings) -> Trial:
         D_kwargs_train={},
     )
     runner.running_stats.add("Gs_beta", log_format=".4f", log_strategy="CURRENT")
-    runner.loss = import_module("runners.losses").LogisticGANLoss(runner, {"r1_gamma": 10.0})
+    r1 = {"r1_gamma": settings.get("r1", 10.0)}
+    runner.loss = import_module("runners.losses").LogisticGANLoss(runner, r1)
     reals = reals_of(settings)
     average = networks["generator_smooth"].eval()
     return Trial(

@@ -48,6 +48,7 @@ def ours(settings: Settings) -> Trial:
         f"schedule.batch_size={{4={size[1]}}}",
         f"schedule.g_lr={{4={g_lr}}}",
         f"schedule.d_lr={{4={d_lr}}}",
+        f"r1_gamma={settings['r1']}",
         f"seed={settings['seed']}",
         *settings["own"],
     ]
@@ -144,6 +145,7 @@ def plot(lines: Sequence[Settings], file: Path) -> None:
 @click.option("--seed", "seeds", multiple=True, default=(0, 1))
 @click.option("--widths", type=(int, int), default=(512, 64), help="Base and most of channels.")
 @click.option("--rates", type=(float, float), default=(1e-3, 1e-3), help="Of generator and D.")
+@click.option("--r1", default=10.0, help="Gamma of ours and genforce's; others have 10.")
 @click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
 @click.option("--out", type=click.Path(path_type=Path), default="out/quality")
 def main(
