@@ -17,7 +17,9 @@ import stylegan
 from stylegan import load_generator
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint, download
-from stylegan.files.formats.own import save_discriminator, save_generator
+from stylegan.files.formats.own import save_discriminator, save_generator, save_loaded
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import open_weights
 from stylegan.networks import Discriminator
 from stylegan.schedule import Position, ScheduleConfig
 from stylegan.training import TrainState
@@ -106,6 +108,22 @@ def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_pa
     loaded = load_generator(str(tmp_path)).loaded
     assert loaded.images_seen == 200
     assert f"not used: {newest}" in loaded.origin
+
+
+def test_a_generator_file_may_have_its_discriminator_and_numbers_of_half_precision(tmp_path):
+    path = tmp_path / "both.pt"
+    generator, critic = random_generator().half(), Discriminator(TINY).half()
+    loaded = LoadedGenerator(generator, "memory", resolution=TINY.resolution)
+    save_loaded(path, loaded, discriminator=critic)
+    for need in ("pictures", "training", "discriminator"):
+        weights = open_weights(path, need=need)
+        assert_same_weights(weights.generator_ema, generator.float())
+        assert_same_weights(weights.require_discriminator(), critic.float())
+    assert set(weights.networks()) == {"generator", "discriminator", "generator_ema"}
+    payload = torch.load(path, weights_only=True) | {"discriminator": {"from_rgb": 1}}
+    torch.save(payload, path)
+    with pytest.raises(ValueError, match=r"is damaged: weights must .*field 'discriminator'"):
+        open_weights(path)
 
 
 def test_a_discriminator_file_says_that_it_is_one(tmp_path):

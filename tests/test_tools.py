@@ -1,5 +1,6 @@
 """The scripts of `tools/` do their work in small."""
 
+import bundle
 import diagnostics
 import ladder
 import oldest_versions
@@ -7,10 +8,15 @@ import pytest
 from click.testing import CliRunner
 from helpers.processes import printed
 from helpers.runs import json_lines
+from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
 from stylegan.config import flatten, load_config, to_dict, to_toml
+from stylegan.files.checkpoint import save
+from stylegan.files.loading import open_weights
+from stylegan.lineage import sha256_of
+from stylegan.training import TrainState
 
 E = {"style_mixing": 0.0}
 D = E | {"network.noise": False}
@@ -27,6 +33,25 @@ A = B | {
     "discriminator_loss": "wgan_gp",
     "r1_gamma": 0.0,
 }
+
+
+def test_a_bundled_network_has_its_discriminator_and_takes_the_place_of_the_older_one(tmp_path):
+    state, out = tmp_path / "state-000000100.pt", tmp_path / "weights"
+    out.mkdir()
+    (out / "faces64-01234567.pt").touch()
+    (out / "glyphs64-01234567.pt").touch()
+    saved = TrainState.create(tiny_config())
+    save(state, "state", saved.to_payload())
+    CliRunner().invoke(
+        bundle.main, [str(state), "faces64", "--out", str(out)], catch_exceptions=False
+    )
+    others, file = sorted(out.iterdir(), key=lambda path: path.stem.startswith("faces64"))
+    assert others.name == "glyphs64-01234567.pt"
+    assert file.name == f"faces64-{sha256_of(file)[:8]}.pt"
+    weights = open_weights(file, need="discriminator")
+    for name in ("generator_ema", "discriminator"):
+        expected = getattr(saved, name).half().float()
+        assert_same_weights(weights.networks()[name], expected)
 
 
 def test_a_row_of_the_ladder_differs_from_the_base_by_its_switches_of_table_1_alone():

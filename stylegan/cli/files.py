@@ -57,6 +57,8 @@ def facts_of(source: str) -> Facts:
         states = len(run.states())
         if generators + states:
             facts["run folder"] = f"{generators} generator and {states} state files"
+    if weights.discriminator is not None:
+        facts["networks"] = "generator and discriminator: a training starts from both"
     facts["generate"] = command("generate", source)
     if is_folder and RunFolder.of(path):
         facts["go on"] = command("train", "--out", source)

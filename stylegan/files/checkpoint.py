@@ -181,7 +181,10 @@ def checked(payload: object, path: Path) -> dict[str, object]:
         raise ValueError(
             f"{path} is damaged: its kind is {readable(repr(kind))}, not one of {known}"
         )
-    for name in NETWORKS[kind]:
+    names = NETWORKS[kind]
+    if kind == "generator" and "discriminator" in payload:
+        names += ("discriminator",)
+    for name in names:
         try:
             check_weights(payload.get(name))
         except ValueError as error:

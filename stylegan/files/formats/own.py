@@ -16,13 +16,13 @@ from stylegan.files.loaded import Details, LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.messages import readable, reason_of, require
+from stylegan.ops import at_least_float32
 from stylegan.sampling import CUTOFF, PSI
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
 LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
-HALF = torch.float16, torch.bfloat16
 
 Payload = dict[str, Any]  # what a file holds: anything, until it is checked
 
@@ -53,6 +53,8 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         case "generator":
             config = network_config(payload["config"])
             generator = network_of(networks.make_generator, config, payload["weights"])
+            judge = payload.get("discriminator")  # of files that others are to train on from
+            critic = judge and network_of(networks.make_discriminator, config, judge)
             loaded = loaded_of(
                 payload,
                 generator,
@@ -63,7 +65,7 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
                 psi=payload["psi"],
                 cutoff=payload["cutoff"],
             )
-            return Weights(path, kind, loaded, generator, lineage=lineage)
+            return Weights(path, kind, loaded, generator, critic, lineage)
         case _:  # a state, which says nothing of psi and cutoff
             config = network_config(payload["config"]["network"])
             schedule = ScheduleConfig(**payload["config"]["schedule"])
@@ -128,19 +130,29 @@ def network_of(
     config: networks.NetworkConfig,
     weights: Mapping[str, Tensor],
 ) -> Network:
-    """A network with these weights, in eval mode. All take the type and device of the first."""
+    """A network with these weights, in eval mode. All take the type and device of the first, but
+    numbers of half precision become float32."""
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(config)
     tensors = checkpoint.fitting(network.state_dict(), weights)
     checkpoint.check_finite(tensors)
-    first = next(iter(tensors.values()))
+    first = at_least_float32(next(iter(tensors.values())))
     alike = {name: tensor.detach().to(first).contiguous() for name, tensor in tensors.items()}
     network.load_state_dict(alike, assign=True)
     return network.eval()
 
 
-def save_loaded(path: Path, loaded: LoadedGenerator, *, overwrite: bool = True) -> None:
+def save_loaded(
+    path: Path,
+    loaded: LoadedGenerator,
+    *,
+    discriminator: networks.Discriminator | None = None,
+    overwrite: bool = True,
+) -> None:
+    """Write a generator file; with its discriminator if others are to train on from it."""
     payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
+    if discriminator is not None:
+        payload["discriminator"] = weights_on_cpu(discriminator)
     checkpoint.save(path, "generator", payload, overwrite=overwrite)
 
 
@@ -184,7 +196,7 @@ def is_safetensors(path: Path) -> bool:
 
 
 def load_safetensors(path: Path, *, name: str = "") -> Weights:
-    """The generator that `save_safetensors` wrote; numbers of half precision come as float32."""
+    """The generator that `save_safetensors` wrote."""
     require("safetensors", packages="safetensors", purpose="a .safetensors file")
     from safetensors import SafetensorError, safe_open
 
@@ -200,10 +212,7 @@ def load_safetensors(path: Path, *, name: str = "") -> Weights:
             f"{path} is a safetensors file without the metadata of this project, which "
             "specifies the network that the weights are of; `stylegan export` writes it"
         )
-    wide = {
-        key: tensor.float() if tensor.dtype in HALF else tensor for key, tensor in weights.items()
-    }
-    payload = from_json(text, path, entry="metadata") | {"weights": wide}
+    payload = from_json(text, path, entry="metadata") | {"weights": weights}
     return weights_of(payload, path, name=name)
 
 
