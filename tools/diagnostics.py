@@ -23,7 +23,7 @@ from stylegan.records import read_lines
 from stylegan.run_folder import RunFolder
 
 SMALL = (  # the quickstart's network at 16x16 with half of its channels; three minutes of one core
-    "r1_gamma=1",
+    "r1_gamma={4=0.4,16=0.1}",  # as strong as the quickstart's
     "r1_interval=1",
     "data.mirror=false",
     "network.resolution=16",
@@ -49,7 +49,7 @@ TEN = "schedule.total_kimg=10"
 NO_R1 = "r1_gamma=0"
 FAST_D = "schedule.d_lr={4=0.02}"
 CASES = {  # name: title, and KEY=VALUE after those of SMALL
-    "healthy": ("Healthy: R1 with gamma 1, equal learning rates", ()),
+    "healthy": ("Healthy: R1 as in the quickstart, equal learning rates", ()),
     "no-r1": ("No R1", (NO_R1,)),
     "fast-d": ("No R1, discriminator ten times as fast", (NO_R1, FAST_D)),
     "slow-g": (
@@ -64,7 +64,7 @@ CASES = {  # name: title, and KEY=VALUE after those of SMALL
         "Both learning rates forty times too high",
         (TEN, "schedule.g_lr={4=0.08}", "schedule.d_lr={4=0.08}"),
     ),
-    "strong-r1": ("R1 a thousand times too strong", ("schedule.total_kimg=6", "r1_gamma=1000")),
+    "strong-r1": ("R1 hundreds of times too strong", ("schedule.total_kimg=6", "r1_gamma=100")),
     "few-pictures": ("26 pictures", ()),
     "wgan-gp": (
         "WGAN-GP",
