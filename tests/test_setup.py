@@ -8,6 +8,7 @@ import torch
 from helpers.tiny_training import write_pictures
 from PIL import Image
 
+from stylegan import load_generator
 from stylegan.cli import setup
 from stylegan.cli.setup import (
     Asked,
@@ -19,6 +20,7 @@ from stylegan.cli.setup import (
     usual_folder,
 )
 from stylegan.config import load_config, to_toml
+from stylegan.files.formats.own import save_loaded
 from stylegan.lineage import to_toml as lineage_toml
 from stylegan.run_folder import RunFolder
 
@@ -211,10 +213,12 @@ def test_minutes_are_found_by_steps_of_the_configuration(pictures):
     assert setup.kimg_within(4, config, torch.device("cpu"), asked) > kimg
 
 
-def test_weights_without_a_discriminator_let_it_train_alone_first(pictures):
-    alone = decided(pictures, init_from="faces64").config
-    assert alone.d_warmup_kimg == 1
-    named = decided(pictures, config="transfer-256", init_from="faces64", resolution=64)
+def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_path):
+    lone = str(tmp_path / "lone.pt")
+    save_loaded(Path(lone), load_generator("faces64").loaded)
+    assert decided(pictures, init_from=lone).config.d_warmup_kimg == 1
+    named = decided(pictures, config="transfer-256", init_from=lone, resolution=64)
     assert named.config.d_warmup_kimg == 1
-    assert decided(pictures, "d_warmup_kimg=0.0", init_from="faces64").config.d_warmup_kimg == 0
+    assert decided(pictures, "d_warmup_kimg=0.0", init_from=lone).config.d_warmup_kimg == 0
+    assert decided(pictures, init_from="faces64").config.d_warmup_kimg == 0  # it has one
     assert decided(pictures).config.d_warmup_kimg == 0

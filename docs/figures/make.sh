@@ -29,15 +29,15 @@ END
 
 to=docs/figures
 stylegan figure grid $source --seeds 0-23 --columns 8 --out $to/grid.webp
-stylegan figure mixing $source --seeds 14,22,46 --seeds-b 2,28,31,57,37 --out $to/mixing.webp
-stylegan figure truncation $source --seeds 2,28,57,37 --out $to/truncation.webp
-stylegan figure noise-detail $source --seeds 2,28,57 --out $to/noise-detail.webp
-stylegan figure noise-components $source --seeds 2,28,57 --out $to/noise-components.webp
+stylegan figure mixing $source --seeds 14,41,62 --seeds-b 10,25,7,55,48 --out $to/mixing.webp
+stylegan figure truncation $source --seeds 14,41,32,55 --out $to/truncation.webp
+stylegan figure noise-detail $source --seeds 0,7,41 --out $to/noise-detail.webp
+stylegan figure noise-components $source --seeds 0,7,41 --out $to/noise-components.webp
 
-stylegan video walk $source --seeds 2,14,22,24,27,31,37,46,57 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
-stylegan video walk $source --space z --seeds 2,14,46,57 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
-stylegan video mixing $source --seeds 14 --seeds-b 2,28,57 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
-stylegan video truncation $source --seeds 2,28,57 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
+stylegan video walk $source --seeds 14,41,62,10,7,55,48,46,24 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
+stylegan video walk $source --space z --seeds 14,41,7,55 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
+stylegan video mixing $source --seeds 14 --seeds-b 41,7,55 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
+stylegan video truncation $source --seeds 14,41,7 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
 
 stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/samples-psi-0.7.webp
 stylegan figure neighbors $source --nearest 3 --data datasets/faces-64.zip \
@@ -49,7 +49,7 @@ sheet 16 docs/faces64/data.webp "$@"
 to=docs/editing
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
-stylegan directions find $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 57
+stylegan directions find $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 46
 for centers in none 16; do
     stylegan figure grid $source --seeds 0-11 --columns 6 --psi 0.5 --centers $centers --out $to/centers-$centers.webp
 done
@@ -60,7 +60,7 @@ cat "$work/attributes.md"
 for name in smile glasses beard old turned-right; do
     sorted=$work/attributes/$name
     stylegan directions learn $source "$sorted/yes" "$sorted/no" --name $name --samples 2000 \
-        --out "$work/learned.npz" --figure $to/$name.webp --seed 57 --psi 0.7
+        --out "$work/learned.npz" --figure $to/$name.webp --seed 46 --psi 0.7
 done
 
 to=docs/projection
