@@ -97,7 +97,7 @@ def test_what_may_change_within_a_run_changes_nothing_of_it(name, usual, store, 
     different = differing(state, usual)
     if name == "batch_gpu":
         ours, theirs = flat(state), flat(usual)
-        # Adam makes round-off of a gradient near 0 a step of full size, which the next ones amplify.
+        # Adam makes a full step of a gradient's round-off near 0, which later steps amplify.
         far = {k: 0.1 * theirs[k].abs().max() + 1e-2 for k in different}
         different = [k for k in different if (ours[k] - theirs[k]).abs().max() > far[k]]
     assert different == []

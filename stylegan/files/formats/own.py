@@ -53,8 +53,10 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         case "generator":
             config = network_config(payload["config"])
             generator = network_of(networks.make_generator, config, payload["weights"])
-            judge = payload.get("discriminator")  # of files that others are to train on from
-            critic = judge and network_of(networks.make_discriminator, config, judge)
+            judge = None
+            if "discriminator" in payload:  # of files that others are to train on from
+                tensors = payload["discriminator"]
+                judge = network_of(networks.make_discriminator, config, tensors)
             loaded = loaded_of(
                 payload,
                 generator,
@@ -65,7 +67,7 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
                 psi=payload["psi"],
                 cutoff=payload["cutoff"],
             )
-            return Weights(path, kind, loaded, generator, critic, lineage)
+            return Weights(path, kind, loaded, generator, judge, lineage)
         case _:  # a state, which says nothing of psi and cutoff
             config = network_config(payload["config"]["network"])
             schedule = ScheduleConfig(**payload["config"]["schedule"])
