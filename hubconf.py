@@ -52,7 +52,7 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
     """A StyleGAN (version 1) discriminator with weights of your choice.
 
     weights: a run folder of this repository, a state-*.pt, what `stylegan convert --discriminator`
-      wrote, an official .pkl, or an https address of such a file with its SHA-256.
+      wrote, "faces64", an official .pkl, or an https address of such a file with its SHA-256.
       Nothing in a file is executed.
     map_location: the device to put it on.
 

@@ -120,10 +120,17 @@ def test_a_generator_file_may_have_its_discriminator_and_numbers_of_half_precisi
         assert_same_weights(weights.generator_ema, generator.float())
         assert_same_weights(weights.require_discriminator(), critic.float())
     assert set(weights.networks()) == {"generator", "discriminator", "generator_ema"}
-    payload = torch.load(path, weights_only=True) | {"discriminator": {"from_rgb": 1}}
-    torch.save(payload, path)
-    with pytest.raises(ValueError, match=r"is damaged: weights must .*field 'discriminator'"):
-        open_weights(path)
+    payload = torch.load(path, weights_only=True)
+    infinite = {name: tensor / 0 for name, tensor in payload["discriminator"].items()}
+    for odd, message in (
+        ({"from_rgb": 1}, r"is damaged: weights must .*field 'discriminator'"),
+        (None, r"is damaged: weights must .*field 'discriminator'"),
+        ({}, "the weights do not fit the network"),
+        (infinite, "are NaN or infinite"),
+    ):
+        torch.save(payload | {"discriminator": odd}, path)
+        with pytest.raises(ValueError, match=message):
+            open_weights(path)
 
 
 def test_a_discriminator_file_says_that_it_is_one(tmp_path):

@@ -304,7 +304,7 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     lines = json_lines(out)
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
     full, none, against_half, half = (line["values"]["swd"] for line in lines)
-    assert max(full, half, against_half) < none  # of 45 pictures samples look like reals
+    assert max(full, half, against_half) < none  # so few do not tell samples from reals
     assert [line["protocol"]["reals"]["images"] for line in lines[2:]] == [46, 46]
     assert table[0][:3] == ["", "psi", "swd60"]
     halves = ["faces64 against half of the reals", "another half of the reals"]

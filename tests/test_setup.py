@@ -221,4 +221,6 @@ def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_
     assert named.config.d_warmup_kimg == 1
     assert decided(pictures, "d_warmup_kimg=0.0", init_from=lone).config.d_warmup_kimg == 0
     assert decided(pictures, init_from="faces64").config.d_warmup_kimg == 0  # it has one
+    for changed in ("network.image_channels=1", "network.max_channels=16"):  # which does not fit
+        assert decided(pictures, changed, init_from="faces64").config.d_warmup_kimg == 1
     assert decided(pictures).config.d_warmup_kimg == 0

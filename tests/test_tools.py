@@ -12,6 +12,7 @@ from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
+from stylegan.cli.files import facts_of
 from stylegan.config import flatten, load_config, to_dict, to_toml
 from stylegan.files.checkpoint import save
 from stylegan.files.loading import open_weights
@@ -48,6 +49,7 @@ def test_a_bundled_network_has_its_discriminator_and_takes_the_place_of_the_olde
     others, file = sorted(out.iterdir(), key=lambda path: path.stem.startswith("faces64"))
     assert others.name == "glyphs64-01234567.pt"
     assert file.name == f"faces64-{sha256_of(file)[:8]}.pt"
+    assert "generator and discriminator" in facts_of(str(file))["networks"]
     weights = open_weights(file, need="discriminator")
     for name in ("generator_ema", "discriminator"):
         expected = getattr(saved, name).half().float()

@@ -15,7 +15,12 @@ from stylegan.lineage import sha256_of
 @click.command(cls=Command)
 @click.argument("source")
 @click.argument("name", type=click.Choice(BUNDLED))
-@click.option("--out", type=click.Path(path_type=Path), default=WEIGHTS, show_default=False)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=WEIGHTS,
+    help="Folder.  [default: the package's]",
+)
 def main(source: str, name: str, out: Path) -> None:
     """Write the average generator and the discriminator of SOURCE, a state or a run, as NAME in
     place of what is bundled under it.
@@ -29,6 +34,7 @@ def main(source: str, name: str, out: Path) -> None:
     with tempfile.TemporaryDirectory(dir=out) as folder:
         file = Path(folder, "generator.pt")
         save_loaded(file, loaded, discriminator=weights.require_discriminator().half())
+        open_weights(file, need="discriminator")  # all numbers are finite in half precision, too
         bundled = out / f"{name}-{sha256_of(file)[:8]}.pt"
         file.replace(bundled)
     for older in set(out.glob(f"{name}-*.pt")) - {bundled}:

@@ -164,7 +164,8 @@ def convert(
     print_facts(generator_facts(loaded))
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
-    own.save_loaded(destination, loaded, overwrite=overwrite)
+    shared = weights.discriminator if weights.kind == "generator file" else None
+    own.save_loaded(destination, loaded, discriminator=shared, overwrite=overwrite)
     if discriminator:
         critic = weights.require_discriminator()
         own.save_discriminator(discriminator, critic, loaded.lineage, overwrite=overwrite)

@@ -287,8 +287,9 @@ def fitted_config(
     from stylegan.training.preflight import largest_step
     from stylegan.training.transfer import GROWS_AGAIN, beginning, warmup
 
-    values = {**(warmup(start) if start else {}), **values}
-    findings = looked_at(source, load_config(None, {**implied(values), **values}))
+    asked_for = load_config(None, {**implied(values), **values})
+    values = {**(warmup(start, asked_for) if start else {}), **values}
+    findings = looked_at(source, asked_for)
     facts = Facts(
         images=findings.num_good,
         reach=findings.reach(),
@@ -332,7 +333,7 @@ def named_config(
     begins: dict[str, object] = {}
     if start:
         begins, line = beginning(start, config, is_asked=grows_from)
-        begins = begins | warmup(start)
+        begins = begins | warmup(start, config)
         lines.append(line)
     elif stored and asked.run.lineage():
         begins = {

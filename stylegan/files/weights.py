@@ -85,7 +85,7 @@ class Weights:
         if self.discriminator is None:
             raise ValueError(
                 f"{self.file} holds no discriminator; those that do: state-*.pt of a run, what "
-                "`stylegan convert --discriminator` writes, official .pkl"
+                "`stylegan convert --discriminator` writes, faces64, official .pkl"
             )
         return self.discriminator
 

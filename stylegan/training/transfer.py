@@ -20,6 +20,7 @@ WARMUP_KIMG = 1.0  # of a discriminator: after 20 steps it knew rendered from dr
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
 WIDTHS = {"channel_base", "max_channels"}
+OF_DISCRIMINATOR = {*WIDTHS, "image_channels"}  # with others its layers are not taken over
 LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # in the name of a tensor: its resolution
 GROWS_AGAIN = "schedule.initial_resolution"
 
@@ -47,10 +48,15 @@ def beginning(
     return {GROWS_AGAIN: start}, f"{sentence} {start}x{start} (-o {GROWS_AGAIN}=8 grows again)"
 
 
-def warmup(weights: Weights) -> dict[str, object]:
-    """Options that let an untrained discriminator catch up with a trained generator, which would
-    fool it, and be spoiled, in its first steps."""
-    return {} if weights.discriminator is not None else {"d_warmup_kimg": WARMUP_KIMG}
+def warmup(weights: Weights, config: TrainConfig) -> dict[str, object]:
+    """Options that let a discriminator that is untrained, or in part, catch up with a trained
+    generator, which would fool it, and be spoiled, in its first steps."""
+    critic = weights.discriminator
+    trained = critic is not None and (
+        bool(critic.config.label_dim) == config.data.labels
+        and all(getattr(critic.config, n) == getattr(config.network, n) for n in OF_DISCRIMINATOR)
+    )
+    return {} if trained else {"d_warmup_kimg": WARMUP_KIMG}
 
 
 def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str]:

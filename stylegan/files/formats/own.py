@@ -45,6 +45,7 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
     """The networks of a payload of each `kind`, and what it says of them; not yet `own_entry`. Its
     values are unchecked, so any error may be raised."""
     lineage = from_plain(payload.get("lineage", ()))
+    critic: networks.Discriminator | None
     match payload["kind"]:
         case "discriminator":
             config = network_config(payload["config"])
@@ -53,10 +54,10 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         case "generator":
             config = network_config(payload["config"])
             generator = network_of(networks.make_generator, config, payload["weights"])
-            judge = None
+            critic = None
             if "discriminator" in payload:  # of files that others are to train on from
                 tensors = payload["discriminator"]
-                judge = network_of(networks.make_discriminator, config, tensors)
+                critic = network_of(networks.make_discriminator, config, tensors)
             loaded = loaded_of(
                 payload,
                 generator,
@@ -67,7 +68,7 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
                 psi=payload["psi"],
                 cutoff=payload["cutoff"],
             )
-            return Weights(path, kind, loaded, generator, judge, lineage)
+            return Weights(path, kind, loaded, generator, critic, lineage)
         case _:  # a state, which says nothing of psi and cutoff
             config = network_config(payload["config"]["network"])
             schedule = ScheduleConfig(**payload["config"]["schedule"])
