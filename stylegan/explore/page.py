@@ -68,7 +68,7 @@ class Page:
     def search(self, values: Values) -> Parts:
         """Search for a picture that the user brought, which then is the page's own."""
         loaded = self.loaded
-        view = self.controls.view(values, self.own)
+        view = self.controls.view({**values, "start": "seed"})  # whatever is being looked at
         network = loaded.generator
         name = readable(values.get("name"), 80)
         premultiplied = network.config.premultiplied
