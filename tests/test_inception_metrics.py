@@ -88,7 +88,8 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     from torchmetrics.image.inception import InceptionScore
     from torchmetrics.image.kid import KernelInceptionDistance
 
-    source, tools = samples_of(store, mirror=True, seed=1), Tools(tmp_path, weights)
+    tools = Tools(tmp_path, weights)
+    source = samples_of(store, mirror=True, seed=1, psi=4.0)  # random weights tell these apart
     kinds = ["fid", "kid", "pr", "is"]
     monkeypatch.setitem(families.INCEPTION.least, "pr", 4)
 
@@ -139,13 +140,12 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     score.features = [x.double() for x in score.features]  # else nan: rare classes are below 1e-38
     assert ours["fid"]["fid"] > 1  # all are of a size that can be compared
     assert ours["kid"]["kid"] > 0.001
-    assert ours["is"]["is"] > 1.0001
+    assert ours["is"]["is"] > 1.005
     assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
     as_many = measured(["kid"], REALS)["kid"]["kid"]
     assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
     monkeypatch.setattr(families, "SPLITS", 1)
-    beyond_one = measured(["is"], FAKES)["is"]["is"] - 1  # of random weights it is near 1
-    assert beyond_one == pytest.approx(score.compute()[0].item() - 1, rel=1e-2)
+    assert measured(["is"], FAKES)["is"]["is"] == pytest.approx(score.compute()[0].item(), rel=1e-3)
 
 
 def test_features_are_those_of_torch_fidelitys_network(weights, small, store, tmp_path):

@@ -97,9 +97,11 @@ def test_what_may_change_within_a_run_changes_nothing_of_it(name, usual, store, 
     different = differing(state, usual)
     if name == "batch_gpu":
         ours, theirs = flat(state), flat(usual)
-        # Adam makes a full step of a gradient's round-off near 0, which later steps amplify.
-        far = {k: 0.1 * theirs[k].abs().max() + 1e-2 for k in different}
-        different = [k for k in different if (ours[k] - theirs[k]).abs().max() > far[k]]
+        # Adam makes a full step of a gradient's round-off near 0. Later gradients amplify it: their
+        # squares, which are large, differ by a twentieth on a Xeon; all else by less than 0.01.
+        large = {k: 0.1 * theirs[k].abs().max() for k in different if k.endswith("/exp_avg_sq")}
+        near = {k: 1e-2 + large.get(k, 0) for k in different}
+        different = [k for k in different if (ours[k] - theirs[k]).abs().max() > near[k]]
     assert different == []
 
 

@@ -24,6 +24,7 @@ NETWORKS = {  # fields of a file that hold the weights of a network
     "generator": ("weights",),
     "discriminator": ("weights",),
 }
+MAY_HAVE = {"generator": {"discriminator"}}  # likewise, of those that others are to train on from
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # types of weights
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
 LARGEST_UNPACKED = 2**30  # bytes of arrays that were compressed
@@ -181,10 +182,7 @@ def checked(payload: object, path: Path) -> dict[str, object]:
         raise ValueError(
             f"{path} is damaged: its kind is {readable(repr(kind))}, not one of {known}"
         )
-    names = NETWORKS[kind]
-    if kind == "generator" and "discriminator" in payload:
-        names += ("discriminator",)
-    for name in names:
+    for name in (*NETWORKS[kind], *(MAY_HAVE.get(kind, set()) & payload.keys())):
         try:
             check_weights(payload.get(name))
         except ValueError as error:

@@ -20,7 +20,8 @@ WARMUP_KIMG = 1.0  # of a discriminator: after 20 steps it knew rendered from dr
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
 WIDTHS = {"channel_base", "max_channels"}
-OF_DISCRIMINATOR = {*WIDTHS, "image_channels"}  # with others its layers are not taken over
+# With another of these layers of a discriminator are not taken over.
+OF_DISCRIMINATOR = {*WIDTHS, "channel_decay", "image_channels", "deviation_features"}
 LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # in the name of a tensor: its resolution
 GROWS_AGAIN = "schedule.initial_resolution"
 
