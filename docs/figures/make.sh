@@ -29,15 +29,15 @@ END
 
 to=docs/figures
 stylegan figure grid $source --seeds 0-23 --columns 8 --out $to/grid.webp
-stylegan figure mixing $source --seeds 14,41,62 --seeds-b 10,25,7,55,48 --out $to/mixing.webp
-stylegan figure truncation $source --seeds 14,41,32,55 --out $to/truncation.webp
+stylegan figure mixing $source --seeds 24,41,62 --seeds-b 10,38,55,54,20 --out $to/mixing.webp
+stylegan figure truncation $source --seeds 24,41,32,54 --out $to/truncation.webp
 stylegan figure noise-detail $source --seeds 0,7,41 --out $to/noise-detail.webp
 stylegan figure noise-components $source --seeds 0,7,41 --out $to/noise-components.webp
 
-stylegan video walk $source --seeds 14,41,62,10,7,55,48,46,24 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
-stylegan video walk $source --space z --seeds 14,41,7,55 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
-stylegan video mixing $source --seeds 14 --seeds-b 41,7,55 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
-stylegan video truncation $source --seeds 14,41,7 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
+stylegan video walk $source --seeds 24,41,62,10,7,55,38,46,54 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
+stylegan video walk $source --space z --seeds 24,41,7,55 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
+stylegan video mixing $source --seeds 24 --seeds-b 41,7,55 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
+stylegan video truncation $source --seeds 24,41,7 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
 
 stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/samples-psi-0.7.webp
 stylegan figure neighbors $source --nearest 3 --data datasets/faces-64.zip \
