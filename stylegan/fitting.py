@@ -25,11 +25,15 @@ MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
 FEW = 1000  # pictures
 PLENTY = 50_000  # pictures
 FEW_RESOLUTION = 256  # few pictures do not teach finer detail
-CPU_BASE = "quickstart"  # whose network, rates and steps with R1 are a CPU's
+CPU_BASE = "quickstart"  # whose network, phases and steps with R1 are a CPU's
 CPU_RESOLUTION = 64  # at most, on two cores
 CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
 CPU_BATCH = 16
-CPU_TRANSFER_RATES: Options = {  # with those of the quickstart a trained generator falls apart
+CPU_RATES: Options = {
+    "schedule.g_lr": {schedule.MIN_RESOLUTION: 0.004},
+    "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.004},
+}
+CPU_TRANSFER_RATES: Options = {  # with the others a trained generator falls apart
     "schedule.g_lr": {schedule.MIN_RESOLUTION: 0.001},
     "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.002},
 }
@@ -118,8 +122,8 @@ def proposal(
     values["schedule.total_kimg"] = length(facts, size)
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
-        if facts.device == "cpu":
-            values |= CPU_TRANSFER_RATES
+    if facts.device == "cpu":
+        values |= CPU_TRANSFER_RATES if facts.grown else CPU_RATES
     config = built({})
     kimg = config.schedule.total_kimg
     batch_size = schedule.batch_size_at(size, config.schedule)

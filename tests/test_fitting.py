@@ -48,11 +48,11 @@ def test_what_is_asked_for_stays_and_the_rest_fits_it():
 
 def test_another_resolution_has_r1_as_strong_for_each_pixel_of_a_stage():
     usual = load_config("quickstart").r1_gamma
-    assert usual == {4: 1.6, 16: 0.4, 32: 0.1}
+    assert usual == {4: 1.6, 16: 0.4, 32: 0.05}
     for size, expected in (
         (16, {8: 0.4, 16: 0.1}),
-        (32, {8: 1.6, 16: 0.4, 32: 0.1}),
-        (64, {8: 6.4, 16: 1.6, 32: 0.4, 64: 0.1}),
+        (32, {8: 1.6, 16: 0.4, 32: 0.05}),
+        (64, {8: 6.4, 16: 1.6, 32: 0.2, 64: 0.05}),
     ):
         config = load_config("quickstart", {"network.resolution": size})
         assert gamma_of_size(config, 32) == expected
