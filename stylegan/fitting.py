@@ -25,15 +25,17 @@ MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
 FEW = 1000  # pictures
 PLENTY = 50_000  # pictures
 FEW_RESOLUTION = 256  # few pictures do not teach finer detail
-CPU_BASE = "quickstart"  # whose network, phases and steps with R1 are a CPU's
+CPU_BASE = "quickstart"  # whose network and steps with R1 are a CPU's
 CPU_RESOLUTION = 64  # at most, on two cores
 CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
 CPU_BATCH = 16
-CPU_RATES: Options = {
+CPU_SCHEDULE: Options = {  # slower than the quickstart's: tried with few pictures and at 64x64
+    "schedule.stable_kimg": 7.0,
+    "schedule.fade_kimg": 5.0,
     "schedule.g_lr": {schedule.MIN_RESOLUTION: 0.004},
     "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.004},
 }
-CPU_TRANSFER_RATES: Options = {  # with the others a trained generator falls apart
+CPU_TRANSFER_RATES: Options = {  # with those above a trained generator falls apart
     "schedule.g_lr": {schedule.MIN_RESOLUTION: 0.001},
     "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.002},
 }
@@ -44,7 +46,7 @@ PUBLISHED_KIMG = 25_000  # the length of the paper's training
 MOST_DAYS = 15  # of V100s
 R1_RULE = 0.0002
 LEAST_GAMMA = 1.0
-CPU_LEAST_GAMMA = 0.1  # of the narrow networks of a CPU, with which the rendered faces came best
+CPU_LEAST_GAMMA = 0.1  # of the narrow networks of a CPU, tried on rendered faces
 LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
 MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
 TRANSFER_KIMG = 2000  # at most, with other weights to start from
@@ -123,7 +125,9 @@ def proposal(
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
     if facts.device == "cpu":
-        values |= CPU_TRANSFER_RATES if facts.grown else CPU_RATES
+        values |= CPU_SCHEDULE
+        if facts.grown:
+            values |= CPU_TRANSFER_RATES
     config = built({})
     kimg = config.schedule.total_kimg
     batch_size = schedule.batch_size_at(size, config.schedule)
