@@ -78,6 +78,13 @@ def test_the_length_of_a_training_is_what_so_many_seconds_allow():
     assert kimg_of_seconds(half_grown, growing, costs) == pytest.approx(100, rel=0.005)
 
 
+def test_on_a_cpu_stages_last_longer_than_in_the_quickstart():
+    plan, quickstart = chosen().schedule, load_config("quickstart").schedule
+    assert (plan.stable_kimg, plan.fade_kimg) == (7, 5)
+    assert (quickstart.stable_kimg, quickstart.fade_kimg) == (5, 3)
+    assert chosen("schedule.fade_kimg=2").schedule.fade_kimg == 2
+
+
 def test_other_weights_on_a_cpu_are_trained_by_a_faster_discriminator():
     plan = chosen(of=facts(300, 64, grown=64)).schedule
     assert (plan.g_lr, plan.d_lr) == ({4: 0.001}, {4: 0.002})
