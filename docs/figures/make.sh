@@ -40,6 +40,7 @@ stylegan video mixing $source --seeds 24 --seeds-b 41,7,55 --seconds 4 --fps 8 -
 stylegan video truncation $source --seeds 24,41,7 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
 
 stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/faces64/samples-psi-0.7.webp
+stylegan figure grid $source --seeds 0-63 --columns 16 --psi 1 --out docs/faces64/samples-psi-1.webp
 stylegan figure neighbors $source --nearest 3 --data datasets/faces-64.zip \
     --out docs/faces64/neighbors.webp
 
