@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
 
 from stylegan import schedule
 from stylegan.config import TrainConfig, check_batches, load_config
@@ -35,7 +36,8 @@ CPU_SCHEDULE: Options = {  # slower than the quickstart's: tried with few pictur
     "schedule.g_lr": {schedule.MIN_RESOLUTION: 0.004},
     "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.004},
 }
-CPU_TRANSFER_RATES: Options = {  # with those above a trained generator falls apart
+CPU_TRANSFER: Options = {
+    **CPU_SCHEDULE,  # with its rates a trained generator falls apart
     "schedule.g_lr": {schedule.MIN_RESOLUTION: 0.001},
     "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.002},
 }
@@ -122,12 +124,10 @@ def proposal(
 
     size = built({}).network.resolution
     values["schedule.total_kimg"] = length(facts, size)
+    if facts.device == "cpu":
+        values |= CPU_TRANSFER if facts.grown else CPU_SCHEDULE
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
-    if facts.device == "cpu":
-        values |= CPU_SCHEDULE
-        if facts.grown:
-            values |= CPU_TRANSFER_RATES
     config = built({})
     kimg = config.schedule.total_kimg
     batch_size = schedule.batch_size_at(size, config.schedule)
@@ -266,7 +266,10 @@ def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:
     growing = doublings * (plan.stable_kimg + plan.fade_kimg)
     most = MOST_GROWING * plan.total_kimg
     if growing > most:
-        stable, fade = (short(x * most / growing) for x in (plan.stable_kimg, plan.fade_kimg))
+        stable, fade = (  # rounded down, so that all phases fit into `most`
+            short(x * most / growing, rounding=ROUND_DOWN)
+            for x in (plan.stable_kimg, plan.fade_kimg)
+        )
         plan = dataclasses.replace(plan, stable_kimg=stable, fade_kimg=fade)
     tick = short(max(plan.total_kimg / LEAST_TICKS, min(plan.total_kimg, LEAST_TICK_KIMG)))
     if max(plan.tick_kimg.values()) > tick:
@@ -304,5 +307,5 @@ def kimg_of_seconds(
     return short(shortest, digits=3)
 
 
-def short(number: float, digits: int = 4) -> float:
-    return float(f"{number:.{digits}g}")
+def short(number: float, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> float:
+    return float(Context(digits, rounding).create_decimal_from_float(number))
