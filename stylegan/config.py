@@ -191,7 +191,8 @@ def check_batches(config: TrainConfig, processes: int) -> None:
         if fault:
             raise ValueError(
                 f"batch {batch} at resolution {stage.resolution}, processes {processes}: {fault}; "
-                "change schedule.batch_size, batch_gpu or network.deviation_group"
+                "change schedule.batch_size, schedule.max_batch_per_process, batch_gpu or "
+                "network.deviation_group"
             )
 
 

@@ -1,5 +1,6 @@
 """What is trained when: a pure function of the number of real images shown. No torch."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
@@ -68,8 +69,11 @@ class ScheduleConfig:
     stable_kimg: AtLeast0 = 600  # length of a resolution once it is fully grown [kimg]
     fade_kimg: AtLeast0 = 600  # length of the fade into the next resolution [kimg]
     total_kimg: Positive = 25_000  # length of the training [kimg]
+    ramp_kimg: AtLeast0 = 0  # learning rates rise linearly from 0 for so long; 0 = off [kimg]
     # images per step, all processes together; by resolution
     batch_size: Mapping[int, Count] = field(default_factory=lambda: official_batch_sizes(1))
+    # most images per step of one process; by resolution, below the first entry there is no limit
+    max_batch_per_process: Mapping[int, Count] = field(default_factory=dict)
     # learning rate of the generator; by resolution
     g_lr: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
     # learning rate of the discriminator; by resolution
@@ -85,6 +89,8 @@ class ScheduleConfig:
         check_ranges(self)
         for name in ("batch_size", "g_lr", "d_lr", "tick_kimg"):
             check_table(name, getattr(self, name), self.start)
+        for resolution in self.max_batch_per_process:
+            check_resolution(resolution, name="max_batch_per_process: resolution")
 
     @property
     def start(self) -> int:
@@ -128,7 +134,7 @@ def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
 
 
 def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
-    """Total batch: rounded down to a multiple of the processes."""
+    """Total batch: rounded down to a multiple of the processes, then limited for each."""
     wanted = at_resolution(config.batch_size, resolution)
     batch_size = wanted - wanted % config.num_processes
     if batch_size == 0:
@@ -136,19 +142,24 @@ def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
             f"a batch of {wanted} images at resolution {resolution} (schedule.batch_size) is too "
             f"small for {config.num_processes} processes"
         )
+    if min(config.max_batch_per_process, default=math.inf) <= resolution:
+        most = at_resolution(config.max_batch_per_process, resolution)
+        batch_size = min(batch_size, most * config.num_processes)
     return batch_size
 
 
 def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
     """The stage in force after `images_seen` real images. Karras et al. 2018, section A.1."""
-    lod = level_of_detail(images_seen / 1000, config)
+    kimg = images_seen / 1000
+    lod = level_of_detail(kimg, config)
     resolution = config.resolution // 2 ** math.floor(lod)
+    ramp = min(kimg / config.ramp_kimg, 1.0) if config.ramp_kimg > 0 else 1.0
     return Stage(
         resolution=resolution,
         alpha=1 - (lod - math.floor(lod)),
         batch_size=batch_size_at(resolution, config),
-        g_lr=at_resolution(config.g_lr, resolution),
-        d_lr=at_resolution(config.d_lr, resolution),
+        g_lr=at_resolution(config.g_lr, resolution) * ramp,
+        d_lr=at_resolution(config.d_lr, resolution) * ramp,
         tick_kimg=at_resolution(config.tick_kimg, resolution),
     )
 
@@ -182,7 +193,8 @@ class Position:
 
 
 def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
-    """Every stable or fading phase: first image, image after the last, stage in its middle."""
+    """Every stable or fading phase: first image, image after the last, stage in its middle, with
+    the learning rates that a ramp ends in."""
     lengths: list[float] = []
     if config.stable_kimg + config.fade_kimg > 0:
         growths = max(math.log2(config.resolution / config.initial_resolution), 0)
@@ -190,7 +202,8 @@ def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
     ends = [round(1000 * kimg) for kimg in itertools.accumulate(lengths)]
     edges = [0, *(end for end in ends if end < config.total_images), config.total_images]
     spans = [(a, b) for a, b in itertools.pairwise(edges) if a < b]
-    return [(a, b, stage_at((a + b) // 2, config)) for a, b in spans]
+    risen = dataclasses.replace(config, ramp_kimg=0)
+    return [(a, b, stage_at((a + b) // 2, risen)) for a, b in spans]
 
 
 def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:

@@ -40,7 +40,7 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
     "network.blur": True, "network.equalized": True,
     "network.deviation_group": 4, "network.deviation_features": 1,
     "schedule.initial_resolution": 8, "schedule.stable_kimg": 600, "schedule.fade_kimg": 600,
-    "schedule.total_kimg": 25_000,
+    "schedule.total_kimg": 25_000, "schedule.ramp_kimg": 0, "schedule.max_batch_per_process": {},
     "schedule.batch_size": {4: 128, 32: 64, 64: 32, 128: 16, 256: 8, 512: 4},
     "schedule.g_lr": {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003},
     "schedule.d_lr": {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003},

@@ -16,7 +16,9 @@ from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.training import TrainState
 from stylegan.training.preflight import (
+    Cost,
     disk_warning,
+    plan_lines,
     published_costs,
     seconds_left,
     step_flops,
@@ -39,6 +41,19 @@ CPU = torch.device("cpu")
 def test_the_stages_still_to_come(images_seen, expected):
     stages = coming(tiny_config().schedule, images_seen)
     assert [(stage.resolution, round(stage.alpha, 9)) for stage in stages] == expected
+
+
+def test_a_plan_shows_the_rates_that_a_ramp_ends_in_and_the_batch_that_is_left():
+    costs = {resolution: Cost(1.0, 1, measured=True) for resolution in (4, 8, 16)}
+    changes = {"ramp_kimg": 0.1, "g_lr": {4: 0.004}, "max_batch_per_process": {8: 2}}
+    _, *rows, ramp, _ = plan_lines(tiny_config(schedule=changes), costs, CPU)
+    plan = [row.replace(" fades in", "").split()[1:5] for row in rows]
+    assert plan == [
+        ["4", "4", "0.004", "0.001"],
+        *[["8", "2", "0.004", "0.001"]] * 2,
+        *[["16", "2", "0.004", "0.001"]] * 2,
+    ]
+    assert ramp == "rates rise linearly from 0 over the first 0.1 kimg (ramp_kimg)"
 
 
 def traces():

@@ -13,13 +13,25 @@ from stylegan.config import config_names, load_config
 from stylegan.schedule import Position, ScheduleConfig, phases, resolutions, stage_at
 
 OFFICIAL = json.loads((Path(__file__).parent / "reference" / "schedule.json").read_text())
-OFFICIAL_BASES = {"minibatch": 16, "G_lrate": 0.001, "D_lrate": 0.001}
+UNLIMITED = 2**30
+OFFICIAL_BASES = {
+    "minibatch": 16,
+    "max_minibatch_per_gpu": UNLIMITED,
+    "G_lrate": 0.001,
+    "D_lrate": 0.001,
+    "tick_kimg": 160,
+}
+
+
+OFFICIAL_TICKS = {str(r): kimg for r, kimg in schedule.OFFICIAL_TICK_KIMG.items()}
 
 
 def steps(kwargs: dict, name: str) -> dict[int, float]:
-    """An official base and dictionary as a table of steps: the base fills the gaps."""
+    """An official base and dictionary, which holds at its own resolutions only, as a table of
+    steps: the base fills the gaps."""
     base = kwargs.get(f"{name}_base", OFFICIAL_BASES[name])
-    return {r: kwargs.get(f"{name}_dict", {}).get(str(r), base) for r in resolutions(1024)}
+    table = kwargs.get(name, kwargs.get(f"{name}_dict", {}))
+    return {r: table.get(str(r), base) for r in resolutions(1024)}
 
 
 def from_official(case: dict) -> ScheduleConfig:
@@ -29,9 +41,12 @@ def from_official(case: dict) -> ScheduleConfig:
         initial_resolution=kwargs.get("lod_initial_resolution", 4),
         stable_kimg=kwargs.get("lod_training_kimg", 600),
         fade_kimg=kwargs.get("lod_transition_kimg", 600),
+        ramp_kimg=kwargs.get("lrate_rampup_kimg", 0),
         batch_size=steps(kwargs, "minibatch"),
+        max_batch_per_process=steps(kwargs, "max_minibatch_per_gpu"),
         g_lr=steps(kwargs, "G_lrate"),
         d_lr=steps(kwargs, "D_lrate"),
+        tick_kimg=steps({"tick_kimg_dict": OFFICIAL_TICKS} | kwargs, "tick_kimg"),
         num_processes=case["num_gpus"],
     )
 
@@ -52,6 +67,46 @@ def test_equals_the_official_schedule(name):
         assert stage.batch_size == row["minibatch"]
         assert (stage.g_lr, stage.d_lr) == (row["G_lrate"], row["D_lrate"])
         assert stage.tick_kimg == row["tick_kimg"]
+
+
+# Of a network of 64x64 pixels: after how many kimg which field of a stage has which value.
+ARGUMENTS: dict[str, tuple[object, list[tuple[float, str, float]]]] = {
+    "lod_initial_resolution": (16, [(0, "resolution", 16), (600.1, "resolution", 32)]),
+    "lod_training_kimg": (100, [(100, "alpha", 1), (400, "alpha", 0.5), (700, "alpha", 1)]),
+    "lod_transition_kimg": (100, [(625, "alpha", 0.25), (700, "alpha", 1), (1350, "alpha", 0.5)]),
+    "minibatch_base": (20, [(0, "batch_size", 18), (1200, "batch_size", 18)]),
+    "minibatch_dict": (
+        {"4": 32, "16": 7},
+        [(0, "batch_size", 30), (1200, "batch_size", 15), (2400, "batch_size", 6)],
+    ),
+    "max_minibatch_per_gpu": (
+        {"8": 2, "16": 9},
+        [(0, "batch_size", 15), (1200, "batch_size", 6), (2400, "batch_size", 15)],
+    ),
+    "G_lrate_base": (0.5, [(0, "g_lr", 0.5), (4800, "g_lr", 0.5), (0, "d_lr", 0.001)]),
+    "G_lrate_dict": ({"8": 0.5}, [(0, "g_lr", 0.001), (1200, "g_lr", 0.5), (2400, "g_lr", 0.001)]),
+    "D_lrate_base": (0.5, [(0, "d_lr", 0.5), (4800, "d_lr", 0.5), (0, "g_lr", 0.001)]),
+    "D_lrate_dict": ({"8": 0.5}, [(0, "d_lr", 0.001), (1200, "d_lr", 0.5), (2400, "d_lr", 0.001)]),
+    "lrate_rampup_kimg": (
+        2000,
+        [(0, "g_lr", 0), (500, "g_lr", 0.00025), (1500, "d_lr", 0.00075), (9999, "g_lr", 0.001)],
+    ),
+    "tick_kimg_base": (50, [(0, "tick_kimg", 160), (1200, "tick_kimg", 140)]),
+    "tick_kimg_dict": ({"8": 9}, [(0, "tick_kimg", 160), (1200, "tick_kimg", 9)]),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_every_argument_of_the_official_schedule_does_the_same_here(name):
+    """On three GPUs, worked out by hand; a base counts where the dictionary has no entry."""
+    value, expected = ARGUMENTS[name]
+    config = from_official({"resolution_log2": 6, "num_gpus": 3, "kwargs": {name: value}})
+    found = [
+        (kimg, field, getattr(stage_at(1000 * kimg, config), field)) for kimg, field, _ in expected
+    ]
+    assert found == [
+        (kimg, field, pytest.approx(value, rel=1e-12)) for kimg, field, value in expected
+    ]
 
 
 @pytest.mark.parametrize("processes", [1, 4, 8])
@@ -111,9 +166,19 @@ def test_never_grows_beyond_the_full_size(initial):
     assert max(found) == 32
 
 
-def test_batches_are_rounded_down_to_the_processes():
+def test_batches_are_rounded_down_to_the_processes_and_limited_for_each():
     config = ScheduleConfig(resolution=64, batch_size={8: 100, 32: 50}, num_processes=3)
     assert [schedule.batch_size_at(r, config) for r in (8, 16, 32, 64)] == [99, 99, 48, 48]
+    limited = dataclasses.replace(config, max_batch_per_process={16: 20, 64: 5})
+    assert [schedule.batch_size_at(r, limited) for r in (8, 16, 32, 64)] == [99, 60, 48, 15]
+
+
+def test_a_ramp_raises_both_rates_across_resolutions_and_plans_name_where_it_ends():
+    config = ScheduleConfig(resolution=64, ramp_kimg=1000, g_lr={4: 0.004, 16: 0.008}, d_lr={4: 1})
+    stages = [stage_at(1000 * kimg, config) for kimg in (0, 500, 750, 1000, 2000)]
+    assert [stage.g_lr for stage in stages] == [0, 0.002, 0.006, 0.008, 0.008]
+    assert [stage.d_lr for stage in stages] == [0, 0.5, 0.75, 1, 1]
+    assert [stage.g_lr for _, _, stage in phases(config)][:2] == [0.004, 0.008]
 
 
 def test_a_batch_that_is_too_small_for_the_processes_names_both():
@@ -136,6 +201,12 @@ def test_the_official_batches_are_those_of_the_next_smaller_table(processes):
         ({"stable_kimg": -1}, "stable_kimg must be at least 0 and finite, not -1"),
         ({"fade_kimg": float("nan")}, "fade_kimg must be at least 0 and finite, not nan"),
         ({"stable_kimg": float("inf")}, "stable_kimg must be at least 0 and finite, not inf"),
+        ({"ramp_kimg": -1}, "ramp_kimg must be at least 0 and finite, not -1"),
+        (
+            {"max_batch_per_process": {4: 0}},
+            "max_batch_per_process at resolution 4 must be at least",
+        ),
+        ({"max_batch_per_process": {24: 4}}, "max_batch_per_process: resolution 24 is not a power"),
         ({"total_kimg": 0}, "total_kimg must be above 0 and finite, not 0"),
         ({"minibatch_repeats": 0}, "minibatch_repeats must be at least 1 and finite, not 0"),
         ({"num_processes": 0}, "num_processes must be at least 1 and finite, not 0"),

@@ -289,8 +289,11 @@ def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.dev
         row += [f"{-(-images // stage.batch_size):,}", gib(cost.memory_bytes)]
         mark = "" if cost.measured else "~"
         rows.append([*row, mark + duration(cost.seconds_per_image * images)])
+    lines = aligned(rows)
+    if ramp := config.schedule.ramp_kimg:
+        lines.append(f"rates rise linearly from 0 over the first {ramp:,.10g} kimg (ramp_kimg)")
     kind = "measured" if device.type == "cuda" else "estimated"
     legend = f"precision {config.precision}; memory is that of one step, {kind}"
     if not all(cost.measured for cost in costs.values()):
         legend += "; ~ = guessed from a smaller step"
-    return [*aligned(rows), legend]
+    return [*lines, legend]
