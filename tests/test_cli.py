@@ -4,6 +4,7 @@ import errno
 import sys
 
 import click
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -211,3 +212,37 @@ def test_commands_that_are_told_call_the_script_that_adds_parts(monkeypatch, nam
     root = tell if name == "train.py" else click.Group("main", {"tell": tell})
     words = [] if name == "train.py" else ["tell"]
     assert CliRunner().invoke(root, words, prog_name=name).output == f"{called} info 'a b'\n"
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch, source):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)  # where a folder called ~ would appear
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))  # on Windows
+    source.rename(home / "mine.pt")
+    np.save(home / "direction.npy", np.ones(8, np.float32))
+    edit = "--edit=~/direction.npy=2@0-3"
+    told("generate", "~/mine.pt", "--seeds=0,1", edit, "--out=~/pictures")
+    told("figure", "grid", "~/mine.pt", "--seeds=0", "--columns=1", "--out=~/grid.png")
+    told("prepare", "~/pictures", "~/store", "--resolution=4")
+    told("export", "~/mine.pt", "~/mine.safetensors")
+    (home / "mine.toml").write_text("seed = 1\n")
+    assert "seed = 1" in told("configs", "~/mine.toml")
+    dry = ("--device=cpu", "--out=~/run", "--dry-run")
+    told("train", "--data=~/store", "--config=~/mine.toml", "--resolution=4", *dry)
+    assert not (home / "~").exists()
+
+
+def test_options_of_plain_text_name_no_file():
+    """Those that do have a type of cli/values.py, which knows the home folder."""
+    outer = [main.get_command(click.Context(main), name) for name in COMMANDS]
+    inner = [
+        c for group in outer if isinstance(group, click.Group) for c in group.commands.values()
+    ]
+    parameters = [p for command in outer + inner for p in command.params]
+    plain = {p.opts[0] for p in parameters if isinstance(p.type, click.types.StringParamType)}
+    assert plain == {
+        *("-o", "--device", "--aspect", "--metrics", "--class", "--classes", "--include"),
+        *("--license", "--trained-on", "--name", "names"),  # of stores in the cache
+    }

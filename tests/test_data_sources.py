@@ -1,7 +1,10 @@
 """Folders and zips: what is found, what is refused."""
 
+import json
 import os
+import re
 import shutil
+import unicodedata
 import warnings
 import zipfile
 
@@ -107,6 +110,36 @@ def test_entries_of_a_zip_that_cannot_be_read_are_left_out(tmp_path):
     assert store.names == ["good.png"]
     reasons = dict(store.skipped)
     assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
+
+
+def without_utf8_flag(path):
+    """Clear the flag, as if an old program had written the archive; zipfile sets it."""
+    content = path.read_bytes()
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        for match in re.finditer(re.escape(signature), content):
+            flags = match.start() + offset
+            content = content[: flags + 1] + bytes([content[flags + 1] & ~8]) + content[flags + 2 :]
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_of_a_zip_are_utf8_also_without_the_flag(form, tmp_path):
+    names = [unicodedata.normalize(form, name) for name in ("Äpfel/é.png", "été/ß.png", "木/1.png")]
+    files = {name: png(seed=i) for i, name in enumerate(names)}
+    path = without_utf8_flag(archive(tmp_path / "finder.zip", files))
+    store = prepare(path, tmp_path / "store")
+    assert store.names == ["Äpfel/é.png", "été/ß.png", "木/1.png"]
+    assert store.label_names == ["Äpfel", "été", "木"]
+    labels = {"labels": [["Äpfel/é.png", "a"], ["été/ß.png", "b"], ["木/1.png", "b"]]}
+    beside = archive(tmp_path / "beside.zip", files | {"dataset.json": json.dumps(labels).encode()})
+    assert check(without_utf8_flag(beside)).labels.counts() == {"a": 1, "b": 2}
+
+
+def test_other_names_of_a_zip_without_the_flag_are_in_code_page_437(tmp_path):
+    path = archive(tmp_path / "old.zip", {"##pfel/1.png": png(), "Birnen/2.png": png(seed=1)})
+    path.write_bytes(path.read_bytes().replace(b"##pfel", "Äpfel".encode("cp437") + b"#"))
+    assert prepare(path, tmp_path / "store").label_names == ["Birnen", "Äpfel#"]
 
 
 def test_files_of_a_zip_that_have_one_name_or_lead_out_of_it_are_named(tmp_path):

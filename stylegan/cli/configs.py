@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args, get_origin
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, say
 
 KIMG = "kimg: thousands of real images shown, the measure of time"
@@ -24,7 +25,7 @@ class Option(NamedTuple):
 
 
 @click.command(cls=Command)
-@click.argument("name", required=False)
+@click.argument("name", type=values.SOURCE, required=False)
 def configs(name: str | None) -> None:
     """List the configurations that ship; with NAME, every option of one.
 

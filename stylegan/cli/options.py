@@ -124,6 +124,7 @@ LAYERS = click.option(
 EDIT = click.option(
     "--edit",
     "edits",
+    type=values.EDIT,
     metavar="DIRECTION[=STRENGTH][@LAYERS]",
     multiple=True,
     help="Move along a direction of w, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by so many "

@@ -1,6 +1,7 @@
-"""Values of options: pure functions from text to Python, which refuse nonsense in one sentence."""
+"""Values of options: functions from text to Python, which refuse nonsense in one sentence."""
 
 import math
+import os.path
 import re
 import stat
 from collections.abc import Callable
@@ -104,10 +105,16 @@ def pair(text: str) -> tuple[float, float]:
     return numbers[0], numbers[1]
 
 
+def named(text: str) -> str:
+    """A name or a path; `~` is the home folder, as shells leave it alone in `--out=~/pictures`."""
+    if not text:  # the current folder, for Python
+        raise ValueError("the name is empty")
+    return os.path.expanduser(text)
+
+
 def source(text: str) -> str:
     """A name, an address, or the path of a file or folder: nothing that waits or never ends."""
-    if not text:
-        raise ValueError("the name is empty")
+    text = named(text)
     try:
         mode = Path(text).stat().st_mode
     except OSError:
@@ -115,13 +122,6 @@ def source(text: str) -> str:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise ValueError(f"{readable(text)} is neither a regular file nor a folder")
     return text
-
-
-def output(text: str) -> Path:
-    """The path of what is to be written."""
-    if not text:  # the current folder, for Python
-        raise ValueError("the name is empty")
-    return Path(text)
 
 
 def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str], int | str]:
@@ -142,4 +142,5 @@ GRID = Parsed("columns x rows", grid)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
-OUTPUT = Parsed("path", output)  # one to write
+OUTPUT = Parsed("path", lambda text: Path(named(text)))  # one to write
+EDIT = Parsed("edit", named)  # which may begin with a file

@@ -1,5 +1,6 @@
 """Where images come from: a folder, a zip, TFRecords, or a sequence that a program holds."""
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -21,12 +22,13 @@ from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
 from .images import MODES, extensions, from_array, head, is_image, open_image, reading
-from .labels import CSV, JSON, MOST, Labels, of_classes, of_vectors, read_labels
+from .labels import CSV, JSON, MOST, Labels, composed, of_classes, of_vectors, read_labels
 from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
 GRID = re.compile(r"grid\.(png|webp|jpg)")  # of `stylegan generate`, which also names the pictures
 GENERATED = re.compile(r"(seed|latent)\d{4,}\.(png|webp|jpg)")
+UTF8_FLAG = 0x800  # of a name in a zip
 SEE = "see datasets/README.md"
 Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 
@@ -268,11 +270,11 @@ class ZipSource(FileSource):
         self.members: dict[str, zipfile.ZipInfo] = {}
         unreadable = []
         for info in self.archive.infolist():
-            name = info.filename.replace("\\", "/")
+            name = name_of(info)
             if name.endswith("/"):  # a folder
                 continue
             if fault := self.fault_of(name):
-                unreadable.append(Skipped(info.filename, fault))
+                unreadable.append(Skipped(name, fault))
             elif not any(map(hidden, name.split("/"))):
                 self.members[name] = info
         super().__init__(path, self.members, include, unreadable)
@@ -297,6 +299,16 @@ class ZipSource(FileSource):
         yield status_of(self.path)
         for name in [*self.names, *self.label_files]:
             yield name, self.members[name].file_size, self.members[name].CRC
+
+
+def name_of(info: zipfile.ZipInfo) -> str:
+    """The name of a file in a zip, with forward slashes. The Finder of macOS writes UTF-8 without
+    the flag that says so, and decomposes letters; other names without it are in code page 437."""
+    name = info.filename
+    if not info.flag_bits & UTF8_FLAG:
+        with contextlib.suppress(UnicodeError):
+            name = composed(name.encode("cp437").decode())
+    return name.replace("\\", "/")
 
 
 class TFRecordSource(Source):

@@ -295,10 +295,9 @@ class Generator(nn.Module):
         """
         if not len(z):
             raise ValueError("z has no rows, so there is nothing to make")
-        if self.loaded is not None:
-            shown = self.loaded.adjusted(resolution=resolution, alpha=alpha)
-            resolution = shown.resolution
-            alpha = shown.alpha
+        if self.loaded is not None and resolution in (None, self.loaded.resolution):
+            resolution = self.loaded.resolution
+            alpha = self.loaded.alpha if alpha is None else alpha
         if alpha is None:
             alpha = 1.0
         ws = self.broadcast(self.mapping(z, labels))

@@ -24,7 +24,7 @@ def blur_kernel(x: Tensor) -> Tensor:
 
 @lru_cache
 def make_blur_kernel(channels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(mode=False):  # autograd could not save what is made inside
+    with torch.inference_mode(False):  # autograd could not save what is made inside
         taps = 2 - torch.arange(-1, 2, device="cpu").abs()
         kernel = (taps[:, None] * taps / 16).repeat(channels, 1, 1, 1)
         return kernel.to(device, dtype, copy=True)

@@ -136,10 +136,10 @@ def traced() -> bool:
 def differentiated(*inputs: Tensor) -> bool:
     """Whether derivatives by the inputs are wanted that a function of ours computes itself.
 
-    `torch.jit.trace` cannot record such a function, and gets operations of torch.
+    What traces cannot record such a function, or look into it, and gets operations of torch.
     """
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return wanted and not torch.jit.is_tracing()
+    return wanted and not traced()
 
 
 def full_precision(x: Tensor) -> bool:
