@@ -114,9 +114,23 @@ def test_the_table_of_rooms_has_every_room_of_the_floors():
                 assert f"`{name}`" in text_of(page), name
 
 
+def test_what_must_stay_is_shown_by_tests_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (K\d+) \| .* \| (.*) \|$", text, flags=re.MULTILINE)
+    assert [name for name, _ in rows] == [f"K{number}" for number in range(1, 22)]
+    for name, cell in rows:
+        tests = re.findall(r"`(test_\w+\.py)(?::(test_\w+))?`", cell)
+        assert ", ".join(re.findall("`[^`]+`", cell)) == cell
+        assert len(tests) == cell.count("`") / 2, f"{name}: {cell}"
+        for file, test in tests:
+            source = (ROOT / "tests" / file).read_text(encoding="utf-8")
+            found = re.findall(r"^def (test_\w+)", source, flags=re.MULTILINE)
+            assert test in found if test else found, f"{name}: {file}:{test}"
+
+
 def test_the_journeys_name_functions_that_exist():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    stops = re.findall(r"`([\w/]+\.py):([\w.]+)`", text)
+    stops = re.findall(r"`((?!test_)[\w/]+\.py):([\w.]+)`", text)
     assert len(stops) > 30
     for path, name in stops:
         node: ast.AST = ast.parse((ROOT / "stylegan" / path).read_text(encoding="utf-8"))

@@ -1,5 +1,7 @@
 """Seeds, noise, pixels and chunks."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,27 @@ def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
     assert [len(chunk) for chunk in chunks] == [3, 3, 3, 2]
     assert np.abs(np.concatenate(chunks).astype(int) - one_by_one).max() <= 1
     assert one_by_one.std() > 20  # the pictures show something
+
+
+def test_ten_thousand_pictures_take_the_memory_of_one_batch_and_no_graph(generator, monkeypatch):
+    """Nothing is drawn before its batch is asked for, and nothing of the batches before is held."""
+    alive = []
+    forward = generator.synthesis.forward
+
+    def counted(ws, **options):
+        images = forward(ws, **options)
+        assert not images.requires_grad
+        assert not any(batch() is not None for batch in alive)
+        alive.append(weakref.ref(images))
+        return images
+
+    monkeypatch.setattr(generator.synthesis, "forward", counted)
+    batches = generate(generator, range(10_000), resolution=4, batch=500)
+    assert not alive
+    number = 0
+    for number, batch in enumerate(batches, start=1):
+        assert (len(batch), len(alive)) == (500, number)
+    assert number == 20
 
 
 def test_random_noise_differs_from_the_stored_maps_and_draws_nothing_global(generator):

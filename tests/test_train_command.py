@@ -1,5 +1,6 @@
 """`stylegan train` as a user meets it: what it writes, says, refuses and starts from."""
 
+import os
 import re
 import sys
 from contextlib import suppress
@@ -316,6 +317,19 @@ def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
     newest = RunFolder(here / "run").states()[-1]
     assert said.endswith(f"last good state: {newest.name}")
     assert all(x.isfinite().all() for x in newest_state("run")["generator"].values())
+
+
+def test_debug_finds_the_operation_that_made_a_number_no_number(here, monkeypatch):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
+    with torch.autograd.set_detect_anomaly(False):  # and as it was afterwards
+        CliRunner().invoke(train, ["--debug", "--data", "pictures", "--processes", "8"])
+        x = torch.zeros(1, requires_grad=True)
+        with (
+            pytest.warns(UserWarning, match="Error detected in SqrtBackward"),
+            pytest.raises(RuntimeError, match="returned nan values"),
+        ):
+            (x.sqrt() * 0).backward()
+    assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that takes nothing")

@@ -5,7 +5,8 @@ import dataclasses
 
 import pytest
 import torch
-from helpers.tiny_training import counts, differing, stage, step, tiny_config
+from helpers.saved_tensors import Saved
+from helpers.tiny_training import WGAN_GP, counts, differing, stage, step, tiny_config
 from helpers.two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw
@@ -84,6 +85,30 @@ def test_the_average_of_w_stays_in_place_keeps_no_graph_and_equals_the_closed_fo
     assert (generator.w_avg - expected).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize(
+    ("options", "passes"), [({"r2_gamma": 2.0}, 3), (WGAN_GP, 4), ({"batch_gpu": 2}, 6)], ids=str
+)
+def test_every_pass_goes_backward_once_and_leaves_no_graph(monkeypatch, options, passes):
+    """None is retained: a second way back through it fails, and its memory is free for the next."""
+    state = TrainState.create(tiny_config(**options, network={"deviation_group": 2}))
+    held = []
+    left = []
+
+    def backward(loss, **arguments):
+        held.append(saved.bytes)
+        plain(loss, **arguments)
+        left.append(saved.bytes)
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            plain(loss, **arguments)
+
+    plain = torch.Tensor.backward
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    with Saved(state) as saved:
+        step(state, stage())
+    assert len(held) == passes
+    assert max(left) < 0.1 * max(held)
+
+
 def test_weights_that_are_not_in_use_do_not_move_and_get_no_gradient():
     state = TrainState.create(tiny_config())
     used = set()
@@ -103,12 +128,15 @@ def test_weights_that_are_not_in_use_do_not_move_and_get_no_gradient():
     assert state.generator.synthesis.to_rgb["4"].weight.grad is None  # retired since
 
 
-def test_optimizers_are_cleared_when_growth_moves_on_and_only_then():
+def test_optimizers_are_cleared_and_memory_freed_when_growth_moves_on_and_only_then(monkeypatch):
+    freed = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(counts(state)))
     state = TrainState.create(tiny_config())
     changes = [(4, 1.0, 1), (4, 1.0, 2), (8, 0.2, 1), (8, 0.6, 2), (8, 1.0, 1), (16, 0.1, 1)]
     for resolution, alpha, updates in changes:
         step(state, stage(resolution, alpha, batch_size=4 if alpha < 1 else 8))
         assert counts(state) == [updates, updates]
+    assert freed == [[0, 0]] * 4
 
 
 def test_one_mixing_cutoff_per_pass_is_drawn_evenly_from_the_layers_in_use():
