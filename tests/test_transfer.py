@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from helpers.tiny_generators import random_generator
+from helpers.tiny_generators import assert_same_weights, random_generator
 from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
 from stylegan import load_generator
@@ -14,9 +14,14 @@ from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.loading import open_weights
+from stylegan.layers import EqualizedConv2d
 from stylegan.lineage import to_toml as lineage_toml
+from stylegan.ops import reduced
 from stylegan.run_folder import RunFolder
+from stylegan.sampling import latents, mapped
 from stylegan.training import TrainState, start
+from stylegan.training.refitting import solve
+from stylegan.training.transfer import initialize_from
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +121,16 @@ def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
     given = checkpoint.load(RunFolder(folder / "run").states()[-1])
     for network in ("generator", "discriminator"):
         for name, value in getattr(state, network).named_parameters():
-            large = any(f"{part}.{r}." in name for part in ("from_rgb", "blocks") for r in (8, 16))
+            large = name.startswith(("blocks.8.", "blocks.16."))
             if large and network == "discriminator":
                 assert torch.equal(value.cpu(), given[network][name]), name
-    assert not torch.equal(
-        state.discriminator.head.conv.weight, given["discriminator"]["head.conv.weight"]
-    )
+    for name in ("head.conv.weight", "from_rgb.16.conv.weight"):
+        assert not torch.equal(state.discriminator.state_dict()[name], given["discriminator"][name])
+
+
+def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
+    with pytest.raises(ValueError, match=r"freeze_d .* holds those up to 16x16"):
+        train(folder, "too large", resolution=32, init_from=folder / "run", freeze_d=8)
 
 
 def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
@@ -129,10 +138,66 @@ def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
     own.save_generator(only, load_generator(folder / "run").loaded.generator, resolution=16)
     given = load_generator(only).state_dict()
     head = "head.conv.weight"
+    schedule = SHORT | {"initial_resolution": 16}
     for kimg, moves in ((SHORT["total_kimg"], False), (0.0, True)):
         run = f"warmed for {kimg} kimg"
-        state, _ = train(folder, run, init_from=only, d_warmup_kimg=kimg, schedule=SHORT)
+        state, _ = train(folder, run, init_from=only, d_warmup_kimg=kimg, schedule=schedule)
         trained = dict(state.generator.named_parameters())
         assert any(not torch.equal(p, given[name]) for name, p in trained.items()) is moves
         untrained = TrainState.create(state.config).discriminator.state_dict()[head]
         assert not torch.equal(state.discriminator.state_dict()[head], untrained)
+
+
+def pictures_of(state, resolution, *, network="generator_ema"):
+    """Images (64, 3, resolution, resolution) that no layer was fitted to."""
+    generator = getattr(state, network).requires_grad_(False)
+    w = mapped(generator, latents(range(1000, 1064), generator.config.z_dim))
+    ws = generator.broadcast(w)
+    return generator.synthesis(ws, resolution=resolution, noise="const")
+
+
+@pytest.mark.parametrize("resolution", [8, 16])
+def test_a_run_below_its_source_begins_from_the_averaged_pictures_of_that(folder, resolution):
+    """Where it grows again, too. Nothing but the RGB layers that are trained there differs."""
+    weights = open_weights(folder / "run", need="training")
+    grown = TrainState.create(tiny_config(schedule=SHORT))
+    smaller = TrainState.create(tiny_config(network={"resolution": resolution}, schedule=SHORT))
+    given = {name: network.state_dict() for name, network in weights.networks().items()}
+    stale = {name: {k: v.clone() for k, v in tensors.items()} for name, tensors in given.items()}
+    for name, tensors in stale.items():
+        getattr(grown, name).load_state_dict(tensors)
+    lines = initialize_from(smaller, weights)
+    assert [line.split(" was ")[0] for line in lines[:2]] == ["to_rgb of 8x8", "from_rgb of 8x8"]
+    for name in ("generator", "generator_ema"):
+        wanted = reduced(pictures_of(grown, 16, network=name), 8)
+        shown = pictures_of(smaller, 8, network=name)
+        stored = pictures_of(grown, 8, network=name)
+        assert (shown - wanted).square().mean() < 0.5 * (stored - wanted).square().mean()
+    fitted = {f"{layer}.8" for layer in ("synthesis.to_rgb", "from_rgb")}
+    for name, tensors in stale.items():
+        now = getattr(smaller, name).state_dict()
+        for part in tensors.keys() & now.keys():
+            layer = part.removesuffix(".weight").removesuffix(".bias").removesuffix(".conv")
+            assert torch.equal(now[part], tensors[part]) is (layer not in fitted), part
+
+
+def test_a_run_as_large_as_its_source_takes_every_layer_as_it_is(folder):
+    config = tiny_config(schedule=SHORT | {"initial_resolution": 16})
+    state = TrainState.create(config)
+    weights = open_weights(folder / "run", need="training")
+    given = {name: network.state_dict() for name, network in weights.networks().items()}
+    kept = {name: {k: v.clone() for k, v in tensors.items()} for name, tensors in given.items()}
+    initialize_from(state, weights)
+    for name, tensors in kept.items():
+        assert_same_weights(getattr(state, name), tensors)
+
+
+def test_a_layer_that_can_make_what_is_wanted_is_found():
+    layer = EqualizedConv2d(5, 3, 1)
+    wanted = EqualizedConv2d(5, 3, 1).requires_grad_(False)
+    wanted.bias.normal_()
+    given = torch.randn(2, 5, 4, 4)
+    with torch.no_grad():
+        before, now = solve(layer, given, wanted(given))
+    assert now < 1e-6 < before
+    assert_same_weights(layer, wanted, atol=1e-5)

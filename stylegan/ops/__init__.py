@@ -15,6 +15,7 @@ from .formulas import (
     minibatch_deviation,
     nearest,
     pixel_norm,
+    reduced,
     truncate,
     upsample,
 )

@@ -53,6 +53,11 @@ def downsample(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, 2)
 
 
+def reduced(x: Tensor, resolution: int) -> Tensor:
+    """Averages of squares of pixels, (N, C, resolution, resolution); both sizes powers of two."""
+    return F.avg_pool2d(x, x.shape[-1] // resolution)
+
+
 def blur(x: Tensor) -> Tensor:
     """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zeros beyond the border."""
     # 1, 2, 1 made where x is: a copy from the host would stall a GPU

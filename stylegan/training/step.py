@@ -67,7 +67,7 @@ def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
 def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
     """Freeze what this stage does not use of the networks, and wrap them for processes; with
     `freeze_d` blocks of the discriminator from this resolution up are frozen, too (Mo et al. 2020).
-    """
+    Its `from_rgb` are trained all the same, unlike theirs: `transfer` may have fitted them anew."""
     generator = state.generator
     discriminator = state.discriminator
     freeze_d = state.config.freeze_d
@@ -76,10 +76,9 @@ def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
     if freeze_d:
-        for blocks in (discriminator.from_rgb, discriminator.blocks):
-            for resolution, block in blocks.items():
-                if int(resolution) >= freeze_d:
-                    block.requires_grad_(False)
+        for resolution, block in discriminator.blocks.items():
+            if int(resolution) >= freeze_d:
+                block.requires_grad_(False)
     # A frozen weight that equals its average stays equal: leaving it out changes nothing.
     pairs = zip(state.generator_ema.parameters(), generator.parameters(), strict=True)
     moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]

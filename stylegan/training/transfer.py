@@ -8,12 +8,14 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from stylegan.config import TrainConfig
-from stylegan.distributed import on_all_ranks
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
 from stylegan.lineage import NVIDIA, license_of
 from stylegan.messages import readable
+from stylegan.schedule import resolutions
+from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
 
 WARMUP_KIMG = 1.0  # of a discriminator: after 20 steps it knew rendered from drawn faces
@@ -69,6 +71,7 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
         weights = on_all_ranks(lambda: open_weights(source, need="training"))
     resolution = state.config.network.resolution
     lines = [f"not used: {readable(reason, 1000)}" for reason in weights.left_out]
+    lines += replace_stale_layers(weights, state)
     counts = []  # of tensors, for the lineage
     fitting = 0
     for name, trained in weights.networks().items():
@@ -99,6 +102,46 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
     if license_of(state.lineage) == NVIDIA:
         lines.append(f"license: NVIDIA's {NVIDIA} (not for commercial purposes) goes with the run")
     return lines
+
+
+def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
+    """Fit the RGB layers of the weights that the run of `state` trains and that growth has left
+    behind (`refitting`): in one process for all. What was fitted, and how well."""
+    grown = weights.require_loaded().grown
+    schedule = state.config.schedule
+    trained = grown if weights.discriminator is not None else 0
+    if state.config.freeze_d and trained < schedule.resolution:
+        raise ValueError(
+            f"freeze_d would keep blocks of the discriminator that {weights} has not trained: it "
+            f"holds those up to {trained}x{trained}; leave freeze_d out, or take a --resolution "
+            "that they reach"
+        )
+    sizes = [r for r in resolutions(schedule.resolution) if schedule.start <= r < grown]
+    if not sizes:
+        return []
+    networks = weights.networks()
+
+    def fitted() -> tuple[Errors, dict[str, dict[str, Tensor]]]:
+        for network in networks.values():
+            network.to(state.device)
+        average = weights.require_loaded().generator
+        if weights.generator not in (None, average):
+            refit(weights.generator, None, sizes, grown=grown)
+        errors = refit(average, weights.discriminator, sizes, grown=grown)
+        rgb = {
+            name: {part: x.cpu() for part, x in network.state_dict().items() if "_rgb." in part}
+            for name, network in networks.items()
+        }
+        return errors, rgb
+
+    errors, rgb = from_rank0(fitted)
+    for name, network in networks.items():
+        network.load_state_dict(rgb[name], strict=False)
+    return [
+        f"{layer} of {r}x{r} was trained before {grown}x{grown} grew in; it is fitted anew: off by "
+        f"{now:.2f} (root mean square), as stored {before:.2f}"
+        for (layer, r), (before, now) in errors.items()
+    ]
 
 
 def copied_from(
