@@ -1,6 +1,8 @@
 """Pictures from a trained generator: `python generate.py runs/mine --seeds 0-35`."""
 
-from stylegan.cli.generate import generate
+import sys
+
+from stylegan.cli import main
 
 if __name__ == "__main__":
-    generate()
+    main(["generate", *sys.argv[1:]], prog_name="stylegan")

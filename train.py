@@ -1,6 +1,8 @@
 """Training on a folder of images: `python train.py --data photos/ --config ffhq-256`."""
 
-from stylegan.cli.train import train
+import sys
+
+from stylegan.cli import main
 
 if __name__ == "__main__":
-    train()
+    main(["train", *sys.argv[1:]], prog_name="stylegan")

@@ -2,6 +2,9 @@
 
 import functools
 import os
+import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,7 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-PARENT = os.getppid()  # torchrun, if it has started this process
+from stylegan.signals import answered, ending_signals
+
+PARENT = os.getppid()  # torchrun, where it has started this process
+WATCH_SECONDS = 1.0  # between two looks at whether the parent is there
+CONNECT_SECONDS = 60.0  # to the store of torchrun, which is open before its processes start
 PATIENCE = timedelta(days=7)  # one process may prepare data or measure while others wait
 Value = TypeVar("Value")
 
@@ -26,11 +33,6 @@ def world_size() -> int:
 
 def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
-
-
-def is_orphan() -> bool:
-    """True if torchrun started this process and is gone, so that nothing else would end it."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != PARENT
 
 
 def processes_of_machine() -> int:
@@ -87,13 +89,54 @@ def process_group(device: torch.device, hang_minutes: float = 30) -> Iterator[No
         return
     timeout = timedelta(minutes=hang_minutes + 30) if hang_minutes else PATIENCE
     gpu = device if device.type == "cuda" else None
-    dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, timeout=timeout)
-    control_group()
+    with ending_with_torchrun():
+        # waiting for the others ends at a signal, which Python would answer only after it
+        with answered(ending_signals(), signal.SIG_DFL):
+            dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, timeout=timeout)
+            control_group()
+        try:
+            yield
+        finally:
+            group_of_cpus.cache_clear()
+            dist.destroy_process_group()
+
+
+@contextmanager
+def ending_with_torchrun() -> Iterator[None]:
+    """Inside, this process gets SIGTERM once torchrun, which has started it, is gone, since nothing
+    else would end it. ConnectionError if torchrun is gone already."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # started by something else
+        yield
+        return
+    check_torchrun()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(WATCH_SECONDS):
+            if os.getppid() != PARENT:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, name="torchrun", daemon=True).start()
     try:
         yield
     finally:
-        group_of_cpus.cache_clear()
-        dist.destroy_process_group()
+        over.set()
+
+
+def check_torchrun() -> None:
+    """ConnectionError if torchrun's store, at which processes meet, is closed; without a limit of
+    its own, connecting to it would take as long as collectives may."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # the first process will open one
+        return
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        socket.create_connection(address, CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"torchrun does not answer at {address[0]}:{address[1]} ({error}): it has ended; the "
+            "same command starts anew or continues"
+        ) from error
 
 
 def mean(x: Tensor) -> Tensor:

@@ -154,18 +154,9 @@ class RunFolder:
         return max(map(images_of, self.states()), default=0)
 
     def has_lost_its_states(self) -> bool:
-        """Whether results show that states were saved, of which none is left. A run that was killed
-        before its first state holds results of one moment at most, unless the disk refused it."""
-        if self.states():
-            return False
+        """Whether the log says that a state was saved, and none is left."""
         log, _ = read_lines(self.log_file, "event")
-        if any(line["event"] in SAVED for line in log):
-            return True
-        if any(str(line.get("what")).startswith("state-") for line in log):  # none was ever written
-            return False
-        moments = {images_of(path) // 1000 for path in self.generators()}
-        starts = any(line.get(SECTION) for line in log)  # with samples of the weights it was given
-        return len(moments.union(int(kimg) for kimg, _ in self.grids())) > bool(log) + starts
+        return any(line["event"] in SAVED for line in log) and not self.states()
 
     def checkpoints(self) -> list[Path]:
         """The smallest file with the generator for each number of images, oldest first."""

@@ -10,10 +10,11 @@ Answer = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 def ending_signals() -> list[signal.Signals]:
-    """SIGTERM, and SIGHUP of a terminal that is closed; under nohup, which has it ignored, a closed
-    terminal ends nothing, and Windows has none."""
+    """SIGINT, SIGTERM, and SIGHUP of a terminal that is closed; under nohup, which has it ignored,
+    a closed terminal ends nothing, and Windows has none."""
     hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     return [
+        signal.SIGINT,
         signal.SIGTERM,
         *(number for number in hangup if signal.getsignal(number) is not signal.SIG_IGN),
     ]

@@ -1,17 +1,25 @@
-"""Two processes of which one dies, or hangs: the other ends, and says where."""
+"""Two processes of which one dies, or hangs, or that lose torchrun: the others end."""
 
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
 
+import psutil
 import pytest
-from helpers.processes import TIMEOUT_SECONDS, command, free_port
+import torch
+from helpers import ROOT
+from helpers.processes import TIMEOUT_SECONDS, command, environment, free_port
 from helpers.runs import json_lines, log_of
 from helpers.tiny_training import tiny_config, write_pictures
 
+from stylegan import distributed
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
+from stylegan.signals import answered
 
 
 def events(out, name):
@@ -74,3 +82,62 @@ def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, c
     saved = checkpoint.load(RunFolder(out).states()[-1])
     assert saved["images_seen"] >= 80
     assert log_of(out)[0]["processes"] == 2
+
+
+def test_a_process_whose_torchrun_has_ended_does_not_wait_for_the_others(monkeypatch):
+    for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")):
+        monkeypatch.setenv(name, value)
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("MASTER_ADDR", "127.0.0.1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    with (
+        pytest.raises(ConnectionError, match="torchrun does not answer at"),
+        distributed.process_group(torch.device("cpu")),
+    ):
+        pass
+
+
+def test_a_process_gets_sigterm_once_its_torchrun_is_gone(monkeypatch):
+    received = []
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setattr(distributed, "WATCH_SECONDS", 0.01)
+    with (
+        answered([signal.SIGTERM], lambda number, frame: received.append(number)),
+        distributed.ending_with_torchrun(),
+    ):
+        time.sleep(0.05)
+        assert received == []
+        monkeypatch.setattr(distributed, "PARENT", -1)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not received:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert received == [signal.SIGTERM]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows knows no parents that are gone")
+@pytest.mark.parametrize("met", [False, True])
+def test_the_processes_of_a_torchrun_that_was_killed_end(met, folder):
+    out = folder / f"torchrun-{met}"
+    words = ["--data", "pictures", "--out", out, "--config", "tiny.toml", "--device", "cpu"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    process = subprocess.Popen(
+        [*torchrun, str(ROOT / "train.py"), *map(str, words)], cwd=folder, env=environment(folder)
+    )
+    try:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while len(workers := psutil.Process(process.pid).children()) < 2:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        if met:
+            wait_for_progress(out, process)
+    finally:
+        process.kill()
+        process.wait()
+    _, left = psutil.wait_procs(workers, timeout=120)  # seconds, but for a busy machine
+    for worker in left:
+        worker.kill()
+    assert left == []
+    if met:
+        assert log_of(out)[-1]["event"] == "stopped"

@@ -41,8 +41,7 @@ from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import Stage
-from stylegan.training import Evaluation, TrainState
+from stylegan.training import Evaluation
 
 # Statistics
 
@@ -272,14 +271,27 @@ def test_the_first_metric_tells_which_generator_is_best(tmp_path):
         assert (found.best_by, found.lower_is_better, found.every_kimg) == (best_by, lower, 2.5)
 
 
-def test_results_that_cannot_be_written_are_told_and_training_goes_on(tmp_path):
-    store, told = tiny_store(tmp_path), []
-    tools = Tools(tmp_path, tell=told.append)
-    folder = RunFolder(tmp_path / "gone")
-    found = evaluation_of("swd14", None, folder, mirror=False, store=store, tools=tools)
-    state = TrainState.create(tiny_config())
-    assert found.measure(state, Stage(16, 1.0, 4, 1e-3, 1e-3, 1.0))["swd14"] > 0
-    assert told == ["could not write metrics.jsonl: No such file or directory; going on"]
+def test_results_are_written_or_it_is_told_and_training_goes_on(tmp_path):
+    store, out, told = tiny_store(tmp_path), tmp_path / "run", []
+    config = tiny_config(schedule=SHORT)
+    out.mkdir()
+    measured = evaluation_of(
+        "swd14", 0.004, RunFolder(out), mirror=False, store=store, tools=Tools(tmp_path)
+    )
+
+    def refuse(progress):
+        if progress.images_seen == 4:
+            (out / "metrics.jsonl").mkdir()
+        if progress.images_seen == 12:
+            (out / "metrics.jsonl").rmdir()
+
+    state = run(config, store, out, evaluation=measured, report=refuse, tell=told.append)
+    assert [score["images_seen"] for score in state.scores] == [4, 8, 12]
+    assert [line for line in told if "metrics.jsonl" in line] == [
+        "could not write metrics.jsonl: Is a directory; no state has been saved yet; going on"
+    ]
+    (line,) = json_lines(out / "metrics.jsonl")
+    assert line["metric"] == "swd14" and state.scores[-1]["swd14"] in line["values"].values()
 
 
 # The command

@@ -1,12 +1,16 @@
 """TensorBoard files, read back with TensorBoard's own reader."""
 
+import contextlib
 import io
+import threading
 import time
 
 import numpy as np
 import pytest
+import tensorboard.summary.writer.event_file_writer
+import torch.utils.tensorboard.writer
 from helpers.runs import log_of
-from helpers.tiny_training import SHORT, run, tiny_config
+from helpers.tiny_training import SHORT, largest_file, run, tiny_config
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -73,6 +77,45 @@ def test_the_grids_of_samples_and_reals_are_images(plain):
             Image.open(plain / path) as written,
         ):
             assert np.array_equal(np.asarray(shown), np.asarray(written))
+
+
+def test_programs_that_patch_the_writer_of_event_files_see_the_folder_and_every_number(
+    store, tmp_path, monkeypatch
+):
+    """As `wandb.init(sync_tensorboard=True)` does, before training."""
+    seen = []
+    for module in (tensorboard.summary.writer.event_file_writer, torch.utils.tensorboard.writer):
+
+        class Patched(module.EventFileWriter):
+            def __init__(self, logdir, *args, **kwargs):
+                seen.append(logdir)
+                super().__init__(logdir, *args, **kwargs)
+
+            def add_event(self, event):
+                seen.extend((event.step, value.tag) for value in event.summary.value)
+                super().add_event(event)
+
+        monkeypatch.setattr(module, "EventFileWriter", Patched)
+    recorded(store, tmp_path / "run")
+    assert seen[0] == str(tmp_path / "run/tensorboard")
+    assert {(step, name) for step in (4, 8, 12) for name in LOSSES} <= set(seen)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_disk_that_refuses_ends_the_curves_and_not_the_run_and_no_thread_is_left(store, tmp_path):
+    told = []
+    with contextlib.ExitStack() as disk:
+
+        def fill(progress):
+            if progress.images_seen == 4:
+                disk.enter_context(largest_file(10))
+            if progress.images_seen == 8:
+                disk.close()
+
+        recorded(store, tmp_path / "run", {"report": fill, "tell": told.append})
+    assert sum("could not write tensorboard: File too large" in line for line in told) == 1
+    assert [event.step for event in events(tmp_path / "run").Scalars("d/fake_logits")] == [4]
+    assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in threading.enumerate()}
 
 
 def test_what_a_killed_process_wrote_beyond_its_state_is_purged(store, tmp_path):

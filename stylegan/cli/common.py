@@ -16,7 +16,7 @@ import click
 
 from stylegan.memory import is_out_of_memory, keep_memory
 from stylegan.messages import count, listed, printable, reason_of
-from stylegan.signals import ending_signals
+from stylegan.signals import answered, ending_signals
 
 if TYPE_CHECKING:
     import torch
@@ -42,10 +42,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> object:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
         try:
-            # here, though `LazyGroup` has it too: what fails because of a signal is not reported as
-            # a user's mistake, and train.py and generate.py run a command without the group
-            with ending_at_signals():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results anymore, as after `| head`
             raise
         except (ValueError, OSError, RuntimeError, MemoryError) as error:
@@ -76,48 +73,31 @@ def command(*words: object) -> str:
     context = click.get_current_context(silent=True)
     root = context.find_root() if context else None
     program = ["stylegan"]
-    # train.py is a script, too, but runs one command without the group
-    if root and isinstance(root.command, click.Group) and str(root.info_name).endswith(".py"):
+    if root and str(root.info_name).endswith(".py"):
         program = ["python", sys.argv[0]]
     return shlex.join([*program, *map(str, words)])
-
-
-class Signalled(SystemExit):
-    """SIGTERM or SIGHUP: by leaving, calls remove their unfinished files."""
 
 
 @contextmanager
 def ending_at_signals() -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP end what is inside with one line and the exit code of a signal,
     whatever fails on the way out: a library that was being imported, a terminal that is gone."""
-    if threading.current_thread() is threading.main_thread():
-        for number in ending_signals():
-            signal.signal(number, leave)
+    received: list[int] = []
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        # an exception, so that calls on the way out remove their unfinished files
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
     try:
-        yield
-    except (Exception, KeyboardInterrupt, Signalled) as error:
-        cause = signal_behind(error)
-        if cause is None:
+        with answered(ending_signals(), leave):
+            yield
+    except BaseException as error:
+        if not received:
             raise
         with suppress(OSError):
-            note(f"stopped by {signal.Signals(cause).name}")
-        raise SystemExit(128 + cause) from error
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    raise Signalled(128 + number)
-
-
-def signal_behind(error: BaseException | None) -> int | None:
-    """The signal that caused this error, directly or through its `__context__`; None if no signal
-    did."""
-    while error is not None:
-        if isinstance(error, Signalled):
-            return int(str(error.code)) - 128
-        if isinstance(error, KeyboardInterrupt):
-            return signal.SIGINT
-        error = error.__context__
-    return None
+            note(f"stopped by {signal.Signals(received[0]).name}")
+        raise SystemExit(128 + received[0]) from error
 
 
 def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> None:

@@ -5,7 +5,6 @@ import math
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import reason_of
 from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import Comparison, ImageProgress, StoreImages, quiet
@@ -43,7 +42,10 @@ def evaluation_of(
     reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
     requests = measurable(names, reals)
 
+    records: list[str] = []
+
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
+        records.clear()
         average = LoadedGenerator(
             state.generator_ema,
             f"the run {run.path}",
@@ -61,15 +63,11 @@ def evaluation_of(
         )
         scores: dict[str, float] = {"resolution": stage.resolution}
         for result in evaluate(comparison, requests, tools):
-            run.check_held()
-            try:
-                result.append_to(run.metrics_file)
-            except OSError as error:  # the state and log.jsonl hold the numbers too
-                tools.tell(f"could not write {run.metrics_file.name}: {reason_of(error)}; going on")
+            records.append(result.line())
             scores |= result.scores()
         scores.setdefault(best_by, math.nan)  # it could not be measured
         return scores
 
     first = requests[0]
     best_by = score_name(first.name, KINDS[first.kind].best_by)
-    return Evaluation(measure, best_by, KINDS[first.kind].lower_is_better, every_kimg)
+    return Evaluation(measure, best_by, KINDS[first.kind].lower_is_better, every_kimg, records)

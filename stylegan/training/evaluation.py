@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stylegan.schedule import Stage
 from stylegan.training.state import TrainState
@@ -17,6 +17,8 @@ class Evaluation:
     best_by: str  # the name of the result that decides which generator is best
     lower_is_better: bool = True
     every_kimg: float | None = None  # None: with every generator file
+    # lines that `measure` leaves here, of its last results, for metrics.jsonl
+    records: list[str] = field(default_factory=list)
 
     def scores(self, state: TrainState, stage: Stage) -> dict[str, float]:
         """What `measure` returns, also in types of NumPy or PyTorch; ValueError says what it

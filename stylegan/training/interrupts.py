@@ -34,8 +34,6 @@ def agree(received: list[int], *, save_is_due: bool) -> Asked:
     """What is asked of any process, by signals or, to save, by the clock. The `received` signals
     are answered by that."""
     new = [received.pop() for _ in range(len(received))]
-    if distributed.is_orphan():
-        new.append(signal.SIGTERM)  # as torchrun would have sent
     stop_signals = [number for number in new if number not in SAVE]
     save = save_is_due or len(stop_signals) < len(new)
     return Asked(
@@ -48,7 +46,7 @@ def agree(received: list[int], *, save_is_due: bool) -> Asked:
 def requests() -> Iterator[list[int]]:
     """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
     received: list[int] = []
-    stop = [signal.SIGINT, *ending_signals()]
+    stop = ending_signals()
     usual = {int(number): signal.getsignal(number) for number in stop}
 
     def remember(number: int, frame: FrameType | None) -> None:

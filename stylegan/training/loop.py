@@ -155,7 +155,7 @@ def evaluate(
             save(recorder, health)
         raise
     state.scores.append({"images_seen": state.images_seen, **scores})
-    recorder.write_scores(state.scores[-1])
+    recorder.write_scores(state.scores[-1], evaluation.records)
     if not evaluation.is_best(state.scores):
         return True
     written = recorder.write_generator(stage, recorder.folder.best_generator)
@@ -169,8 +169,6 @@ def answer(signals: list[int], recorder: Recorder, health: Health) -> None:
     asked = agree(signals, save_is_due=recorder.minutes_are_over() and not health.in_doubt)
     saved = (asked.stop_signal or asked.save) and recorder.write_state()
     if not asked.stop_signal:
-        if saved:
-            recorder.line("saved", images_seen=recorder.state.images_seen)
         return
     recorder.end("stopped", signal=asked.stop_signal)
     if not saved:

@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -26,7 +27,7 @@ from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
-    from stylegan.training.curves import Curves
+    from torch.utils.tensorboard import SummaryWriter
 
 SAMPLE_IMAGES = 32  # in the grids that a run writes
 GRID_COLUMNS = 8
@@ -50,8 +51,8 @@ class Recorder:
     folder: RunFolder
     tell: Callable[[str], None]
     tensorboard: bool
-    curves: "Curves | None" = None  # opened when first written to
-    refused: bool = False  # the last line of the log, by the disk
+    curves: "SummaryWriter | None" = None  # opened when first written to
+    refused: set[Path] = field(default_factory=set)  # what the disk did not take when last tried
 
     def __post_init__(self) -> None:
         self.writes = distributed.rank() == 0
@@ -97,29 +98,22 @@ class Recorder:
         if not self.writes:
             return
         text = to_line({"event": event, "time": round(time.time(), 3), **values})
-        try:
-            self.folder.check_held()
-            append_line(self.folder.log_file, text)
-            self.refused = False
-        except LostFolder:
-            raise
-        except OSError as error:
-            if not self.refused:
-                self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
-            self.refused = True
+        self.attempt(self.folder.log_file, lambda: append_line(self.folder.log_file, text))
 
     def attempt(self, path: Path, write: Callable[[], None]) -> bool:
-        """Write; if the disk refuses, say so and go on. What was saved before stays."""
+        """Write the file `path`, or go on without: False, and the first of several refusals by the
+        disk is told and logged. What was saved before stays."""
+        self.folder.check_held()
         try:
-            self.folder.check_held()
             write()
-        except LostFolder:
-            raise
         except OSError as error:
-            reason = reason_of(error)
-            self.tell(f"could not write {path.name}: {reason}; {self.last_state()}; going on")
-            self.line("not_written", what=path.name, reason=reason)
+            if path not in self.refused:
+                self.refused.add(path)
+                reason = reason_of(error)
+                self.tell(f"could not write {path.name}: {reason}; {self.last_state()}; going on")
+                self.line("not_written", what=path.name, reason=reason)
             return False
+        self.refused.discard(path)
         return True
 
     def last_state(self) -> str:
@@ -145,8 +139,11 @@ class Recorder:
         self.line("progress", images_seen=progress.images_seen, **scalars)
         self.show(scalars)
 
-    def write_scores(self, scores: Mapping[str, float]) -> None:
-        """What an evaluation has measured, with the images seen."""
+    def write_scores(self, scores: Mapping[str, float], records: Sequence[str]) -> None:
+        """Write what an evaluation has measured, with the images seen, and its records of that."""
+        path = self.folder.metrics_file
+        for record in records if self.writes else ():
+            self.attempt(path, partial(append_line, path, record))
         self.line("metrics", **scores)
         self.show({f"metrics/{k}": value for k, value in scores.items() if k != "images_seen"})
 
@@ -157,21 +154,25 @@ class Recorder:
 
     def show(self, values: Mapping[str, float | Tensor]) -> None:
         """Numbers, and pictures uint8 (C, H, W), in TensorBoard. The first refusal of the disk ends
-        that, and training goes on."""
+        that: the thread of its writer is dead then."""
         if not (self.tensorboard and self.writes):
             return
-        try:
-            if self.curves is None:
-                from stylegan.training.curves import Curves
 
-                self.folder.check_held()
-                self.curves = Curves(self.folder.tensorboard, began=self.began)
-            self.curves.add(values, self.state.images_seen)
-        except LostFolder:
-            raise
-        except OSError as error:
-            self.tensorboard = False
-            self.tell(f"no more curves in TensorBoard: {reason_of(error)}; going on without")
+        def write() -> None:
+            if self.curves is None:
+                # where it is used: programs that mirror TensorBoard patch it before, and it is slow
+                from torch.utils.tensorboard import SummaryWriter
+
+                # what an earlier process wrote beyond the image where this one began is void
+                folder = str(self.folder.tensorboard)
+                self.curves = SummaryWriter(folder, purge_step=self.began + 1)
+            for name, value in values.items():
+                is_picture = isinstance(value, Tensor) and value.ndim == 3
+                add = self.curves.add_image if is_picture else self.curves.add_scalar
+                add(name, value, self.state.images_seen)
+            self.curves.flush()  # here the disk refuses what it cannot take
+
+        self.tensorboard = self.attempt(self.folder.tensorboard, write)
 
     def write_samples(self, stage: Stage) -> None:
         """A grid of pictures of fixed seeds by the average generator."""
@@ -236,6 +237,7 @@ class Recorder:
         saved = self.written(path, write)
         if saved:
             self.last_saved = path.name
+            self.line("saved", images_seen=state.images_seen)
         seconds = self.save_seconds if saved else min(self.save_seconds, RETRY_SECONDS)
         self.next_save_at = began + seconds
         return saved
@@ -283,4 +285,5 @@ class Recorder:
 
     def close(self) -> None:
         if self.curves is not None:
-            self.curves.close()
+            with suppress(OSError):  # what the disk refused once must not fail the run at its end
+                self.curves.close()
