@@ -1,0 +1,236 @@
+"""`tools/tables.py`: rows of the paper's tables in small, their measures, and what is judged."""
+
+import json
+import math
+import shutil
+
+import measures
+import numpy as np
+import pytest
+import tables
+import torch
+from helpers.tiny_training import write_pictures
+from scipy import stats
+from torch.testing import assert_close
+
+from stylegan.config import build_config, flatten, to_dict
+from stylegan.files.loading import open_weights
+
+E = {"style_mixing": 0.0}
+D = E | {"network.noise": False}
+C = D | {"network.constant_input": False}
+B = C | {
+    "network.styles": False,
+    "network.mapping_layers": 0,
+    "network.instance_norm": False,
+    "network.pixel_norm": True,
+}
+A = B | {
+    "network.blur": False,
+    "generator_loss": "wgan",
+    "discriminator_loss": "wgan_gp",
+    "r1_gamma": 0.0,
+}
+SWITCHES = {"A": A, "B": B, "C": C, "D": D, "E": E, "F": {}}
+SWITCHES |= {f"mixing-{part}": {"style_mixing": part / 100} for part in (50, 100)}
+SWITCHES |= {f"mapping-{n}": {"network.mapping_layers": n} for n in (0, 1, 2)}
+SWITCHES |= {"traditional-8": {k: y for k, y in B.items() if k != "network.mapping_layers"}}
+
+
+def options_of(row: str, rates: float = 1.0) -> dict:
+    return flatten(to_dict(build_config(tables.Job(row, 0, 64.0, rates).values())))
+
+
+def test_a_row_differs_from_row_f_by_its_switches_alone():
+    base = options_of("F")
+    for row, switches in SWITCHES.items():
+        assert {name: y for name, y in options_of(row).items() if y != base[name]} == switches
+    assert SWITCHES.keys() == tables.ROWS.keys()
+
+
+def test_rates_of_a_third_are_those_of_both_networks():
+    options = options_of("B", rates=1 / 3)
+    assert options["schedule.g_lr"] == {4: 0.002, 32: 0.001}
+    assert options["schedule.d_lr"] == {4: 0.002, 32: 0.001667}
+
+
+def test_a_larger_size_keeps_its_channels():
+    config = build_config(tables.Job("F", 0, 64.0, options=tables.sized(64, [])).values())
+    assert config.network.channels(64) == build_config(
+        tables.Job("F", 0, 64.0).values()
+    ).network.channels(32)
+
+
+def pilots(**curves: list[float]) -> dict[str, dict]:
+    """Records of pilots; curves at 48, 64, 96 and 128 kimg, as far as they go."""
+    times = ("48.0", "64.0", "96.0", "128.0")
+    return {
+        name.replace("_", "-"): {"curve": dict(zip(times, curve, strict=False)), "seed": 100}
+        for name, curve in curves.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("curve", "length"),
+    [([9, 100, 91, 50], 64), ([9, 100, 89, 81], 96), ([9, 100, 80, 60], 128), ([9, 5, 7, 1], 64)],
+)
+def test_the_length_is_the_first_after_which_the_distance_falls_by_less_than_a_tenth(curve, length):
+    assert tables.chosen_length(pilots(E_seed100=curve)) == length
+
+
+def test_each_family_takes_the_rates_of_its_better_pilot():
+    known = pilots(E_seed100=[50], B_seed100=[60], A_seed100=[90])
+    known |= {
+        f"{row}-seed100-rates0.33": {"curve": {"48": y}}
+        for row, y in (("E", 55), ("B", 59), ("A", 91))
+    }
+    rates = {row: tables.chosen_rates(known, row) for row in ("A", "B", "traditional-8", "C", "F")}
+    assert rates == {"A": 1.0, "B": 1 / 3, "traditional-8": 1 / 3, "C": 1.0, "F": 1.0}
+
+
+def test_intervals_are_those_of_the_closed_forms():
+    a = {0: 1.0, 1: 2.0, 2: 4.0, 3: 4.5}
+    b = {0: 2.5, 1: 3.0, 2: 7.0}
+    x, y = np.array([*a.values()]), np.array([*b.values()])
+    parts = [x.var(ddof=1) / 4, y.var(ddof=1) / 3]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 2)
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(sum(parts))
+    welch = tables.interval(a, b, paired=False)
+    assert_close([welch.low, welch.high], [x.mean() - y.mean() + s * half for s in (-1, 1)])
+    d = x[:3] - y  # of the seeds that both have
+    half = stats.t.ppf(0.975, 2) * d.std(ddof=1) / math.sqrt(3)
+    paired = tables.interval(a, b, paired=True)
+    assert_close([paired.low, paired.high], [d.mean() - half, d.mean() + half])
+    p = 2 * stats.t.sf(abs(d.mean()) / (d.std(ddof=1) / math.sqrt(3)), 2)
+    assert_close(paired.p, float(p))
+    assert tables.interval({0: 1.0}, {0: 2.0}, paired=True) is None
+
+
+def test_holm_multiplies_the_smallest_p_by_their_number():
+    assert_close(tables.holm([0.04, 0.01, 0.03, 0.5]), [0.09, 0.04, 0.09, 0.5])
+
+
+def measured(rng: np.random.Generator, row: str) -> dict:
+    """Invented measures in which every claim holds."""
+    level = {"A": 300.0, "B": 200.0}.get(row, 100.0) + rng.normal()
+    rise = (5.0 if row == "F" else 30.0) + rng.normal()
+    latents = {str(n): level + rise * (n - 1) / 2 for n in tables.LATENTS}
+    bands = {"4": 1.0, "8": 1.0, "16": 0.1, "32": 0.1}
+    jitter = 1 + 0.1 * rng.random()
+    return {
+        "distances": {"training": latents, "held-out": {"1": level}},
+        "path lengths": {"z": 10.0 * jitter, "w": 5.0},
+        "truncation": {
+            "precision": {"1": 0.5, "0.5": 0.7 * jitter},
+            "recall": {"1": 0.3 * jitter, "0.5": 0.1},
+        },
+        "noise": {
+            "images": bands,
+            "coarse": {"4": 0.5 * jitter, "8": 0.1, "16": 0.1, "32": 0.1},
+            "fine": {"4": 0.0, "8": 0.001 * jitter, "16": 0.1, "32": 0.1},
+        },
+        "separability": {
+            "smile": {
+                "accuracy": 0.95,
+                "prevalence": 0.3,
+                "entropy": 0.6,
+                "z": 0.5 * jitter,
+                "w": 0.3,
+            },
+            "afro": {"accuracy": 0.95, "prevalence": 0.05, "entropy": 0.2, "z": 0.1, "w": 0.2},
+        },
+        "mapping moved": 0.05,
+    }
+
+
+def records(seeds: int) -> dict[str, dict]:
+    rng = np.random.default_rng(0)
+    return {
+        f"{row}-seed{seed}": {
+            "row": row,
+            "seed": seed,
+            "hours": 0.5,
+            "machine": {"device": "a CPU"},
+            "measured": measured(rng, row),
+        }
+        for seed in range(seeds)
+        for row in (*tables.PRIMARY, "mapping-0")
+    }
+
+
+def test_claims_are_judged_when_all_seeds_are_there_and_not_before():
+    assert "seen" not in tables.claims_table(tables.numbers_by_row(records(4)))
+    lines = tables.claims_table(tables.numbers_by_row(records(5))).splitlines()[2:]
+    assert [line.split(" | ")[0][2:] for line in lines] == ["1", "2", "2", "3", "3", "4", "4", "5"]
+    assert all(line.endswith("| **seen** |") for line in lines)
+
+
+def test_the_opposite_of_a_claim_is_said():
+    found = records(5)
+    for record in found.values():
+        latents = record["measured"]["distances"]["training"]
+        latents["3"] += 50.0 if record["row"] == "F" else 0.0
+    first = tables.claims_table(tables.numbers_by_row(found)).splitlines()[2]
+    assert first.endswith("| not seen: the opposite |")
+
+
+def test_rare_attributes_and_depths_of_a_mapping_that_hardly_moved_are_left_out():
+    found = records(3)
+    assert tables.attributes(found) == ["smile"]
+    assert "not testable" in tables.change(tables.numbers_by_row(found), "mapping-0")
+
+
+def test_tables_of_a_part_of_the_trainings_stand_between_the_markers(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n" + "\nold\n".join(tables.MARKERS) + "\nafter\n")
+    text = tables.report(records(1) | tables.read_records(tmp_path))
+    tables.put_into(page, text)
+    assert (
+        page.read_text() == f"before\n{tables.MARKERS[0]}\n\n{text}\n\n{tables.MARKERS[1]}\nafter\n"
+    )
+    assert "1 of 5 seeds" in text and "4 of 20 primary trainings, 1 others" in text
+    page.write_text("no place")
+    with pytest.raises(ValueError, match="lacks the lines"):
+        tables.put_into(page, text)
+
+
+def test_bands_are_orthogonal_parts_of_an_image():
+    images = torch.randn(2, 3, 1, 16, 16)
+    parts = measures.bands(images)
+    assert list(parts) == ["4", "8", "16"]
+    assert_close(sum(parts.values()), images)
+    assert_close(sum(part.square().sum() for part in parts.values()), images.square().sum())
+
+
+@pytest.mark.slow
+def test_rows_are_trained_measured_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(measures, "LATENTS", (1, 3))
+    data = write_pictures(tmp_path / "pictures", 100)
+    out = tmp_path / "out"
+    out.mkdir()
+    bench = measures.Bench(
+        data, data, out / "readers", out / "features", 8, "cpu", samples=20, distance="swd"
+    )
+    bench.prepare()
+    options = tables.sized(8, ["network.channel_base=32", "schedule.batch_size={4=4}"])
+    job = tables.Job("F", 0, 0.02, options=options | {"network.w_dim": 5, "network.z_dim": 5})
+    monkeypatch.setattr(measures, "truncation", lambda file, bench: {})  # needs 100 samples
+    tables.carry_out(job, bench, out, out)
+    record = tables.read_records(out)["F-seed0"]
+    assert len(record["curve"]) == 4
+    assert record["differences"]["network.w_dim"] == 5
+    assert record["data"]["training"]["images"] == 100
+    assert set(record["measured"]["distances"]["training"]) == {"1", "3"}
+    assert 0 < record["measured"]["path lengths"]["w"] < math.inf
+    assert record["measured"]["mapping moved"] > 0
+    kept = record["measured"].pop("noise")
+    (out / "F-seed0.json").write_text(json.dumps(record))  # as if it had been killed
+    shutil.move(out / "F-seed0.toml", tmp_path)  # nothing is trained again
+    tables.carry_out(job, bench, out, out)
+    again = tables.read_records(out)["F-seed0"]
+    assert again["measured"]["noise"] == kept and not (out / "F-seed0.toml").exists()
+    tables.draw(tables.read_records(out), out)
+    tables.draw_samples(out, out / "samples.png")
+    assert open_weights(out / "F-seed0").require_loaded().images_seen == 20
+    assert (out / "samples.png").exists()

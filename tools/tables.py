@@ -1,0 +1,607 @@
+"""Trains the rows of the paper's tables 1, 2 and 4 in small, measures them, and judges the claims
+that docs/paper.md states."""
+
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+import click
+import measures
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from measures import LATENTS, Bench
+from scipy import stats
+
+import stylegan
+from stylegan.cli.common import Command
+from stylegan.cli.options import DEVICE
+from stylegan.config import build_config, flatten, parse_options, read_options, to_dict, to_toml
+from stylegan.disk import write_text
+from stylegan.figures import grid
+from stylegan.files.loading import open_weights
+from stylegan.report.history import read_run
+from stylegan.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[1]
+BASE = "ablation-32"
+# Of each row: the paper's configuration whose switches it takes, the published FID, and the row
+# that it changes by one thing.
+ROWS = {
+    "A": ("table1-a-baseline", 8.04, None),
+    "B": ("table1-b-tuned", 5.25, "A"),
+    "C": ("table1-c-styles", 4.85, "B"),
+    "D": ("table1-d-constant-input", 4.88, "C"),
+    "E": ("table1-e-noise", 4.42, "D"),
+    "F": ("table1-f-mixing", 4.40, "E"),
+    "mixing-50": ("table2-mixing-50", 4.41, "E"),
+    "mixing-100": ("table2-mixing-100", 4.83, "E"),
+    "mapping-0": ("table4-style-based-0", 5.06, "F"),
+    "mapping-1": ("table4-style-based-1", 4.60, "F"),
+    "mapping-2": ("table4-style-based-2", 4.43, "F"),
+    "traditional-8": ("table4-traditional-8", 4.87, "B"),
+}
+PRIMARY = ("E", "F", "B", "A")
+FAMILY = {"A": "A", "B": "B", "traditional-8": "B"}  # whose learning rates a row takes; else E's
+SEEDS = 5
+PILOT_SEED = 100  # of trainings that find the length and the learning rates, and serve nothing else
+LENGTHS = (64.0, 96.0, 128.0)  # kimg, of which one is chosen
+RATES_KIMG = 48.0
+RATES = (1.0, 1 / 3)  # times those of the base
+# Of each claim the numbers of which the paper says that the first is smaller: what they are, and
+# row and number of both. A claim holds if all of its lines do.
+CLAIMS = {
+    "1": [("rise of the distance from one to three latents", ("F", "rise"), ("E", "rise"))],
+    "2": [
+        ("logarithm of path length, w against z", ("F", "log path w"), ("F", "log path z")),
+        ("H(Y given X) / H(Y), w against z", ("F", "planes w"), ("F", "planes z")),
+    ],
+    "3": [
+        ("part in coarse bands, fine noise against coarse", ("F", "fine"), ("F", "coarse")),
+        ("part of images' variance there, against 0.01", ("F", "fine of images"), ("F", "0.01")),
+    ],
+    "4": [
+        ("precision, psi 1 against 0.5", ("F", "precision 1"), ("F", "precision 0.5")),
+        ("recall, psi 0.5 against 1", ("F", "recall 0.5"), ("F", "recall 1")),
+    ],
+    "5": [("distance", ("B", "distance"), ("A", "distance"))],
+}
+LEVEL = 0.05  # of all claims together
+TABLES = {  # title -> columns: numbers of a row
+    "Table 1": ("distance", "held-out distance", "precision 1", "recall 1"),
+    "Table 2: distance for so many latents": tuple(f"latents {n}" for n in LATENTS),
+    "Table 4": ("path z", "path w", "planes z", "planes w", "mapping moved"),
+    "Figures 4 and 5: variance by noise of coarse and of fine layers, over that of images": (
+        "coarse in coarse bands",
+        "coarse in fine bands",
+        "fine in coarse bands",
+        "fine in fine bands",
+    ),
+}
+MARKERS = ("<!-- tables: begin -->", "<!-- tables: end -->")
+Record = dict[str, Any]  # what the JSON file of a training holds
+Numbers = Mapping[str, Mapping[int, Mapping[str, float]]]  # row -> seed -> name -> value
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training."""
+
+    row: str
+    seed: int
+    kimg: float
+    rates: float = 1.0
+    points: int = 4  # times at which the distance is measured
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        slower = f"-rates{self.rates:.2f}" if self.seed == PILOT_SEED and self.rates != 1 else ""
+        return f"{self.row}-seed{self.seed}{slower}"
+
+    def values(self) -> dict[str, Any]:
+        """The base, with the switches of the row's file but for the data, the rates and length."""
+        values = read_options(BASE) | {"seed": self.seed, "schedule.total_kimg": self.kimg}
+        switches = read_options(f"paper/{ROWS[self.row][0]}")
+        values |= {name: y for name, y in switches.items() if not name.startswith("data.")}
+        values |= {"schedule.tick_kimg": {4: self.kimg / self.points}, "snapshot_ticks": 1}
+        for name in ("schedule.g_lr", "schedule.d_lr"):
+            values[name] = {k: round(self.rates * rate, 6) for k, rate in values[name].items()}
+        return values | dict(self.options)
+
+
+def sized(resolution: int, overrides: Sequence[str]) -> dict[str, object]:
+    """Options of another resolution, whose full size has as many channels as the base's."""
+    base = read_options(BASE)
+    channels = base["network.channel_base"] * resolution // base["network.resolution"]
+    size = {"network.resolution": resolution, "network.channel_base": channels}
+    return size | parse_options(overrides)
+
+
+def pilots(kimg: float | None, options: Mapping[str, object]) -> list[Job]:
+    """Trainings that find the learning rates, and the length unless it is given."""
+    short = RATES_KIMG if kimg is None else min(RATES_KIMG, kimg)
+    jobs = [Job(row, PILOT_SEED, short, x, 3, options) for row in "EBA" for x in RATES]
+    if kimg is None:  # the long one serves both
+        jobs[0] = Job("E", PILOT_SEED, LENGTHS[-1], points=8, options=options)
+    return jobs
+
+
+def value_at(record: Record, kimg: float) -> float:
+    """The distance that was measured nearest to that time."""
+    return float(record["curve"][min(record["curve"], key=lambda key: abs(float(key) - kimg))])
+
+
+def chosen_length(records: Mapping[str, Record]) -> float:
+    """The first length from which the distance falls by less than a tenth, else the longest."""
+    pilot = records[f"E-seed{PILOT_SEED}"]
+    for kimg, longer in itertools.pairwise(LENGTHS):
+        if value_at(pilot, longer) > 0.9 * value_at(pilot, kimg):
+            return kimg
+    return LENGTHS[-1]
+
+
+def chosen_rates(records: Mapping[str, Record], row: str) -> float:
+    """Of the row's family those with the smaller distance in the pilots."""
+    names = {x: Job(FAMILY.get(row, "E"), PILOT_SEED, RATES_KIMG, x).name for x in RATES}
+    return min(RATES, key=lambda x: value_at(records[names[x]], RATES_KIMG))
+
+
+def carry_out(job: Job, bench: Bench, out: Path, records: Path) -> str:
+    """Train and measure as far as that was not done; what to say of it."""
+    torch.set_num_threads(1)
+    file = records / f"{job.name}.json"
+    folder = out / job.name
+    record = read_record(file) if file.exists() else trained(job, bench, folder)
+    generators = RunFolder(folder).generators()
+    for path in generators:
+        kimg = f"{int(path.stem.rpartition('-')[2]) / 1000:g}"
+        if kimg not in record["curve"]:
+            record["curve"][kimg] = bench.distance_to(path, bench.data)
+            write_record(file, record)
+    network = to_dict(RunFolder(folder).config())["network"]
+    parts = {} if job.seed == PILOT_SEED else measures.parts_of(network, bench)
+    for name, part in parts.items():
+        if name not in record["measured"]:
+            record["measured"][name] = part(generators[-1], bench)
+            write_record(file, record)
+    write_record(file, record | {"done": True})
+    return f"{bench.distance} {list(record['curve'].values())[-1]:.1f} after {job.kimg:g} kimg"
+
+
+def trained(job: Job, bench: Bench, folder: Path) -> Record:
+    """The training, by the package's command, which continues what was begun."""
+    config = build_config(job.values())
+    file = str(folder.with_suffix(".toml"))
+    write_text(Path(file), to_toml(config))
+    command = [sys.executable, "-m", "stylegan", "train", "--config", file, "--threads", "1"]
+    command += ["--data", str(bench.data), "--out", str(folder), "--device", bench.device]
+    command += ["--no-preflight", "--no-tensorboard"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with folder.with_suffix(".txt").open("a") as log:
+        subprocess.run(command, env=environment, stdout=log, stderr=log, check=True)
+    history = read_run(folder)
+    base = flatten(to_dict(build_config(read_options(BASE))))
+    return {
+        "row": job.row,
+        "seed": job.seed,
+        "rates": job.rates,
+        "kimg": history.images_seen / 1000,
+        "differences": {name: y for name, y in flatten(to_dict(config)).items() if y != base[name]},
+        "distance": f"{bench.distance}{bench.samples}",
+        "data": bench.about(),
+        "hours": sum(session.seconds for session in history.sessions()) / 3600,
+        "machine": machine(bench.device),
+        "curve": {},  # kimg -> distance
+        "measured": {},
+    }
+
+
+def machine(device: str) -> dict[str, object]:
+    """Processor or GPU, threads, and versions."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    processor = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    git = ["git", "-C", str(Path(stylegan.__file__).parent), "rev-parse", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else processor[:1],
+        "threads": 1,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "stylegan": f"{stylegan.__version__} {commit}".strip(),
+    }
+
+
+def write_record(file: Path, record: Record) -> None:
+    write_text(file, json.dumps(record, indent=1) + "\n")
+
+
+def read_record(file: Path) -> Record:
+    record: Record = json.loads(file.read_text(encoding="utf-8"))
+    return record
+
+
+def read_records(*folders: Path) -> dict[str, Record]:
+    """Finished trainings by name; those of later folders win."""
+    files = [file for folder in folders for file in sorted(folder.glob("*.json"))]
+    records = {file.stem: read_record(file) for file in files}
+    return {name: record for name, record in records.items() if "done" in record}
+
+
+def attributes(records: Mapping[str, Record]) -> list[str]:
+    """Those read rightly in nine of ten unseen images, and neither rare nor usual in any row."""
+    found = [
+        r["measured"]["separability"] for r in records.values() if "separability" in r["measured"]
+    ]
+    return [
+        name
+        for name in (found[0] if found else ())
+        if all(x[name]["accuracy"] >= 0.9 and 0.1 <= x[name]["prevalence"] <= 0.9 for x in found)
+    ]
+
+
+def numbers_of(measured: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:
+    """What was measured of a training, by the names that CLAIMS and TABLES use; `names` are those
+    of attributes."""
+    found = {"0.01": 0.01}
+    if "mapping moved" in measured:
+        found["mapping moved"] = measured["mapping moved"]
+    latents = measured.get("distances", {}).get("training", {})
+    found |= {f"latents {n}": distance for n, distance in latents.items()}
+    if latents:
+        found["distance"] = latents["1"]
+    if "3" in latents:
+        found["rise"] = latents["3"] - latents["1"]
+    if "held-out" in measured.get("distances", {}):
+        found["held-out distance"] = measured["distances"]["held-out"]["1"]
+    for space in "zw":
+        lengths = measured.get("path lengths", {})
+        if space in lengths:
+            found |= {f"path {space}": lengths[space], f"log path {space}": np.log(lengths[space])}
+        planes = [measured.get("separability", {}).get(name, {}) for name in names]
+        if planes and all(space in plane for plane in planes):
+            found[f"planes {space}"] = fmean(plane[space] / plane["entropy"] for plane in planes)
+    for name in ("precision", "recall"):
+        for psi, value in measured.get("truncation", {}).get(name, {}).items():
+            found[f"{name} {psi}"] = value
+    if "noise" in measured:
+        images = measured["noise"]["images"]
+        limit = max(map(int, images)) // 4  # pixels a side of the finest coarse band
+        coarse = [side for side in images if int(side) <= limit]
+        fine = [side for side in images if int(side) > limit]
+        for layers in ("coarse", "fine"):
+            variance = measured["noise"][layers]
+            for bands, sides in (("coarse", coarse), ("fine", fine)):
+                part = sum(variance[x] for x in sides) / sum(images[x] for x in sides)
+                found[f"{layers} in {bands} bands"] = part
+            found[layers] = sum(variance[x] for x in coarse) / sum(variance.values())
+        found["fine of images"] = found["fine in coarse bands"]
+    return found
+
+
+def numbers_by_row(records: Mapping[str, Record]) -> Numbers:
+    """Of all trainings but the pilots."""
+    names = attributes(records)
+    rows: dict[str, dict[int, dict[str, float]]] = {row: {} for row in ROWS}
+    for record in records.values():
+        if record["seed"] != PILOT_SEED:
+            rows[record["row"]][record["seed"]] = numbers_of(record["measured"], names)
+    return rows
+
+
+def over_seeds(numbers: Numbers, row: str, name: str) -> dict[int, float]:
+    """A number of a row for each seed that has it."""
+    return {seed: found[name] for seed, found in numbers[row].items() if name in found}
+
+
+class Interval(NamedTuple):
+    """Mean of a difference, its 95 % interval, and the two-sided p of no difference."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def interval(
+    first: Mapping[int, float], second: Mapping[int, float], *, paired: bool
+) -> Interval | None:
+    """Of `first` - `second`, values by seed: paired t, or Welch's. None of fewer than two seeds."""
+    if paired:
+        both = sorted(first.keys() & second.keys())
+        first = {seed: first[seed] for seed in both}
+        second = {seed: second[seed] for seed in both}
+    a = list(first.values())
+    b = list(second.values())
+    if min(len(a), len(b)) < 2:
+        return None
+    test = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b, equal_var=False)
+    bounds = test.confidence_interval(0.95)
+    return Interval(fmean(a) - fmean(b), float(bounds.low), float(bounds.high), float(test.pvalue))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Adjusted p: those below a level are wrong, any of them, with at most that chance."""
+    adjusted = [0.0] * len(ps)
+    largest = 0.0
+    for rank, i in enumerate(np.argsort(ps)):
+        largest = max(largest, min((len(ps) - rank) * ps[i], 1.0))
+        adjusted[i] = largest
+    return adjusted
+
+
+def verdict(intervals: Sequence[Interval], p: float) -> str:
+    """Of a claim whose lines have these intervals, with its p adjusted."""
+    if any(x.low > 0 for x in intervals):
+        return "not seen: the opposite"
+    return "**seen**" if p < LEVEL and all(x.high < 0 for x in intervals) else "undecided"
+
+
+def claims_table(numbers: Numbers) -> str:
+    """Verdicts only when all claims have all seeds, for Holm's correction is over all of them."""
+    header = ["claim", "the first should be smaller", "means", "difference (95 %)", "p", "verdict"]
+    lines = [header]
+    found = {}
+    seeds = {}
+    for claim, parts in CLAIMS.items():
+        sides = [[over_seeds(numbers, *place) for place in places] for _, *places in parts]
+        paired = [places[0][0] == places[1][0] for _, *places in parts]
+        found[claim] = [
+            interval(*side, paired=together) for side, together in zip(sides, paired, strict=True)
+        ]
+        seeds[claim] = min(len(values) for side in sides for values in side)
+        for (text, *_), side, x in zip(parts, sides, found[claim], strict=True):
+            means = " / ".join(f"{fmean(y.values()):.3g}" if y else "-" for y in side)
+            difference = f"{x.difference:.3g} ({x.low:.3g} to {x.high:.3g})" if x else "-"
+            lines.append([claim, text, means, difference, "", f"{seeds[claim]} of {SEEDS} seeds"])
+    known = {claim: [x for x in of if x] for claim, of in found.items()}
+    if min(seeds.values()) >= SEEDS:
+        adjusted = dict(
+            zip(CLAIMS, holm([max(x.p for x in of) for of in known.values()]), strict=True)
+        )
+        for line in lines[1:]:
+            line[4] = f"{adjusted[line[0]]:.2g}"
+            line[5] = verdict(known[line[0]], adjusted[line[0]])
+    return markdown(lines)
+
+
+def change(numbers: Numbers, row: str) -> str:
+    """The relative difference of the distance from the row that this one changes by one thing, and,
+    from three seeds on, whether the paper's direction is seen. (A primary claim decides for B.)"""
+    _, fid, other = ROWS[row]
+    distances = [over_seeds(numbers, name, "distance") for name in (row, other) if name]
+    x = interval(*distances, paired=False) if len(distances) == 2 else None
+    if other is None or x is None:
+        return "-"
+    mean = fmean(distances[1].values())
+    shown = f"{x.difference / mean:+.0%} ({x.low / mean:+.0%} to {x.high / mean:+.0%}) from {other}"
+    published = fid / ROWS[other][1] - 1
+    shown += f"; published {published:+.1%}"
+    moved = over_seeds(numbers, "F", "mapping moved").values()
+    if row in PRIMARY or min(map(len, distances)) < 3:
+        return shown
+    if row.startswith("mapping") and moved and fmean(moved) < 0.1:
+        return f"{shown}; not testable at this length"
+    if x.high < 0 < -published or x.low > 0 < published:
+        return f"{shown}; seen"
+    excluded = not x.low <= published * mean <= x.high
+    return f"{shown}; {'not seen: the published one is excluded' if excluded else 'undecided'}"
+
+
+def spread(values: Mapping[int, float]) -> str:
+    """Mean and standard deviation over seeds."""
+    deviation = f" ± {stdev(values.values()):.2g}" if len(values) > 1 else ""
+    return f"{fmean(values.values()):.3g}{deviation}" if values else "-"
+
+
+def row_tables(numbers: Numbers) -> list[str]:
+    """TABLES, of the rows that have such numbers, and the changes from row to row."""
+    texts = []
+    for title, columns in TABLES.items():
+        lines = [["row", "seeds", *columns]]
+        for row, of_row in numbers.items():
+            cells = [spread(over_seeds(numbers, row, name)) for name in columns]
+            if set(cells) != {"-"}:
+                lines.append([row, str(len(of_row)), *cells])
+        texts.append(f"**{title}**\n\n{markdown(lines)}")
+    changes = [[row, f"{ROWS[row][1]:.2f}", change(numbers, row)] for row in ROWS if numbers[row]]
+    header = ["row", "published FID", "distance against the row that it changes by one thing"]
+    return [*texts, f"**One thing changed**\n\n{markdown([header, *changes])}"]
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    rows = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([rows[0], "|" + " --- |" * len(lines[0]), *rows[1:]])
+
+
+def report(records: Mapping[str, Record]) -> str:
+    """All tables, with what is missing."""
+    numbers = numbers_by_row(records)
+    primary = sum(len(numbers[row]) for row in PRIMARY)
+    further = sum(map(len, numbers.values())) - primary
+    devices = sorted({str(r["machine"]["device"]) for r in records.values()})
+    hours = sum(r["hours"] for r in records.values())
+    facts = (
+        f"Finished: {primary} of {len(PRIMARY) * SEEDS} primary trainings, {further} others and "
+    )
+    facts += (
+        f"{len(records) - primary - further} pilots, {hours:.1f} hours on {', '.join(devices)}."
+    )
+    curves = [["pilot", "kimg: distance"]]
+    for name, record in records.items():
+        if record["seed"] == PILOT_SEED:
+            points = sorted((float(kimg), y) for kimg, y in record["curve"].items())
+            curves.append([name, ", ".join(f"{kimg:.0f}: {y:.0f}" for kimg, y in points)])
+    names = ", ".join(attributes(records)) or "none yet"
+    tables = [claims_table(numbers), *row_tables(numbers), markdown(curves)]
+    return "\n\n".join([facts, *tables, f"Attributes of the planes: {names}."])
+
+
+def put_into(page: Path, text: str) -> None:
+    """Write the text between the markers of a page."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(MARKERS[0])
+    _, end, after = rest.partition(MARKERS[1])
+    if not begin or not end:
+        raise ValueError(f"{page} lacks the lines {MARKERS[0]} and {MARKERS[1]}")
+    write_text(page, f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
+def draw(records: Mapping[str, Record], out: Path) -> None:
+    """Distance over time of rows B, E and F, and precision and recall over psi of row F."""
+    final = [record for record in records.values() if record["seed"] != PILOT_SEED]
+    curves = {
+        row: [[*map(float, r["curve"])] and r["curve"] for r in final if r["row"] == row]
+        for row in ("B", "E", "F")
+    }
+    swept = [
+        r["measured"]["truncation"]
+        for r in final
+        if r["row"] == "F" and "truncation" in r["measured"]
+    ]
+    over_psi = {name: [x[name] for x in swept] for name in ("precision", "recall")}
+    for file, label, lines in (("distance", "kimg", curves), ("truncation", "psi", over_psi)):
+        figure = Figure(figsize=(6, 3.5), dpi=120, layout="constrained")
+        axes = figure.add_subplot(xlabel=label)
+        for (name, values), color in zip(
+            lines.items(), ("#0072B2", "#D55E00", "#009E73"), strict=False
+        ):
+            draw_band(axes, name, values, color)
+        if axes.lines:
+            axes.legend(frameon=False)
+            figure.savefig(out / f"{file}.png")
+
+
+def draw_band(axes: Axes, name: str, curves: Sequence[Mapping[str, float]], color: str) -> None:
+    """The mean of curves within their smallest and largest values."""
+    if curves:
+        x = sorted(curves[0], key=float)
+        y = np.array([[curve[key] for key in x] for curve in curves])
+        axes.plot([*map(float, x)], y.mean(0), color=color, label=f"{name} ({len(y)} seeds)")
+        axes.fill_between([*map(float, x)], y.min(0), y.max(0), color=color, alpha=0.2, lw=0)
+
+
+def draw_samples(out: Path, file: Path) -> None:
+    """16 samples of the same latents for seed 0 of each row, a row each."""
+    pictures: list[np.ndarray] = []
+    labels: list[str] = []
+    for row in ROWS:
+        if RunFolder(out / f"{row}-seed0").generators():
+            loaded = open_weights(out / f"{row}-seed0").require_loaded()
+            pictures.extend(loaded.pictures(range(16), psi=1, cutoff="all"))
+            labels += [row, *[""] * 15]
+    if pictures:
+        grid(pictures, 16, labels).save(file)
+
+
+def carry_out_all(
+    jobs: Sequence[Job], bench: Bench, out: Path, records: Path, processes: int
+) -> None:
+    """Carry out jobs in their order, so many at once, and say what is left."""
+    known = read_records(records)
+    left = [job for job in jobs if job.name not in known]
+    click.echo(f"{len(jobs) - len(left)} of {len(jobs)} trainings are done")
+    began = time.monotonic()
+    failed = []
+    spawn = get_context("spawn")  # a fork would inherit threads
+    with ProcessPoolExecutor(processes, mp_context=spawn, max_tasks_per_child=1) as pool:
+        running = {pool.submit(carry_out, job, bench, out, records): job for job in left}
+        for done, future in enumerate(as_completed(running), start=1):
+            hours = (time.monotonic() - began) / 3600 / done * (len(left) - done)
+            name = running[future].name
+            failed += [name] if future.exception() else []
+            said = str(future.exception() or future.result())
+            click.echo(f"{name}: {said}; {len(left) - done} left, about {hours:.1f} hours")
+    if failed:
+        raise click.ClickException(f"not done: {', '.join(failed)}; run this again")
+
+
+@click.command(cls=Command)
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="Training images.")
+@click.option("--held-out", type=click.Path(path_type=Path), help="Images that no network sees.")
+@click.option("--rows", default=",".join(PRIMARY), show_default=True, help="Rows to train.")
+@click.option("--seeds", type=click.IntRange(1), default=SEEDS, help="Number of seeds of a row.")
+@click.option("--kimg", type=float, help="Length.  [default: found by a pilot]")
+@click.option("--resolution", type=int, default=32, show_default=True, help="Of the networks.")
+@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
+@click.option("--samples", type=click.IntRange(20), default=2000, help="Number of samples.")
+@click.option("--distance", default="eff-fd", show_default=True, help="Metric that is compared.")
+@click.option("--processes", type=click.IntRange(1), default=1, help="Number of trainings at once.")
+@click.option("--train/--no-train", default=True, help="Or only write what is measured already.")
+@click.option("--records", type=click.Path(path_type=Path), help="Folder of results.")
+@click.option("--page", type=click.Path(path_type=Path), help="Page that gets the tables.")
+@DEVICE
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/tables"))
+def main(
+    data: Path,
+    held_out: Path | None,
+    rows: str,
+    seeds: int,
+    kimg: float | None,
+    resolution: int,
+    overrides: tuple[str, ...],
+    samples: int,
+    distance: str,
+    processes: int,
+    train: bool,
+    records: Path | None,
+    page: Path | None,
+    device: str,
+    out: Path,
+) -> None:
+    """Train rows of the paper's tables in small, measure them, and write tables and figures.
+
+    The same command continues where it was stopped, and adds rows and seeds. OUT gets a run folder
+    for each training; RECORDS (OUT/records) gets results, tables and figures.
+
+    \b
+    python tools/tables.py --data faces64/training --held-out faces64/held-out
+    """
+    records = records or out / "records"
+    for folder in (out, records):
+        folder.mkdir(parents=True, exist_ok=True)
+    device = "cpu" if device == "auto" and not torch.cuda.is_available() else device
+    bench = Bench(
+        data, held_out, out / "readers", out / "features", resolution, device, samples, distance
+    )
+    if train:
+        torch.set_num_threads(1)
+        options = sized(resolution, overrides)
+        published = ROOT / "docs" / "tables"  # pilots of which serve others
+        known = read_records(published, records)
+        missing = [job for job in pilots(kimg, options) if job.name not in known]
+        bench.prepare()  # once, before several processes would
+        carry_out_all(missing, bench, out, records, processes)
+        known = read_records(published, records)
+        length = kimg or chosen_length(known)
+        jobs = [
+            Job(row, seed, length, chosen_rates(known, row), options=options)
+            for seed in range(seeds)
+            for row in rows.split(",")
+        ]
+        carry_out_all(jobs, bench, out, records, processes)
+    found = read_records(records)
+    text = report(found)
+    write_text(records / "tables.md", text + "\n")
+    draw(found, records)
+    draw_samples(out, records / "samples.png")
+    if page:
+        put_into(page, text)
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()
