@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import counting
 import iteration
 import numpy as np
 import torch
@@ -170,14 +169,10 @@ def skips(
 @options("device")
 @SETTINGS
 def waits(config: str | None, resolution: int, device: str, settings: Sequence[str]) -> None:
-    """Fail if the host waits for the GPU in a step; without one the step is counted on meta."""
-    there = device if on_gpu(device) else "meta"
-    _, step = prepared(config, there, resolution, 4, settings)
-    if there == "meta":
-        operations = counting.counted(step).waits
-        if operations:
-            raise click.ClickException(f"the host waits for {', '.join(operations)}")
-        return
+    """Fail if the host waits for the GPU in a step."""
+    if not on_gpu(device):
+        raise click.UsageError(f"only a CUDA GPU tells where the host waits for it, not {device}")
+    _, step = prepared(config, device, resolution, 4, settings)
     for mode in ("default", "default", "error"):
         torch.cuda.set_sync_debug_mode(mode)
         step()

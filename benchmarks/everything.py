@@ -62,7 +62,6 @@ def parts(device: str, out: Path) -> list[Part]:
         return [
             check("parity", [*pytest, *parity]),
             check("large", script("checks", "large", "--batch", "16", *quickstart)),
-            check("waits", script("checks", "waits", *tiny)),
             check(
                 "skips", [*script("checks", "skips", *halves, *tiny), "--out", str(out / "skips")]
             ),

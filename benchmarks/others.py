@@ -8,8 +8,8 @@ None of them is part of this repository. `--others FOLDER` has a clone of each o
 
 under the name on the right. Each runs its own step at a fixed resolution, with its own losses
 (logistic with R1, in every step), optimizers, style mixing and average; at the official widths,
-unless the settings have `widths`. Changed is only what keeps it from running on a CPU, or on the
-`meta` device (counting.py), with today's PyTorch.
+unless the settings have `widths`. Changed is only what keeps it from running on a CPU with today's
+PyTorch.
 """
 
 import math

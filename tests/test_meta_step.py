@@ -50,6 +50,19 @@ def test_a_step_stays_on_its_device_and_waits_for_nothing(name, monkeypatch):
         drawing, tracker = meta_step(state, stage(8, 0.5))
     assert (drawing.copies, drawing.waits) == (COPIES.get(name, 5), [])
     assert (tracker.copies, tracker.waits, tracker.strangers) == (0, [], [])
+    # Apple's GPUs, which have no float64, refuse fp16; its scaler is PyTorch's
+    assert drawing.wide + tracker.wide == [] or name == "fp16"
+
+
+def test_float64_is_seen_wherever_it_is_made():
+    with MetaTracker() as tracker:
+        x = torch.ones(3, device="meta")
+        x.double()
+        torch.zeros(3, dtype=torch.float64, device="meta")
+        torch.zeros(3, dtype=torch.float64).to("meta")
+        torch.zeros(3, dtype=torch.float64).float().to("meta")
+        x.cpu().double()
+    assert tracker.wide == ["aten._to_copy.default", "aten.zeros.default", "aten._to_copy.default"]
 
 
 def test_a_new_stage_waits_only_for_the_weights_that_it_compares():

@@ -12,7 +12,7 @@ from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, cached_store, prepare
-from stylegan.data.sources import grids_among
+from stylegan.data.sources import open_source
 from stylegan.metrics import Comparison, holds_pictures, open_pictures, parse
 
 
@@ -88,18 +88,11 @@ def test_the_grid_of_generated_pictures_is_none_of_them(source, reals):
     assert "grids that show the pictures beside them, so left out: grid.png" in said
 
 
-@pytest.mark.parametrize(
-    ("names", "grids"),
-    [
-        (["grid.png"], []),
-        (["grid.png", "seed0001.png", "other.png"], []),
-        (["grid.png", "seed1.png"], []),
-        (["grid.webp", "seed12345.webp", "latent0000.png"], ["grid.webp"]),
-        (["a/grid.jpg", "a/seed0001.jpg", "grid.png", "b/0.png"], ["a/grid.jpg"]),
-    ],
-)
-def test_a_grid_is_beside_pictures_named_by_seed_or_latent_alone(names, grids):
-    assert grids_among(names) == grids
+def test_a_picture_called_grid_is_one_unless_generated_pictures_are_beside_it(samples):
+    (samples / "grid.png").write_bytes(next(samples.glob("*.png")).read_bytes())
+    assert "grid.png" in open_source(samples).names
+    (samples / "seed0001.png").write_bytes((samples / "grid.png").read_bytes())
+    assert open_source(samples).grids == ["grid.png"]
 
 
 @pytest.mark.parametrize(("size", "real_size"), [(20, 16), (16, 32)])

@@ -240,12 +240,8 @@ def export(
         )
         return
     with working(f"writing {destination}"):
-        most = formats.export(loaded, destination, noise=noise, overwrite=overwrite)
+        formats.export(loaded, destination, noise=noise, overwrite=overwrite)
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
-    if most is not None:
-        say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
-    elif destination.suffix == ".onnx":
-        say("not run: onnxruntime is not installed (pip install onnxruntime)")
 
 
 @click.command(cls=Command)

@@ -9,7 +9,7 @@ import re
 import stat
 import zipfile
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, ClassVar
@@ -37,9 +37,9 @@ class Source(ABC):
     """The images under one path, in one order on every machine: sorted by relative name.
 
     `names`, `ignored`, the files that are not images, `runs`, the folders of trainings, and
-    `grids`, see `grids_among`, are relative, with forward slashes. `top` is the only folder in
-    which everything lies, as in a zip of a folder: classes are its sub-folders, and files of labels
-    lie there.
+    `grids`, which `stylegan generate` writes beside its pictures, are relative, with forward
+    slashes. `top` is the only folder in which everything lies, as in a zip of a folder: classes are
+    its sub-folders, and files of labels lie there.
     """
 
     kind: ClassVar[str]
@@ -71,7 +71,12 @@ class Source(ABC):
         ]
         usable = [name for name in outside if not include or first_folder(name) in include]
         pictures = [name for name in usable if is_image(name)]
-        self.grids = grids_among(pictures)
+        made = {os.path.dirname(n) for n in pictures if GENERATED.fullmatch(os.path.basename(n))}
+        self.grids = [
+            name
+            for name in pictures
+            if GRID.fullmatch(os.path.basename(name)) and os.path.dirname(name) in made
+        ]
         self.names = [name for name in pictures if name not in self.grids]
         self.ignored = [n for n in usable if not is_image(n) and n not in self.label_files]
         if not self.names and META in outside:
@@ -145,21 +150,6 @@ def runs_among(files: Sequence[str]) -> list[str]:
     """The folders that hold a training run, by the relative names of all files."""
     history = folders_of(files, "data.txt") | folders_of(files, "log.jsonl")
     return sorted(folders_of(files, "config.toml") & history)
-
-
-def grids_among(pictures: Iterable[str]) -> list[str]:
-    """The grids that `stylegan generate` writes beside pictures, by relative names: `grid.png` in a
-    folder where all others are named by seed or latent."""
-    folders: defaultdict[str, list[str]] = defaultdict(list)
-    for name in pictures:
-        folders[name.rpartition("/")[0]].append(name)
-    grids = []
-    for names in folders.values():
-        overviews = [name for name in names if GRID.fullmatch(os.path.basename(name))]
-        others = [name for name in names if name not in overviews]
-        if others and all(GENERATED.fullmatch(os.path.basename(name)) for name in others):
-            grids += overviews
-    return sorted(grids)
 
 
 def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> None:

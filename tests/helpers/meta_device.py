@@ -7,6 +7,7 @@ from torch.utils._pytree import tree_leaves
 ATEN = torch.ops.aten
 READS = {ATEN._local_scalar_dense, ATEN.equal, ATEN.nonzero, ATEN.masked_select}
 COPIES = {ATEN._to_copy, ATEN.copy_}
+WIDE = torch.float64, torch.complex128  # which Apple's GPUs have not
 
 
 class MetaTracker(TorchDispatchMode):
@@ -15,7 +16,8 @@ class MetaTracker(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.copies, self.waits, self.strangers = 0, [], []
+        self.copies = 0
+        self.waits, self.strangers, self.wide = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, packet = kwargs or {}, func.overloadpacket
@@ -29,13 +31,14 @@ class MetaTracker(TorchDispatchMode):
                 self.waits.append(str(func))
                 return torch.ones(source.shape, dtype=kwargs.get("dtype") or source.dtype)
             self.copies += to_meta and not source.is_meta
-            return func(*args, **kwargs)
-        if here and any(x.ndim for x in given if not x.is_meta):
+        elif here and any(x.ndim for x in given if not x.is_meta):
             raise RuntimeError(f"{func} of tensors on two devices")
-        if here and packet in READS:
+        elif here and packet in READS:
             self.waits.append(str(func))
             return True if packet is ATEN.equal or here[0].dtype == torch.bool else 1.0
         result = func(*args, **kwargs)
         made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
-        self.strangers += [str(func) for x in made if not here and not x.is_meta and x.numel()]
+        self.wide += [str(func) for x in made if x.is_meta and x.dtype in WIDE]
+        if packet not in COPIES:
+            self.strangers += [str(func) for x in made if not here and not x.is_meta and x.numel()]
         return result

@@ -22,7 +22,7 @@ PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
 NEEDED = {  # to write them: a module, and the packages that bring it and what it needs
     ".safetensors": ("safetensors", "safetensors"),
-    ".onnx": ("onnxscript", "onnx onnxscript onnxruntime"),
+    ".onnx": ("onnxscript", "onnx onnxscript"),
 }
 NoiseInput = Literal["input", "const", "none"]
 
@@ -63,13 +63,12 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
 
 def export(
     loaded: LoadedGenerator, path: Path, *, noise: NoiseInput | None = None, overwrite: bool = False
-) -> float | None:
+) -> None:
     """Write a generator in the format that the ending of `path` names.
 
     .safetensors: the weights, with all else as JSON in the metadata. .onnx and .pt2 (torch.export)
     compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
-    "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out. Returns
-    what `save_onnx` does.
+    "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
     """
     check_request(path, noise=noise, overwrite=overwrite)
     ending = path.suffix.lower()
@@ -81,11 +80,11 @@ def export(
     path.parent.mkdir(parents=True, exist_ok=True)
     if ending == ".safetensors":
         own.save_safetensors(path, loaded, overwrite=overwrite)
-        return None
+        return
     from stylegan.files.formats.program import save_onnx, save_program
 
     write = save_onnx if ending == ".onnx" else save_program
-    return write(path, loaded, noise or "const", overwrite=overwrite)
+    write(path, loaded, noise or "const", overwrite=overwrite)
 
 
 def is_for_the_hub(path: Path) -> bool:
