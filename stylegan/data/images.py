@@ -18,17 +18,11 @@ from stylegan.disk import what_begins_with
 from stylegan.messages import readable, reason_of
 
 from .color import to_srgb
-from .png import SIGNATURE, without_metadata
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
 HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
 # After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
 HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
-# How files of the formats begin, where a bit of damage, or an odd kind, can hide which they are.
-STARTS = {
-    b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"II*\0": "TIFF", b"MM\0*": "TIFF",
-    b"GIF8": "GIF", b"BM": "BMP",
-}  # fmt: skip
 DECODER_ERROR = re.compile(r"decoder error -?\d+$")  # all that Pillow says of what libtiff refuses
 TIFF_BITS = 258  # tags of TIFF 6.0
 TIFF_MEANING = 262
@@ -38,7 +32,7 @@ TIFF_SIGNS = 339  # which sort of numbers
 SIGNED = 2  # the sort that has no known range
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
-GRAY_STEPS = {"L;2": 85, "L;4": 17, "L": 1}  # between the levels of Pillow's 2, 4 and 8 bits
+OF_8_BITS = ("1", "L", "RGB")  # raw modes of PNGs whose transparent color Pillow finds
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 FIRST_TO = {"La": "LA", "LAB": "RGB"}  # modes that Pillow does not convert to all of them
 WHITE = (255, 255, 255, 255)
@@ -61,9 +55,8 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
     - Gray is replicated to three channels; 1 channel is gray (luma of a color image).
     - 16-bit gray is scaled by 1/257 and rounded; 16-bit color keeps its high byte.
 
-    A ValueError names the file and the cause: what cannot be decoded, also a file cut short; 32-bit
-    pixels, whose range is unknown; TIFF of 12 bits, or of 16 in planes, which Pillow misreads; more
-    than `MAX_PIXELS` pixels, before they are decoded.
+    A ValueError names the file and the cause: what Pillow cannot decode, also a file cut short;
+    what it misreads (`check_pixels`); more than `MAX_PIXELS` pixels, before they are decoded.
     """
     with quiet_decoding():
         return planes(decode(content, channels=channels, name=name))
@@ -135,64 +128,55 @@ def opened(file: IO[bytes], start: bytes) -> Image.Image:
     file.seek(0)
     try:
         return Image.open(file, formats=list(formats()))
-    except (Image.UnidentifiedImageError, ValueError) as error:
-        if start.startswith(SIGNATURE):  # a long text, or damage to what is not its pixels
-            with contextlib.suppress(Exception):
-                return pixels_alone(file)
-        if isinstance(error, ValueError):
-            raise
-    if HEIC_START.match(start):
-        raise ValueError("a HEIC picture; pip install pillow-heif to read it")
-    for beginning, kind in STARTS.items():
-        if start.startswith(beginning):
-            reason = f"a damaged {kind}, or one of a kind that cannot be read; save it anew as PNG"
-            raise ValueError(reason)
-    *others, last = formats()
-    raise ValueError(f"not a {', '.join(others)} or {last} image, or damaged")
-
-
-def pixels_alone(file: IO[bytes]) -> PngImagePlugin.PngImageFile:
-    """A PNG of nothing but its pixels, not decoded yet."""
-    file.seek(0)
-    return PngImagePlugin.PngImageFile(io.BytesIO(without_metadata(file.read())))
-
-
-def loaded(image: Image.Image) -> Image.Image:
-    """The image, decoded. A PNG may have faults behind its pixels: a long text, a cut animation."""
-    if not isinstance(image, PngImagePlugin.PngImageFile):
-        image.load()
-        return image
-    file = image.fp
-    scale_clear_color(image)
-    try:
-        image.load()
-    except Exception:
-        if file is not None and not file.closed:
-            with contextlib.suppress(Exception):
-                plain = pixels_alone(file)
-                scale_clear_color(plain)
-                plain.load()
-                plain.info = image.info | plain.info
-                return plain
-        raise
-    return image
+    except Image.UnidentifiedImageError as error:
+        if HEIC_START.match(start):
+            raise ValueError("a HEIC picture; pip install pillow-heif to read it") from error
+        *others, last = formats()
+        raise ValueError(
+            f"not a {', '.join(others)} or {last} image, a damaged one, or one of a rare kind that "
+            "cannot be read"
+        ) from error
 
 
 def check_pixels(image: Image.Image) -> None:
     """ValueError for pixels that cannot be brought to 8 bits, and for what Pillow misreads."""
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return
-    bits, in_planes = (image.tag_v2.get(tag, 1) for tag in (TIFF_BITS, TIFF_PLANES))
-    largest = max(bits) if isinstance(bits, tuple) else bits
-    if largest not in (1, 2, 4, 8, 16):
-        raise ValueError(f"TIFF of {largest} bits a channel; save it with 8 or 16 bits")
-    signs = image.tag_v2.get(TIFF_SIGNS, 1)
-    if SIGNED in (signs if isinstance(signs, tuple) else (signs,)):
-        raise ValueError("TIFF of signed numbers; save it with unsigned ones")
-    if largest == 16 and in_planes == 2 and len(image.getbands()) > 1:
-        raise ValueError("TIFF of 16 bits in separate planes; save it with interleaved channels")
+    if isinstance(image, PngImagePlugin.PngImageFile):
+        fault = misread_png(image)
+    else:
+        fault = misread_tiff(image) if isinstance(image, TiffImagePlugin.TiffImageFile) else ""
+    if fault:
+        raise ValueError(fault)
+
+
+def misread_png(image: PngImagePlugin.PngImageFile) -> str:
+    """Why the transparent color is not found: Pillow compares that of the file with the pixels as
+    it has scaled them."""
+    clear = image.info.get("transparency")
+    if clear is None or image.mode == "P":
+        return ""
+    stored = image.tile[0].args if image.tile else image.mode  # which is loaded already
+    if stored not in OF_8_BITS or np.max(clear) > 255:
+        return "a transparent color of other than 8 bits; save it with 8, or with an alpha channel"
+    return ""
+
+
+def misread_tiff(image: TiffImagePlugin.TiffImageFile) -> str:
+    """What Pillow would read otherwise than the standard, or most programs, mean it."""
+    tags = image.tag_v2
+    bits = np.max(tags.get(TIFF_BITS, 1))
+    if bits not in (1, 2, 4, 8, 16):
+        return f"TIFF of {bits} bits a channel; save it with 8 or 16 bits"
+    if SIGNED in np.ravel(tags.get(TIFF_SIGNS, 1)):
+        return "TIFF of signed numbers; save it with unsigned ones"
+    if bits == 16 and tags.get(TIFF_PLANES) == 2 and len(image.getbands()) > 1:
+        return "TIFF of 16 bits in separate planes; save it with interleaved channels"
+    if bits == 16 and tags.get(TIFF_MEANING) == 0:  # heeded for 1 and 8 bits
+        return "TIFF of 16 bits in which 0 is white; save it with 0 as black"
+    if image.mode == "P" and 0 < max(tags.get(TIFF_PALETTE, (0,))) < 256:
+        return "TIFF whose palette has 8 bits in the place of 16; save it in RGB"
+    return ""
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
@@ -223,10 +207,9 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
     with reading(name):  # damage, a broken palette, a mode without conversion
         check_pixels(image)
         profile = image.info.get("icc_profile")
-        image = loaded(image)
-        if isinstance(image, TiffImagePlugin.TiffImageFile):  # upright once it is loaded
-            image = mended_tiff(image)
-        elif orientation_of(image) is not None:
+        image.load()
+        # a TIFF is upright once it is loaded
+        if image.format != "TIFF" and orientation_of(image) is not None:
             image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
             image = to_8_bits(image)
@@ -241,37 +224,9 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
         return image.convert(MODES[channels])
 
 
-def scale_clear_color(image: PngImagePlugin.PngImageFile) -> None:
-    """Give the transparent color of a PNG that is not decoded yet as many bits as its pixels will
-    have: Pillow compares that of the file with them, whatever their number there."""
-    clear = image.info.get("transparency")
-    if clear is None or not image.tile:
-        return
-    stored = image.tile[0].args  # how the file has its pixels
-    if stored in GRAY_STEPS:
-        step = GRAY_STEPS[stored]
-        image.info["transparency"] = clear % (255 // step + 1) * step
-    elif stored == "RGB;16B":
-        image.info["transparency"] = tuple(value >> 8 for value in clear)
-
-
 def to_8_bits(image: Image.Image) -> Image.Image:
-    """16-bit gray scaled to 8 bits, with an alpha channel where a gray level is transparent."""
-    values = np.asarray(image)
-    scaled = Image.fromarray(np.rint(values.astype(np.float32) / 257).astype(np.uint8))
-    if (clear := image.info.get("transparency")) is not None:
-        scaled.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype(np.uint8)))
-    return scaled
-
-
-def mended_tiff(image: TiffImagePlugin.TiffImageFile) -> Image.Image:
-    """What Pillow reads otherwise than the standard, or most programs, mean it."""
-    if image.mode.startswith("I;16") and image.tag_v2.get(TIFF_MEANING, 1) == 0:
-        return Image.fromarray(65535 - np.asarray(image))  # white is 0: heeded for 1 and 8 bits
-    palette = image.tag_v2.get(TIFF_PALETTE, ())
-    if image.mode == "P" and palette and max(palette) < 256:  # of 8 bits, where 16 are usual
-        image.putpalette(np.reshape(palette, (3, -1)).T.astype(np.uint8).tobytes())
-    return image
+    """16-bit gray scaled to 8 bits."""
+    return Image.fromarray(np.rint(np.asarray(image, np.float32) / 257).astype(np.uint8))
 
 
 def planes(image: Image.Image) -> np.ndarray:
