@@ -1,5 +1,6 @@
 """Starting from other weights: grown, in their sizes, shown as they were, frozen if asked for."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -19,7 +20,7 @@ from stylegan.lineage import to_toml as lineage_toml
 from stylegan.ops import reduced
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import latents, mapped
-from stylegan.training import TrainState, start
+from stylegan.training import Share, TrainState, draw, start, train_step
 from stylegan.training.refitting import solve
 from stylegan.training.transfer import initialize_from
 
@@ -146,6 +147,28 @@ def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
         assert any(not torch.equal(p, given[name]) for name, p in trained.items()) is moves
         untrained = TrainState.create(state.config).discriminator.state_dict()[head]
         assert not torch.equal(state.discriminator.state_dict()[head], untrained)
+
+
+def test_the_average_stays_where_it_is_while_the_generator_waits():
+    """A source's average and its generator differ: without an update, one must not go to the
+    other."""
+    config = tiny_config(d_warmup_kimg=0.004, ema_half_life_kimg=0.001, schedule=SHORT)
+    state = TrainState.create(config)
+    with torch.no_grad():
+        for weight in state.generator_ema.parameters():
+            weight.add_(1)
+    given = copy.deepcopy(state.generator_ema.state_dict())
+    stage = state.stage
+    share = Share.of_process(state.device, torch.float32)
+    reals = torch.zeros(stage.batch_size, 3, stage.resolution, stage.resolution)
+    moved = []
+    for _ in range(2):
+        train_step(state, reals, None, stage, draw(config, state.images_seen, stage, None, share))
+        now = state.generator_ema.state_dict()
+        moved.append([name for name in given if not torch.equal(now[name], given[name])])
+    assert not moved[0]
+    assert "w_avg" in moved[1]
+    assert len(moved[1]) > 10
 
 
 def pictures_of(state, resolution, *, network="generator_ema"):

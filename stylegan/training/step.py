@@ -31,8 +31,8 @@ Metrics = dict[str, Tensor]  # names of loss terms and logits -> averages over t
 def train_step(
     state: TrainState, reals: Tensor, labels: Tensor | None, stage: Stage, draws: Draws
 ) -> Metrics:
-    """Update the discriminator, the average generator, then the generator unless that still waits
-    for the discriminator (`d_warmup_kimg`).
+    """Update the discriminator, the average generator, then the generator; the last two not while
+    the generator waits for the discriminator (`d_warmup_kimg`).
 
     `reals` (n, C, r, r) are processed images of this process, r the stage's resolution; `labels`
     (n, label_dim) theirs, exactly when the networks have labels. An adaptive augmentation needs
@@ -40,10 +40,10 @@ def train_step(
     """
     networks = enter_stage(state, stage)
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
-    # As officially, the average moves before this step's update of the generator.
-    decay = 0.5 ** (stage.batch_size / (state.config.ema_half_life_kimg * 1000))
-    update_ema(state, networks, decay)
     if state.images_seen >= state.config.d_warmup_kimg * 1000:
+        # As officially, the average moves before this step's update of the generator.
+        decay = 0.5 ** (stage.batch_size / (state.config.ema_half_life_kimg * 1000))
+        update_ema(state, networks, decay)
         with frozen(networks.d_weights):
             metrics |= update_generator(state, networks, stage, draws.generator)
     state.position.advance(stage.batch_size)
