@@ -1,5 +1,10 @@
 """Checkpoints of other PyTorch programs compute here what their publishers' programs computed."""
 
+import sys
+import types
+from collections import defaultdict
+from datetime import datetime
+
 import numpy as np
 import pytest
 import torch
@@ -236,3 +241,48 @@ def test_files_old_and_new_load_with_the_prefix_of_data_parallel(tmp_path, new):
     assert not loaded.generator.training
     assert loaded.origin == f"checkpoint of rosinality/style-based-gan-pytorch {path}"
     assert license_of(loaded.lineage) == UNKNOWN
+
+
+def test_objects_beside_the_weights_are_neither_looked_up_nor_run(tmp_path, monkeypatch, capsys):
+    class HistoryBuffer:  # mmengine keeps its losses in such
+        def __init__(self):
+            self.history, self.smoothing = np.arange(5.0), max
+
+    class ConfigDict(dict):
+        pass
+
+    class Slots:
+        __slots__ = ("a",)
+
+        def __init__(self):
+            self.a = [1]
+
+    class Runs:
+        def __reduce__(self):
+            return print, ("executed",)
+
+    program = types.ModuleType("mmengine")
+    for kind in (HistoryBuffer, ConfigDict, Slots):
+        kind.__module__ = "mmengine"
+        kind.__qualname__ = kind.__name__
+        setattr(program, kind.__name__, kind)
+    monkeypatch.setitem(sys.modules, "mmengine", program)
+    options = ConfigDict(lr=0.1, inner=ConfigDict())
+    options.extra = 1
+    state = {f"generator_ema.{k}": v for k, v in weights("mmgeneration", "generator").items()}
+    hub = {"losses": HistoryBuffer(), Slots(): options, "began": datetime.now(), "runs": Runs()}
+    hub |= {"number": np.float64(1), "set": frozenset([1]), "groups": defaultdict(list, {1: [2]})}
+    torch.save({"message_hub": hub, "state_dict": state}, tmp_path / "iter_9.pth")
+    monkeypatch.delitem(sys.modules, "mmengine")
+    assert load_generator(tmp_path / "iter_9.pth").config.resolution == 32
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_objects_without_weights_beside_them_are_named(tmp_path):
+    torch.save({"state_dict": {"a": torch.zeros(1)}, "began": datetime.now()}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"holds objects \(datetime.datetime\) that only running"):
+        load_generator(tmp_path / "a.pth")
+    own = {"format": "stylegan", "version": 1, "kind": "generator", "weights": {}, "a": slice(1)}
+    torch.save(own, tmp_path / "own.pt")
+    with pytest.raises(ValueError, match=r"holds objects .* it was refused"):
+        load_generator(tmp_path / "own.pt")

@@ -8,7 +8,7 @@ from stylegan.disk import check_outputs, refuse_mistaken
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import own
-from stylegan.files.formats.foreign import import_weights
+from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
@@ -46,8 +46,13 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         pickled = file.read(1) == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
     if pickled and not checkpoint.is_old(path):
         return load_official(path, name=name)
-    content = checkpoint.read_torch(path)
-    if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT:
+    refusal = None
+    try:
+        content = checkpoint.read_torch(path)
+    except checkpoint.HoldsObjects as error:  # which other programs keep beside the weights
+        refusal = error
+        content = checkpoint.read_torch(path, inert=not checkpoint.is_old(path))
+    if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT and not refusal:
         weights = own.weights_of(content, path, name=name)
         entry = weights.own_entry
         # a bundled file is its own origin, also as a copy under another name
@@ -56,6 +61,8 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         return weights
     try:
         weights = import_weights(content, path)
+    except UnknownLayout as error:
+        raise refusal or ValueError(f"{path} {reason_of(error)}") from error
     except ValueError as error:
         raise ValueError(f"{path} {reason_of(error)}") from error
     return weights.with_lineage_of(source_of(path, name=name))

@@ -23,6 +23,10 @@ AVERAGED = 10_240  # latents whose mean w stands for the average that a file lac
 CHUNK = 1024  # of them at once
 
 
+class UnknownLayout(ValueError):
+    """A file holds no generator that has one of the layouts."""
+
+
 def import_weights(content: object, file: Path = Path("memory")) -> Weights:
     """The networks of a file of another PyTorch program, from its `content`, safely loaded.
     ValueError says what does not fit, going on from the name of the file."""
@@ -36,7 +40,7 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
                     raise ValueError(
                         f"looks like a checkpoint of {layout.program}, but {reason}"
                     ) from error
-    raise ValueError(
+    raise UnknownLayout(
         "is a PyTorch file, but not a checkpoint of this project, nor of one of "
         + ", ".join(layout.program for layout in LAYOUTS)
     )
