@@ -2,6 +2,7 @@
 
 import errno
 import sys
+import time
 
 import click
 import numpy as np
@@ -14,7 +15,7 @@ from helpers.processes import ended, printed
 from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
-from stylegan.cli.common import Command, command
+from stylegan.cli.common import Command, command, progress_bar
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
 from stylegan.networks import Generator
@@ -57,7 +58,24 @@ def test_every_command_has_help_with_an_example(name):
         assert "--debug" in text or (inner and words == (name,))
 
 
-# Errors
+# Errors and progress
+
+
+def bar_lines(capsys):
+    with progress_bar("img") as progress:
+        for done in range(60):
+            time.sleep(0.01)
+            progress(done, 60)
+    return capsys.readouterr().err.replace("\n", "\r").count("\r")
+
+
+def test_a_bar_writes_few_lines_into_a_file_and_none_where_stderr_is_closed(capsys, monkeypatch):
+    monkeypatch.setattr("stylegan.cli.common.BAR_SECONDS", 0)
+    assert 1 <= bar_lines(capsys) <= 3  # the beginning, and clearing it
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert bar_lines(capsys) > 4
+    monkeypatch.setattr(sys, "stderr", None)
+    assert bar_lines(capsys) == 0
 
 
 def failing(error):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FEATURES = "metrics"  # folder in the cache, for features of real images
 BAR_SECONDS = 1.0  # what takes less has no bar
+LINE_SECONDS = 10.0  # between two of its lines in a file, where none replaces the one before
 
 
 class Command(click.Command):
@@ -166,8 +167,17 @@ def progress_bar(unit: str, description: str | None = None) -> Iterator[Callable
     def show(done: int, total: int) -> None:
         nonlocal bar
         is_slow = time.monotonic() - began >= BAR_SECONDS
-        if bar is None and done < total and is_slow and first_process():
-            bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=description)
+        if bar is None and done < total and is_slow and first_process() and sys.stderr:
+            pause = 0.1 if sys.stderr.isatty() else LINE_SECONDS
+            bar = tqdm(
+                total=total,
+                unit=unit,
+                leave=False,
+                initial=done,
+                desc=description,
+                mininterval=pause,
+                maxinterval=LINE_SECONDS,
+            )
         if bar is not None:
             bar.update(done - bar.n)
             if done >= total:
