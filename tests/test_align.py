@@ -129,3 +129,29 @@ def test_what_cannot_be_aligned_is_said(folder):
     (folder / "points.csv").write_text(csv_of([("../x.png", FACE)]))
     waves().save(folder / "x.png")
     assert "outside of" in refused(*command(folder))
+    assert not (folder / "out" / ".." / "x-0.png").exists()
+
+
+def test_bad_lines_are_named_and_the_other_faces_aligned(folder):
+    bad = {
+        "mirrored.png": FACE[[1, 0, 2, 4, 3]],
+        "nan.png": FACE * np.nan,
+        "four.png": FACE[:4],
+        "odd.png": FACE.ravel()[:9],
+        "far.png": FACE + 1000,
+        "../up.png": FACE,
+    }
+    for name in bad:
+        waves().save(folder / "in" / name)
+    (folder / "in" / "broken.png").write_bytes(b"no picture")
+    faces = [*bad.items(), ("broken.png", FACE), ("lost.png", FACE), ("a.png", FACE + 1000)]
+    faces += [("a.png", FACE), ("deep/b.jpg", FACE), ("a.png", FACE + 5)]
+    lines = csv_of(faces) + "text.png,1,2,x\n"
+    (folder / "points.csv").write_text(lines)
+    message = refused(*command(folder))
+    assert message.startswith("Error: 10 pictures left out: ")
+    for name in (*bad, "broken.png", "lost.png", "text.png"):
+        assert name.removeprefix("..") in message
+    files = sorted(p.relative_to(folder / "out").as_posix() for p in (folder / "out").rglob("*.*"))
+    assert files == ["a-1.png", "a-2.png", "deep/b.png"]
+    assert (pixels(folder / "out" / "a-1.png") == np.asarray(aligned(waves(), FACE, 32))).all()

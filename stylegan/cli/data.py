@@ -220,8 +220,8 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     The file of landmarks names the pictures and gives five points of each face (the eyes, the
     nose, the corners of the mouth, each from left to right in the picture) or the 68 of iBUG, in
     pixels of the upright picture. Faces are turned upright; where the square leaves the picture,
-    the picture is mirrored and blurred. Pictures that cannot be read are left out and named at the
-    end; the exit code is then 1.
+    the picture is mirrored and blurred. Pictures and lines that cannot be used are left out and
+    named at the end; the exit code is then 1.
 
     \b
     stylegan align photos faces --landmarks photos.csv

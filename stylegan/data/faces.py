@@ -6,7 +6,8 @@ from two points of the eyes and two of the mouth.
 
 import csv
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from PIL import Image, ImageFilter
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
 from stylegan.disk import atomic_file, check_outputs, errors_name, name_of, without_links
-from stylegan.messages import listed, readable
+from stylegan.messages import readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
 BORDER = 0.1  # around the square, in sides of it
@@ -133,30 +134,57 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
     return Image.fromarray(np.clip(np.rint(mixed), 0, 255).astype(np.uint8))
 
 
-def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
+def read_landmarks(path: Path) -> dict[str, list[np.ndarray | ValueError]]:
     """The points of each face of each picture, by its name, in a CSV: a line is the name of a
-    picture and x and y of each point; the first line may be one of names."""
-    faces: dict[str, list[np.ndarray]] = {}
+    picture and x and y of each point; the first line may be one of names. In place of points that
+    are no face stands why. ValueError if there is no face."""
+    faces: dict[str, list[np.ndarray | ValueError]] = {}
     try:
         with errors_name(path):
             content = path.read_bytes()
-        for name, *numbers in csv_lines(content):
-            if faces or is_image(name):
-                points = np.array(numbers, float).reshape(-1, 2)
-                square_of(points)
-                faces.setdefault(name.replace("\\", "/"), []).append(points)
+        lines = csv_lines(content)
     except (ValueError, csv.Error) as error:
-        raise ValueError(
-            f"the landmarks in {path} cannot be used: {readable(error, 400)}"
-        ) from error
+        raise unusable(path, error) from error
+    for name, *numbers in lines:
+        if faces or is_image(name):
+            faces.setdefault(name.replace("\\", "/"), []).append(face_of(name, numbers))
     if not faces:
         raise ValueError(f"{path} has no landmarks; {FORM}")
+    found = [face for of_one in faces.values() for face in of_one]
+    errors = [face for face in found if isinstance(face, ValueError)]
+    if len(errors) == len(found):
+        raise unusable(path, errors[0])
     return faces
+
+
+def unusable(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"the landmarks in {path} cannot be used: {readable(error, 400)}")
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """A ValueError names the picture."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def face_of(name: str, numbers: Sequence[str]) -> np.ndarray | ValueError:
+    """The points in a line of landmarks, or why they are not a face."""
+    try:
+        with errors_of(name):
+            points = np.array(numbers, float)
+            points = points.reshape(-1, 2) if points.size % 2 == 0 else points
+            square_of(points)
+    except ValueError as error:
+        return error
+    return points
 
 
 def align_files(
     source: Path,
-    landmarks: Mapping[str, Sequence[np.ndarray]],
+    landmarks: Mapping[str, Sequence[np.ndarray | ValueError]],
     out: Path,
     size: int,
     *,
@@ -166,38 +194,43 @@ def align_files(
     """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
     by the name of the picture, of several faces with `-0`, `-1`, ...
     Returns each file with the side of its square in the picture, in pixels, and the errors of
-    pictures that cannot be aligned; what would be lost or is not there is refused before.
+    pictures and faces that cannot be aligned; files that would be lost are refused before.
     """
     folder = source.parent if source.is_file() else source
     names = [source.name] if source.is_file() else list(landmarks)
-    missing = [n for n in names if n not in landmarks or not (folder / n).is_file()]
-    if missing:
-        names_missing = listed([readable(name) for name in missing], 3, ", ")
-        raise ValueError(f"not both a picture in {folder} and landmarks: {names_missing}")
+    left_out: list[ValueError | OSError] = []
     files: dict[str, list[Path]] = {}
     for name in names:
         path = out / name
-        faces = len(landmarks[name])
-        ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
-        files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
+        if name not in landmarks or not (folder / name).is_file():
+            left_out.append(ValueError(f"not both a picture in {folder} and landmarks: {name}"))
+        elif without_links(out) not in without_links(path).parents:
+            left_out.append(ValueError(f"{path} would lie outside of {out}"))
+        else:
+            faces = len(landmarks[name])
+            ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
+            files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
     outputs = [file for of_one in files.values() for file in of_one]
-    for file in outputs:
-        if without_links(out) not in without_links(file).parents:
-            raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
-    check_outputs(outputs, overwrite=overwrite, sources=[folder / name for name in names])
+    check_outputs(outputs, overwrite=overwrite, sources=[folder / name for name in files])
     sides: dict[Path, float] = {}
-    left_out: list[ValueError | OSError] = []
-    for done, name in enumerate(names, 1):
-        try:
-            with quiet_decoding():
-                picture = decode((folder / name).read_bytes(), name=str(folder / name))
-            for file, points in zip(files[name], landmarks[name], strict=True):
-                face = aligned(picture, points, size)
+    for done, name in enumerate(files, 1):
+        picture: Image.Image | None = None
+        for file, face in zip(files[name], landmarks[name], strict=True):
+            try:
+                if isinstance(face, ValueError):
+                    raise face
+                if picture is None:
+                    with quiet_decoding():
+                        picture = decode((folder / name).read_bytes(), name=str(folder / name))
+                with errors_of(name):
+                    square = aligned(picture, face, size)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_file(file, overwrite=overwrite) as opened:
-                    face.save(opened, "png")
-                sides[file] = square_of(points).side
-        except (ValueError, OSError) as error:
-            left_out.append(error)
-        progress(done, len(names))
+                    square.save(opened, "png")
+                sides[file] = square_of(face).side
+            except (ValueError, OSError) as error:
+                left_out.append(error)
+                if picture is None and error is not face:  # none of its faces can be made
+                    break
+        progress(done, len(files))
     return sides, left_out
