@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.commands import refused, stylegan, told
+from helpers.pictures import colors, save_picture
 from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
 
@@ -100,11 +101,23 @@ def test_a_picture_called_grid_is_one_unless_generated_pictures_are_beside_it(sa
 def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_size, tmp_path):
     samples = write_pictures(tmp_path / "samples", n=4, size=size)
     reals = write_pictures(tmp_path / "reals", n=4, size=real_size)
-    with pytest.raises(ValueError, match=r"sizes 16x16, \d\dx\d\d; --resolution brings all"):
+    with pytest.raises(ValueError, match=r"sizes 16x16, \d\dx\d\d; --resolution 16 brings all"):
         open_pictures(samples, reals)
     pictures, real_images = open_pictures(samples, reals, resolution=8)
     assert pictures.protocol()["fakes"]["resized"]
     assert real_images.images().shape == (4, 3, 8, 8)
+
+
+def test_it_is_said_before_which_resolution_keeps_all_and_what_a_larger_one_leaves_out(tmp_path):
+    for i, size in enumerate([8, 20, 20, 33]):
+        save_picture(tmp_path / "samples" / f"{i}.png", colors(size, 40, seed=i))
+    with pytest.raises(
+        ValueError, match=r"--resolution 8 brings all .* 16 leaves out 1 smaller image"
+    ):
+        open_pictures(tmp_path / "samples", None)
+    save_picture(tmp_path / "samples" / "thin.png", colors(3, 40))
+    with pytest.raises(ValueError, match="; --resolution 4 leaves out 1 smaller image"):
+        open_pictures(tmp_path / "samples", None)
 
 
 def test_channels_are_those_of_a_store(samples, reals, tmp_path):

@@ -2,19 +2,19 @@
 
 import dataclasses
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from stylegan.data import Preparation, Store, cached_store, check, is_store
+from stylegan.data import Findings, Preparation, Store, cached_store, check, is_store
 from stylegan.data.images import is_image
 from stylegan.data.sources import reasons_of
 from stylegan.distributed import from_rank0
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED
-from stylegan.messages import readable
+from stylegan.messages import count, listed, readable
 from stylegan.metrics.sources import CPU, StoreImages
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import MAX_RESOLUTION, resolutions
@@ -41,9 +41,9 @@ def open_pictures(
         preparation = Preparation(
             crop=meta.crop, channels=meta.channels, premultiplied=meta.premultiplied
         )
-    sizes = set().union(*(sizes_of(path, preparation) for path in folders.values()))
+    found = [usable(path, preparation) for path in folders.values()]
     if resolution is None:
-        resolution = common_size(sizes)
+        resolution = common_size(found)
     preparation = dataclasses.replace(preparation, resolution=resolution)
     stores: dict[str, Store] = {}
     for role, path in folders.items():
@@ -62,7 +62,7 @@ def open_pictures(
             "of": len(pictures),
             "left_out": len(pictures.skipped),
             "channels": pictures.channels,
-            "resized": sizes != {(resolution, resolution)},
+            "resized": any(set(f.offered) != {(resolution, resolution)} for f in found),
         },
     )
     reals: StoreImages | None = None
@@ -89,22 +89,29 @@ def holds_pictures(source: str) -> bool:
         return any(map(is_image, archive.namelist()))
 
 
-def sizes_of(path: Path, preparation: Preparation) -> set[tuple[int, int]]:
-    """The widths and heights of the images; ValueError if there are none."""
+def usable(path: Path, preparation: Preparation) -> Findings:
+    """What is under `path`; ValueError if no image there can be used."""
     findings = from_rank0(partial(check, path, preparation, decode=False))
     if not findings.offered:
         why = reasons_of(findings.skipped)
         raise ValueError(f"none of the images of {readable(path)} is usable: {why}")
-    return set(findings.offered)
+    return findings
 
 
-def common_size(sizes: set[tuple[int, int]]) -> int:
+def common_size(found: Sequence[Findings]) -> int:
     """The resolution that all images have; ValueError if they differ."""
+    sizes = {size for findings in found for size in findings.offered}
     for resolution in resolutions(MAX_RESOLUTION):
         if sizes == {(resolution, resolution)}:
             return resolution
-    names = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)[:4])
+    names = listed([f"{width}x{height}" for width, height in sorted(sizes)], 4, ", ")
+    for_all = min(findings.resolution() or 0 for findings in found)
+    larger = min(MAX_RESOLUTION, 2 * for_all or 4)
+    left_out = sum(f.offered.total() - f.reach().get(larger, 0) for f in found)
+    ways = [f"--resolution {larger} leaves out {count(left_out, 'smaller image')}"]
+    if for_all:
+        ways.insert(0, f"--resolution {for_all} brings all to one size, as training does")
     raise ValueError(
         f"images are compared as squares of one size (4, 8, ... {MAX_RESOLUTION} pixels), and "
-        f"there are sizes {names}; --resolution brings all images to one size, as training does"
+        f"there are sizes {names}; {listed(ways[: 2 if left_out else 1])}"
     )
