@@ -1,7 +1,6 @@
 """A run folder: the names of its files, their numbers, which are kept, and who may train in it."""
 
 import contextlib
-import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -47,17 +46,6 @@ class RunFolder:
         path = Path(source)
         run = RunFolder(path.parent if path.is_file() else path)
         return run if run.config_file.is_file() else None
-
-    def nearly(self) -> Path | None:
-        """A run for which this name is a likely mistake of typing, where there is nothing at all:
-        one beside it, one in `runs`, or one in a folder of nearly the same name as this one's."""
-        if self.path.exists():
-            return None
-        parent = self.path.absolute().parent
-        beside = [path for path in (*parent.parent.glob("*"), Path("runs")) if path.is_dir()]
-        folders = [path for path in beside if path.name == "runs" or alike(path, parent)]
-        runs = (config.parent for folder in folders for config in folder.glob(f"*/{CONFIG}"))
-        return next((path for path in runs if alike(path, self.path)), None)
 
     def config(self) -> "TrainConfig":
         """The configuration of the run. FileNotFoundError where there is none."""
@@ -225,11 +213,6 @@ class RunFolder:
         that a run writes asks first: what has the name now may be another run."""
         if held := HELD.get(self.path.absolute()):
             held.check()
-
-
-def alike(path: Path, other: Path) -> bool:
-    """Whether one name may be the other, mistyped."""
-    return bool(difflib.get_close_matches(path.name, [other.name], cutoff=0.8))
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -18,12 +18,13 @@ from stylegan.data import Preparation, cached_store
 from stylegan.networks import Generator
 from stylegan.ops import HALF, float32_products, in_float32, resolved_precision
 from stylegan.ops import precision as precision_of_ops
+from stylegan.planning.told import plan_lines
 from stylegan.report import write_report
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import repeatable
 from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training.costs import Costs
 from stylegan.training.loop import real_batches
-from stylegan.training.preflight import Cost, plan_lines
 from stylegan.training.run import backend_flags, check_unchanged, with_precision
 
 BACKENDS = torch.backends
@@ -70,8 +71,8 @@ def test_the_plan_says_what_auto_became(monkeypatch, tmp_path):
     for device, expected in ((torch.device("cpu"), "fp32"), (on_a100(monkeypatch), "tf32")):
         config = with_precision(tiny_config(), device, folder)
         assert config == tiny_config(precision=expected)
-        costs = {r: Cost(1.0, 1, measured=True) for r in (4, 8, 16)}
-        assert plan_lines(config, costs, device)[-1].startswith(f"precision {expected}; ")
+        costs = Costs(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
+        assert f"precision {expected}; " in plan_lines(config, costs, device)[-2]
 
 
 def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ from helpers.processes import begun
 from helpers.tiny_training import QUIET, stage, tiny_config
 
 from stylegan import threads
-from stylegan.training import TrainState, preflight, resuming, start
+from stylegan.training import TrainState, costs, resuming, start
 from stylegan.training.resuming import settle_threads
 
 
@@ -105,6 +105,6 @@ def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, stor
 )
 def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
     times = iter(durations)
-    monkeypatch.setattr(preflight, "timed_step", lambda *_: next(times))
+    monkeypatch.setattr(costs, "timed_step", lambda *_: next(times))
     state = TrainState.create(tiny_config())
-    assert preflight.median_step(state, stage()) == pytest.approx(median)
+    assert costs.median_step(state, stage()) == pytest.approx(median)

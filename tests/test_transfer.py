@@ -9,8 +9,7 @@ from helpers.tiny_generators import assert_same_weights, random_generator
 from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
 from stylegan import load_generator
-from stylegan.cli.setup import Asked, Machine, resolve_setup
-from stylegan.config import build_config, to_dict, to_toml
+from stylegan.config import build_config, parse_options, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
@@ -18,9 +17,11 @@ from stylegan.files.loading import open_weights
 from stylegan.layers import EqualizedConv2d
 from stylegan.lineage import to_toml as lineage_toml
 from stylegan.ops import reduced
+from stylegan.planning import Request, plan
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import latents, mapped
 from stylegan.training import Share, TrainState, draw, start, train_step
+from stylegan.training.costs import Machine
 from stylegan.training.refitting import solve
 from stylegan.training.transfer import initialize_from
 
@@ -50,10 +51,15 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
 
 
 def decided(folder, source, *overrides, config=None, run="none", width=None):
-    options = {"width": width, "init_from": source and str(source)}
-    name = config and str(config)
-    asked = Asked(RunFolder(folder / run), name, folder / "pictures", overrides, options)
-    return resolve_setup(asked, Machine("cpu"))
+    request = Request(
+        folder / run,
+        folder / "pictures",
+        config and str(config),
+        width=width,
+        options=parse_options(overrides),
+        init_from=source,
+    )
+    return plan(request, Machine(torch.device("cpu")))
 
 
 def sketch(path, **schedule):

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from stylegan.cli.common import Command
-from stylegan.cli.setup import bundled_data
+from stylegan.planning.known import bundled_data
 from stylegan.records import read_lines
 from stylegan.run_folder import RunFolder
 

@@ -6,34 +6,54 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Unpack
+from typing import Literal, NoReturn, TypedDict, Unpack
 
 import click
+import torch
+from tqdm import tqdm
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import command, first_process, progress_bar, say
-from stylegan.cli.setup import (
-    DEFAULT_CONFIG,
-    Asked,
-    Machine,
-    Options,
-    advice,
-    looked_at,
-    resolve_setup,
-    resolve_within,
-    tried_costs,
-    usual_folder,
-)
+from stylegan.cli.common import command, first_process, progress_bar, say, working
+from stylegan.config import TrainConfig, parse_options
+from stylegan.data import Store
+from stylegan.distributed import process_group
+from stylegan.files.loading import open_weights
+from stylegan.messages import duration
+from stylegan.metrics import KINDS, Tools, default_names
+from stylegan.metrics.engine import require
+from stylegan.metrics.evaluation import evaluation_of, measurable
+from stylegan.metrics.sources import StoreImages
+from stylegan.planning import Request, plan
+from stylegan.planning.known import DEFAULT_CONFIG, usual_folder
+from stylegan.planning.told import advice
+from stylegan.report import Drawings, truncation_sweep, write_report
+from stylegan.run_folder import RunFolder
+from stylegan.training import Evaluation, Run, Stopped, TrainingProgress
+from stylegan.training.costs import Costs, Machine
+from stylegan.training.interrupts import nothing_to_save
 
-if TYPE_CHECKING:
-    import torch
+MEMORY_OF_GPU = 16 * 2**30  # bytes, where none is here: of the smaller ones of the paper's time
 
-    from stylegan.cli.setup import TrainSetup
-    from stylegan.config import TrainConfig
-    from stylegan.data import Store
-    from stylegan.metrics import Tools
-    from stylegan.run_folder import RunFolder
-    from stylegan.training import Evaluation, Run, TrainingProgress
+
+class Configured(TypedDict, total=False):
+    """Options that are options of the configuration, by its names in `NAMES`."""
+
+    labels: bool
+    mirror: bool
+    crop: str | None
+    precision: str | None
+    batch_gpu: int | None
+    seed: int | None
+
+
+NAMES = {
+    "labels": "data.labels",
+    "mirror": "data.mirror",
+    "crop": "data.crop",
+    "precision": "precision",
+    "batch_gpu": "batch_gpu",
+    "seed": "seed",
+}
 
 
 @click.command(cls=common.Command)
@@ -117,17 +137,28 @@ def train(
     data: Path | None,
     config_name: str | None,
     out: Path | None,
+    resolution: int | None,
+    kimg: float | None,
+    minutes: float | None,
+    width: int | None,
     overrides: tuple[str, ...],
     aspect: str | None,
+    channels: int | Literal["auto"] | None,
+    strict: bool,
+    init_from: str | None,
     device: str,
-    minutes: float | None,
+    threads: int | None,
+    workers: int,
     dry_run: bool,
     processes: int | None,
+    preflight: bool,
+    hang_minutes: float,
+    tensorboard: bool,
     names: str | None,
     metrics_every: float | None,
     feature_weights: Path | None,
     debug: bool,
-    **others: Unpack[Options],
+    **configured: Unpack[Configured],
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -139,48 +170,79 @@ def train(
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     stylegan train --data photos/ --config ffhq-1024 --dry-run --processes 8 --device cuda
     """
-    import torch
-
-    from stylegan.distributed import on_all_ranks, process_group
-    from stylegan.run_folder import RunFolder
-    from stylegan.training.interrupts import nothing_to_save
-    from stylegan.training.preflight import memory_and_cores
-
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
         torch.autograd.set_detect_anomaly(True)
     if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    folder = RunFolder(out or usual_folder(config_name, data))
-    others["crop"] = options.crop_of(others["crop"], aspect)
-    asked = Asked(folder, config_name, data, overrides, others)
-    if minutes is not None and asked.asks_for("schedule.total_kimg"):
-        raise click.UsageError("--minutes and --kimg both give the length; leave one out")
+    configured["crop"] = options.crop_of(configured["crop"], aspect)
+    given = {NAMES[name]: value for name, value in configured.items() if value not in (None, False)}
+    request = Request(
+        out or usual_folder(config_name, data),
+        data,
+        config_name,
+        resolution=resolution,
+        kimg=kimg,
+        minutes=minutes,
+        width=width,
+        options={**parse_options(overrides), **given},
+        channels=channels,
+        init_from=init_from,
+    )
     if processes is not None:
-        if minutes is not None:
-            raise click.UsageError(
-                "--minutes tries steps, --processes plans without; leave one out"
-            )
-        if not dry_run:
-            raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
-        show_published_plan(asked, processes, device)
+        show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
     place = common.use_device(device)
-    with nothing_to_save(), process_group(place, others["hang_minutes"]):
-        memory, cores = memory_and_cores(place)
-        machine = Machine(place.type, memory, cores)
-        if minutes is None:
-            setup = on_all_ranks(lambda: resolve_setup(asked, machine))
-        else:
-            setup = resolve_within(minutes, asked, machine, place)
-        print_hint(*setup.lines)
+    with nothing_to_save(), process_group(place, hang_minutes):
+        with progress_bar("img") as bar:
+            planned = plan(request, Machine.here(place), threads=threads, progress=bar)
+        print_hint(*planned.lines)
         if dry_run:
-            show_plan(setup, folder, place, others["threads"])
+            with progress_bar("img") as bar, working("trying steps"):
+                print_hint(*planned.preview(progress=bar))
             return
-        metrics = None
+        measurement = None
         if names is not None:
-            metrics = Measurement.checked(names, metrics_every, feature_weights, place)
-        train_as_set_up(setup, asked, place, metrics)
+            measurement = Measurement.checked(names, metrics_every, feature_weights, place)
+        folder = planned.known.run
+        begun = folder.saved()
+        with progress_bar("img") as bar:
+            opened = planned.open(
+                tell=print_hint, progress=bar, strict=strict, hang_minutes=hang_minutes
+            )
+            with opened as run, status_line(run.config) as report:
+                if planned.known.is_own and not begun:
+                    started = planned.known.start is not None
+                    print_hint(*advice(run.store.num_images, run.config, started=started))
+                try:
+                    state = run.train(
+                        measurement.of(run) if measurement else None,
+                        report=report,
+                        preflight=preflight,
+                        threads=threads,
+                        workers=workers,
+                        tensorboard=tensorboard,
+                    )
+                except Stopped as stopped:
+                    print_hint(str(stopped))
+                    sys.exit(stopped.exit_code)
+        is_written = folder.report_file.exists() and state.images_seen == begun
+        if first_process() and not is_written:
+            write_page(folder.path, place)
+        print_hint(*closing_lines(folder, run.config, run.store))
+
+
+def show_plan_elsewhere(request: Request, processes: int, device: str, *, dry_run: bool) -> None:
+    """Print the plan for GPUs that are not here."""
+    if not dry_run:
+        raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
+    if request.minutes is not None:
+        raise click.UsageError("--minutes tries steps, --processes plans without; leave one out")
+    if device != "cuda":
+        raise click.UsageError("--processes plans for GPUs: add --device cuda")
+    machine = Machine(torch.device("cuda"), MEMORY_OF_GPU, processes=processes)
+    planned = plan(request, machine)
+    print_hint(*planned.lines, *planned.preview_elsewhere())
 
 
 @dataclass(frozen=True)
@@ -189,7 +251,7 @@ class Measurement:
 
     names: str
     every_kimg: float | None  # None: with every generator file
-    tools: "Tools"
+    tools: Tools
 
     @classmethod
     def checked(
@@ -197,159 +259,28 @@ class Measurement:
         names: str,
         every_kimg: float | None,
         feature_weights: Path | None,
-        device: "torch.device",
+        device: torch.device,
     ) -> "Measurement":
         """What is missing, or can never be measured, is told now, not at the first measurement."""
-        from stylegan.metrics.engine import require
-        from stylegan.metrics.evaluation import measurable
-
         tools = common.measuring_tools(feature_weights)
         require(measurable(names), tools, device)
         return cls(names, every_kimg, tools)
 
-
-def train_as_set_up(
-    setup: "TrainSetup",
-    asked: Asked,
-    device: "torch.device",
-    metrics: Measurement | None,
-) -> None:
-    """The training, with its report; and what to do with the generator. One that a signal stops
-    ends the program."""
-    from stylegan.training import Stopped
-
-    folder = asked.run
-    begun = folder.saved()
-    try:
-        run, images_seen = trained(setup, asked, device, metrics)
-    except Stopped as stopped:
-        print_hint(str(stopped))
-        sys.exit(stopped.exit_code)
-    if first_process() and not (folder.report_file.exists() and images_seen == begun):
-        write_page(folder.path, device)
-    print_hint(*closing_lines(folder, run.config, run.store))
-
-
-def trained(
-    setup: "TrainSetup",
-    asked: Asked,
-    device: "torch.device",
-    metrics: Measurement | None,
-) -> tuple["Run", int]:
-    """A finished run, and the images that it has seen."""
-    from stylegan.training import Run
-
-    folder = asked.run
-    begun = folder.saved()
-    with progress_bar("img") as progress:
-        opened = Run.open(
-            setup.config,
-            setup.source,
-            folder.path,
-            device=device,
-            init_from=setup.start or asked.options["init_from"],
-            tell=print_hint,
-            progress=progress,
-            strict=asked.options["strict"],
-            hang_minutes=asked.options["hang_minutes"],
+    def of(self, run: Run) -> Evaluation:
+        """The metrics, measured on the images of the run."""
+        return evaluation_of(
+            self.names,
+            self.every_kimg,
+            run.folder,
+            mirror=run.config.data.mirror,
+            store=run.store,
+            tools=self.tools,
+            progress=common.ImageBars(),
         )
-        with opened as run, status_line(run.config) as report:
-            if setup.is_own and not begun:
-                started = setup.start is not None
-                print_hint(*advice(run.store.num_images, run.config, started=started))
-            state = run.train(
-                None if metrics is None else evaluation_for(run, metrics),
-                report=report,
-                preflight=asked.options["preflight"],
-                threads=asked.options["threads"],
-                workers=asked.options["workers"],
-                tensorboard=asked.options["tensorboard"],
-            )
-    return run, state.images_seen
 
 
-def evaluation_for(run: "Run", metrics: Measurement) -> "Evaluation":
-    """The metrics, measured on the images of the run."""
-    from stylegan.metrics.evaluation import evaluation_of
-
-    return evaluation_of(
-        metrics.names,
-        metrics.every_kimg,
-        run.folder,
-        mirror=run.config.data.mirror,
-        store=run.store,
-        tools=metrics.tools,
-        progress=common.ImageBars(),
-    )
-
-
-def show_plan(
-    setup: "TrainSetup", folder: "RunFolder", device: "torch.device", threads: int | None
-) -> None:
-    """Print what would be left out, and the whole plan. Nothing is written."""
-    from stylegan.training.preflight import outlook, plan_lines
-    from stylegan.training.resuming import newest_state
-    from stylegan.training.run import check_unchanged, with_precision
-
-    config = with_precision(config_shown(setup), device, folder)
-    check_unchanged(folder, config)
-    _, payload = newest_state(folder)
-    costs, notes = tried_costs(config, config.schedule, device, threads, payload)
-    notes += outlook(config, costs, device, folder.saved())
-    print_hint(*plan_lines(config, costs, device), batch_line(config), *notes)
-
-
-def show_published_plan(asked: Asked, processes: int, device: str) -> None:
-    """As `show_plan` for GPUs that are not here: nothing is tried."""
-    if device != "cuda":
-        raise click.UsageError("--processes plans for GPUs: add --device cuda")
-    import torch
-
-    from stylegan.config import check_batches
-    from stylegan.published import MEMORY_OF_V100
-    from stylegan.training.preflight import plan_lines, published_costs, published_outlook
-
-    setup = resolve_setup(asked, Machine("cuda", MEMORY_OF_V100, processes=processes))
-    print_hint(*setup.lines)
-    config = config_shown(setup)
-    check_batches(config, processes)
-    costs = published_costs(config, processes)
-    *rows, _ = plan_lines(config, costs, torch.device("meta"))
-    legend = f"precision {config.precision}; ~ = scaled from the published times of V100s"
-    print_hint(*rows, legend, batch_line(config))
-    print_hint(*published_outlook(config, costs, processes, asked.run.saved()))
-
-
-def config_shown(setup: "TrainSetup") -> "TrainConfig":
-    """The configuration of a plan, fitted to the data, of which is printed what to know."""
-    from stylegan.data.check import grouped
-    from stylegan.training.run import fit_to_data
-
-    findings = looked_at(setup.source, setup.config, decode=True)
-    config = fit_to_data(setup.config, findings)
-    print_hint(*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped)))
-    if setup.is_own:
-        print_hint(*advice(findings.num_good, config, started=setup.start is not None))
-    return config
-
-
-def batch_line(config: "TrainConfig") -> str:
-    """Where the batches of a plan come from."""
-    from stylegan.messages import count
-    from stylegan.schedule import official_batch_sizes
-
-    processes = config.schedule.num_processes
-    if config.schedule.batch_size == official_batch_sizes(processes):
-        line = f"batches: the official ones for {count(processes, 'process')}, all together; they"
-        return f"{line} follow the number of processes with which a run begins"
-    return "batches: of all processes together, whatever their number"
-
-
-def write_page(out: Path, device: "torch.device") -> None:
+def write_page(out: Path, device: torch.device) -> None:
     """The report of a finished run; one that cannot be written is a message."""
-    from stylegan.files.loading import open_weights
-    from stylegan.report import Drawings, truncation_sweep, write_report
-
     try:
         loaded = open_weights(out, map_location=device).require_loaded()
         write_report(out, Drawings(truncation_sweep(loaded)))
@@ -357,12 +288,9 @@ def write_page(out: Path, device: "torch.device") -> None:
         print_hint(f"the report of {out} could not be written: {error}")
 
 
-def closing_lines(run: "RunFolder", config: "TrainConfig", store: "Store") -> list[str]:
+def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str]:
     """How to look at a finished run, use it, go on and measure, with few samples for few images and
     what can be measured of these; how good it is."""
-    from stylegan.metrics import KINDS, default_names
-    from stylegan.metrics.sources import StoreImages
-
     path = run.path
     label = store.label_names[0] if config.network.label_dim else None
     reals = StoreImages(store=store, resolution=store.resolution, mirror=config.data.mirror)
@@ -389,22 +317,20 @@ def print_hint(*lines: str) -> None:
 
 
 @contextmanager
-def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
+def status_line(config: TrainConfig) -> Iterator[Callable[[TrainingProgress], None]]:
     """A progress bar with speed, time left, stage, meters of overfitting and losses."""
-    from tqdm import tqdm
-
-    from stylegan.messages import duration
-    from stylegan.training.preflight import time_left
-
     total = config.schedule.total_images
     known = dict[int, float]()
     bar: tqdm[NoReturn] | None = None
 
-    def show(progress: "TrainingProgress") -> None:
+    def show(progress: TrainingProgress) -> None:
         nonlocal bar
         stage = progress.stage
         speed = progress.images_per_second
-        left = duration(time_left(config, progress, known))
+        known.pop(stage.resolution, None)  # to be the last of them
+        known[stage.resolution] = 1 / speed
+        costs = Costs.scaled(config, known)
+        left = duration(costs.seconds_left(config.schedule, progress.images_seen))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         done = min(progress.images_seen, total) / 1000
         texts = [f"{done:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
@@ -439,7 +365,7 @@ SHORT = {  # what comes first, in this order
 }
 
 
-def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
+def short_values(progress: TrainingProgress, *, augmented: bool) -> list[str]:
     """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
     texts = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
     texts["data"] = f"{100 * progress.data_wait:.0f}%"

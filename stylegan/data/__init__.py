@@ -6,5 +6,5 @@ from .images import Crop, read_image
 from .loader import batches, process_reals
 from .preparation import Preparation
 from .prepare import prepare, prepare_images, pyramid
-from .sources import open_source
+from .sources import Source, open_source
 from .store import Skipped, Store, is_store

@@ -33,7 +33,7 @@ def default_cache_dir() -> Path:
 
 
 def cached_store(
-    data: str | Path,
+    data: str | Path | Source,
     preparation: Preparation = ANY,
     *,
     strict: bool = False,
@@ -55,7 +55,9 @@ def cached_store(
     say = tell if first else lambda text: None
 
     def of_files() -> Store:
-        source = open_source(data, include=preparation.include)
+        source = (
+            data if isinstance(data, Source) else open_source(data, include=preparation.include)
+        )
         if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels}")
         for note in source.notes():
@@ -74,7 +76,7 @@ def cached_store(
         return store
 
     def opened() -> Store:
-        if is_store(data):
+        if not isinstance(data, Source) and is_store(data):
             store = Store(data)
             store.check_fits(preparation)
             verify_once(store, preparation.resolution)
@@ -82,7 +84,7 @@ def cached_store(
             store = of_files()
         if strict:
             refuse_skipped(store.skipped, store.num_images, readable(store.meta.source))
-        store.origin = Path(data)
+        store.origin = data.path if isinstance(data, Source) else Path(data)
         return store
 
     return distributed.on_all_ranks(opened)

@@ -107,7 +107,7 @@ def grouped(skipped: Sequence[Skipped]) -> list[str]:
 
 
 def check(
-    source: str | Path,
+    source: str | Path | Source,
     preparation: Preparation = ANY,
     *,
     decode: bool = True,
@@ -117,9 +117,11 @@ def check(
     """What is in a folder, zip or store, and what `prepare` would leave out. Every image is
     decoded, the files of a store are compared with their checksums; without `decode` only the heads
     of files are read, and damage behind them is not found."""
-    if is_store(source):
+    if not isinstance(source, Source) and is_store(source):
         return check_store(Store(source), decode=decode)
-    opened = open_source(source, include=preparation.include)
+    opened = (
+        source if isinstance(source, Source) else open_source(source, include=preparation.include)
+    )
 
     def look(name: str) -> tuple[Size, str]:
         if not decode:
@@ -164,13 +166,13 @@ def check_store(store: Store, *, decode: bool) -> Findings:
     return findings
 
 
-def needed_channels(data: str | Path, include: Sequence[str] = ()) -> tuple[int, str]:
+def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> tuple[int, str]:
     """The channels that pictures need: 4 if at least half of them have transparent pixels, 1 if all
     are gray, else 3; and a line that says so. A store has its own."""
-    if is_store(data):
+    if not isinstance(data, Source) and is_store(data):
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
-    source = open_source(data, include=include)
+    source = data if isinstance(data, Source) else open_source(data, include=include)
     kinds = Counter(
         kind
         for kind in decoded(partial(kind_of_colors, source), evenly(source.names, MOST_SEEN))

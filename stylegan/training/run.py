@@ -13,7 +13,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches, differences
-from stylegan.data import Findings, Preparation, Store, cached_store
+from stylegan.data import Findings, Preparation, Source, Store, cached_store
 from stylegan.distributed import from_rank0
 from stylegan.messages import count
 from stylegan.ops import (
@@ -26,10 +26,10 @@ from stylegan.ops import (
 )
 from stylegan.run_folder import RunFolder
 from stylegan.training import loop
+from stylegan.training.costs import try_out
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.health import explained
 from stylegan.training.interrupts import nothing_to_save, requests
-from stylegan.training.preflight import try_out
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.recorder import Recorder
 from stylegan.training.resuming import begin, newest_state, resume, settle_threads
@@ -59,7 +59,7 @@ class Run:
     def open(
         cls,
         config: TrainConfig,
-        data: str | Path | Store,
+        data: str | Path | Source | Store,
         out: str | Path,
         *,
         device: str | torch.device = "auto",

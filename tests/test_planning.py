@@ -1,4 +1,4 @@
-"""What a `train` command means: asked, remembered or chosen; and what it says to lead."""
+"""What a request becomes: asked, remembered or chosen; and what is said of it."""
 
 import re
 from pathlib import Path
@@ -9,20 +9,13 @@ from helpers.tiny_training import write_pictures
 from PIL import Image
 
 from stylegan import load_generator
-from stylegan.cli import setup
-from stylegan.cli.setup import (
-    Asked,
-    Machine,
-    advice,
-    bundled_data,
-    resolve_setup,
-    resolve_within,
-    usual_folder,
-)
-from stylegan.config import load_config, to_toml
+from stylegan.config import load_config, parse_options, to_toml
 from stylegan.files.formats.own import save_loaded
 from stylegan.lineage import to_toml as lineage_toml
-from stylegan.run_folder import RunFolder
+from stylegan.planning import Request, plan
+from stylegan.planning.known import bundled_data, usual_folder
+from stylegan.planning.told import advice
+from stylegan.training.costs import Machine
 
 
 @pytest.fixture
@@ -34,16 +27,24 @@ def pictures(tmp_path):
     return tmp_path / "photos"
 
 
-def decided(data, *overrides, config=None, out="none/run", **options):
-    asked = Asked(RunFolder(out), config, data, overrides, options)
-    return resolve_setup(asked, Machine("cpu", cores=2))
+HERE = Machine(torch.device("cpu"), cores=2)
+
+
+def decided(data, *overrides, out="none/run", **asked):
+    request = Request(out, data, options=parse_options(overrides), **asked)
+    return plan(request, HERE, threads=1)
+
+
+def source_of(decision):
+    data = decision.known.data
+    return getattr(data, "path", data)
 
 
 def begin(folder, decision):
     """A run that remembers what was decided."""
     folder.mkdir()
     (folder / "config.toml").write_text(to_toml(decision.config))
-    (folder / "data.txt").write_text(f"{decision.source.resolve()}\n")
+    (folder / "data.txt").write_text(f"{source_of(decision).resolve()}\n")
     return folder
 
 
@@ -76,14 +77,19 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
 def test_what_happens_to_pictures_that_are_not_square_is_said(crop, how, tmp_path):
     for width in (32, 40):
         Image.new("RGB", (width, 32)).save(tmp_path / f"{width}.png")
-    assert decided(tmp_path, crop=crop).lines[:2] == [
+    asked = {} if crop is None else {"data.crop": crop}
+    assert plan(Request("none/run", tmp_path, options=asked), HERE).lines[:2] == [
         f"{tmp_path}: 2 pictures of 32x32 to 40x32, by the headers of the files",
         f"1 not square: {how} (--crop, --aspect)",
     ]
 
 
+def told_by(decision):
+    return decision.config, decision.lines
+
+
 def test_an_explicit_default_is_the_implicit_one(pictures):
-    assert decided(pictures) == decided(pictures, config="auto")
+    assert told_by(decided(pictures)) == told_by(decided(pictures, config="auto"))
     assert decided(None).config == decided(None, config="quickstart").config
     assert decided(pictures, config="quickstart").config.network.resolution == 32
 
@@ -95,10 +101,11 @@ def test_a_run_goes_to_the_folder_of_its_configuration(pictures):
 
 
 def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
-    first = decided(pictures, seed=3, kimg=20)
+    first = decided(pictures, "seed=3", kimg=20)
     run = begin(tmp_path / "run", first)
     again = decided(None, out=run)
-    assert (again.config, again.source, again.lines) == (first.config, first.source, [])
+    assert (again.config, again.lines) == (first.config, [])
+    assert source_of(again) == source_of(first)
     for name in ("auto", "quickstart"):  # the second from when it chose a resolution, too
         same = decided(pictures, "seed=3", config=name, out=run)
         assert (same.config, same.lines) == (
@@ -107,27 +114,13 @@ def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
     longer = decided(None, kimg=200, out=run).config
     assert longer.schedule.total_kimg == 200
     assert longer.schedule.fade_kimg == first.config.schedule.fade_kimg
-    assert decided(pictures, config="auto", out=run, seed=3, kimg=20).config == first.config
+    assert decided(pictures, "seed=3", config="auto", out=run, kimg=20).config == first.config
 
 
-def test_a_mistyped_run_is_not_begun_anew_on_the_bundled_faces(pictures, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    begin(tmp_path / "runs" / "heads", decided(pictures))
-    for out, meant in [
-        ("runs/haeds", "runs/heads"),
-        ("rums/heads", "runs/heads"),
-        ("heads", "runs/heads"),
-        (tmp_path / "runs" / "Heads", "runs/heads"),
-    ]:
-        message = f"no run in {re.escape(str(out))}; did you mean .*{meant}[?] --config quickstart"
-        with pytest.raises(ValueError, match=message):
-            decided(None, out=out, kimg=60)
-        assert decided(None, out=out, config="quickstart").source == bundled_data()
-    for out in ("runs/other", "runs/quickstart"):
-        assert decided(None, out=out).source == bundled_data()
-    (tmp_path / "runs" / "haeds").mkdir()  # was made on purpose
-    assert decided(None, out="runs/haeds").source == bundled_data()
+def test_a_run_that_is_not_there_is_begun_on_the_bundled_faces_and_says_so(tmp_path):
+    found = decided(None, out=tmp_path / "haeds", kimg=60)
+    assert source_of(found) == bundled_data()
+    assert found.lines == [f"no --data, and no run in {tmp_path / 'haeds'}: the bundled faces"]
 
 
 def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
@@ -136,7 +129,7 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"photos, where there is nothing; .* --data"):
         decided(None, out=run)
     (run / "data.txt").write_text("/elsewhere/faces-64.zip\n")  # of another installation
-    assert decided(None, out=run).source == bundled_data()
+    assert source_of(decided(None, out=run)) == bundled_data()
     (run / "data.txt").unlink()  # as where a kill came between
     with pytest.raises(FileNotFoundError, match=r"data\.txt does not say where .* --data"):
         decided(None, out=run)
@@ -153,20 +146,15 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     ]
 
 
-def within(minutes, data, *overrides, out="none/run", config=None, **options):
-    asked = Asked(RunFolder(out), config, data, overrides, {"threads": 1, **options})
-    return resolve_within(minutes, asked, Machine("cpu", cores=2), torch.device("cpu"))
-
-
 def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures, monkeypatch):
     """A machine with 0.3 kimg a minute at 64x64, four times as many at 32x32."""
 
-    def kimg_within(minutes, config, device, asked):
+    def kimg_within(minutes, config, request, known, threads):
         return 0.3 * minutes * (64 / config.network.resolution) ** 2
 
-    monkeypatch.setattr(setup, "kimg_within", kimg_within)
+    monkeypatch.setattr("stylegan.planning.deciding.kimg_within", kimg_within)
     for minutes, resolution, kimg in ((200, 64, 60), (30, 32, 36), (2, 32, 2.4)):
-        found = within(minutes, pictures)
+        found = decided(pictures, minutes=minutes)
         assert found.config.network.resolution == resolution
         assert found.config.schedule.total_kimg == pytest.approx(kimg)
         said = f"{minutes} minutes of training here: {kimg:g} kimg at {resolution}x{resolution}"
@@ -177,15 +165,15 @@ def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures,
         "not 64x64: 0.6 of the usual 96 kimg would fit",
     ]
     for asked in ({"resolution": 64}, {"init_from": "faces64"}):
-        found = within(30, pictures, **asked)
+        found = decided(pictures, minutes=30, **asked)
         assert (found.config.network.resolution, found.config.schedule.total_kimg) == (64, 9)
-    assert within(30, pictures, "network.resolution=64").config.network.resolution == 64
+    assert decided(pictures, "network.resolution=64", minutes=30).config.network.resolution == 64
 
 
 def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tmp_path):
     run = begin(tmp_path / "run", decided(pictures, kimg=7.0))
     for config in (None, "auto"):
-        found = within(30, None, out=run, config=config)
+        found = decided(None, minutes=30, out=run, config=config)
         assert found.config.schedule.total_kimg == 7
         assert found.lines[-1] == f"{run} keeps its length; --kimg changes it"
 
@@ -197,20 +185,54 @@ def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_pat
     ):
         first = decided(pictures, config="quickstart", **options)
         run = begin(tmp_path / name, first)
-        if first.start:
-            text = (run / "config.toml").read_text() + lineage_toml(first.start.child_lineage())
+        if first.known.start:
+            text = (run / "config.toml").read_text() + lineage_toml(
+                first.known.start.child_lineage()
+            )
             (run / "config.toml").write_text(text)
         minutes = {name: value for name, value in options.items() if name != "kimg"}
-        again = within(1, pictures, out=run, config="quickstart", **minutes)
+        again = decided(pictures, minutes=1, out=run, config="quickstart", **minutes)
         assert again.config == first.config
 
 
 def test_minutes_are_found_by_steps_of_the_configuration(pictures):
-    config = decided(pictures, resolution=8, width=8).config
-    asked = Asked(RunFolder("none"), None, pictures, (), {"threads": 1})
-    kimg = setup.kimg_within(1, config, torch.device("cpu"), asked)
-    assert 0.5 < kimg < 5_000
-    assert setup.kimg_within(4, config, torch.device("cpu"), asked) > kimg
+    small = {"resolution": 8, "width": 8, "options": {"schedule.initial_resolution": 8}}
+    lengths = [
+        plan(Request("none", pictures, minutes=minutes, **small), HERE, threads=1).config
+        for minutes in (1, 4)
+    ]
+    short, long = (config.schedule.total_kimg for config in lengths)
+    assert 0.5 < short < long < 20_000
+
+
+def test_a_length_is_given_once(pictures):
+    with pytest.raises(ValueError, match="--minutes and --kimg both"):
+        Request("none", pictures, minutes=3, options={"schedule.total_kimg": 3})
+
+
+def test_a_plan_for_python_is_previewed_and_trained(pictures, tmp_path):
+    """What `train` does, in Python: weights to begin with are not forgotten on the way."""
+    start = tmp_path / "start.pt"
+    save_loaded(start, load_generator("faces64").loaded)
+    small = parse_options(["schedule.batch_size=4", "schedule.total_kimg=0.004"])  # one step
+    request = Request(tmp_path / "run", pictures, resolution=8, init_from=start, options=small)
+    planned = plan(request, HERE, threads=1)
+    assert any(line.split()[:3] == ["0-0.004", "8", "4"] for line in planned.preview())
+    assert not (tmp_path / "run").exists()
+    state = planned.train()
+    assert state.images_seen == 16  # a reading of the schedule lasts four steps
+    assert state.lineage[-1].source == "start.pt"
+
+
+def test_gpus_that_are_not_here_are_planned_for_without_times(pictures):
+    machine = Machine(torch.device("cuda"), 16 * 2**30, processes=8)
+    planned = plan(Request("none/run", pictures, "ffhq-256"), machine)
+    lines = planned.preview_elsewhere()
+    assert "time" not in next(line for line in lines if "G rate" in line)
+    assert re.fullmatch(r"memory of each GPU: about \d.* GiB, at 256x256; .*", lines[-1])
+    with pytest.raises(ValueError, match="batch"):
+        machine = Machine(torch.device("cuda"), 16 * 2**30, processes=7)
+        plan(Request("none/run", pictures, "ffhq-256"), machine).preview_elsewhere()
 
 
 def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_path):

@@ -1,17 +1,19 @@
-"""Configurations fitted to a resolution, length and width of one's own, and chosen for pictures."""
+"""What is chosen for pictures and a machine, and fitted to a resolution, length or width."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
 
 from stylegan import schedule
 from stylegan.config import TrainConfig, check_batches, load_config
 from stylegan.losses import full_size_factor
 from stylegan.messages import count, gib
-from stylegan.published import published_seconds, seconds_left
+from stylegan.planning.known import Known
+from stylegan.planning.request import LENGTH, RESOLUTION
+from stylegan.planning.told import LEAST_AUGMENTED_KIMG
+from stylegan.training.costs import Costs, Machine, largest_step
 
 Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 
@@ -21,11 +23,9 @@ LEAST_TICKS = 12  # grids of samples in a training, unless it is shorter than so
 LEAST_KIMG = 0.1
 LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
 
-RESOLUTION = "network.resolution"
-MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
-FEW = 1000  # pictures
+FULL_DETAIL_IMAGES = 1000  # fewer do not teach finer detail than at 256
+FEW_RESOLUTION = 256
 PLENTY = 50_000  # pictures
-FEW_RESOLUTION = 256  # few pictures do not teach finer detail
 CPU_BASE = "quickstart"  # whose network and steps with R1 are a CPU's
 CPU_RESOLUTION = 64  # at most, on two cores
 CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
@@ -42,111 +42,88 @@ CPU_TRANSFER: Options = {
     "schedule.d_lr": {schedule.MIN_RESOLUTION: 0.002},
 }
 GPU_BATCH = 32  # the paper's images per step
+# By GPUs and resolution: longer trainings took these V100s more than 15 days, as published.
+GPU_KIMG: Mapping[int, Mapping[int, float]] = {1: {1024: 10_300, 512: 16_900}, 2: {1024: 18_200}}
 AVERAGE_KIMG = 10.0  # the paper's half-life of the average
 PUBLISHED_IMAGES = 70_000  # FFHQ
 PUBLISHED_KIMG = 25_000  # the length of the paper's training
-MOST_DAYS = 15  # of V100s
 R1_RULE = 0.0002
 LEAST_GAMMA = 1.0
 CPU_LEAST_GAMMA = 0.1  # of the narrow networks of a CPU, with which the rendered faces came best
-LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
 MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
 TRANSFER_KIMG = 2000  # at most, with other weights to start from
 TRANSFER_SPEED_KIMG = 100.0  # likewise
 MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors
 
 
-Needed = Callable[[TrainConfig], float]  # bytes that a step is expected to take in each process
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What decides how pictures are trained."""
-
-    images: int
-    reach: Mapping[int, int]  # resolution -> pictures that are large enough
-    device: str  # its type: cpu, cuda, mps
-    memory: float  # of the device, for each process [bytes]
-    cores: int = 1  # that a process computes with
-    processes: int = 1
-    grown: int = 0  # resolution of the weights to start from; 0 = none
-
-    @property
-    def possible(self) -> int:
-        """The largest resolution that nine of ten pictures reach."""
-        enough = (r for r, n in self.reach.items() if n >= MOST_REACH * self.images)
-        return max(enough, default=min(self.reach))
-
-
-def choose(
-    facts: Facts, asked: Options, needed: Needed, *, width: int | None = None
-) -> tuple[TrainConfig, str]:
-    """All that depends on the number of pictures, their size and the device, chosen to fit what is
-    `asked`. `needed` is the memory that a step is expected to take, in bytes for each process. Also
-    why the resolution is not the pictures', empty if it is."""
-    asked = {**implied(asked), **asked}
+def choose(asked: Options, known: Known, *, width: int | None = None) -> tuple[TrainConfig, str]:
+    """Choose all that depends on the number of pictures, their size and the machine, to fit what is
+    `asked`. Also why the resolution is not that of the pictures; empty if it is."""
     hindrance = ""
     candidates: list[int | None] = [None]  # the one asked for
     if RESOLUTION not in asked:
-        candidates = [*reversed(schedule.resolutions(facts.possible))]
+        candidates = [*reversed(schedule.resolutions(known.possible))]
     for resolution in candidates:
-        config = proposal(facts, asked, resolution, width)
+        config = proposal(asked, known, resolution, width)
         too_fine = resolution not in (None, schedule.MIN_RESOLUTION)
-        problem = too_large(facts, config) if too_fine else ""
+        problem = too_large(known, config) if too_fine else ""
         if not problem:
             if "batch_gpu" not in asked:
-                config = images_at_once(config, facts, needed)
-            if needed(config) <= MEMORY_SHARE * facts.memory:
+                config = images_at_once(config, known.machine)
+            if largest_step(config) <= MEMORY_SHARE * known.machine.memory:
                 break
-            problem = f"takes more memory than {gib(facts.memory)}"
-        hindrance = hindrance or f"{facts.possible} {problem}"
+            problem = f"takes more memory than {gib(known.machine.memory)}"
+        hindrance = hindrance or f"{known.possible} {problem}"
     return config, hindrance
 
 
-def implied(asked: Options) -> dict[str, object]:
-    """A kind of augmentation, if options are asked for that mean nothing without one."""
-    augmented = any(name.startswith("augment.") for name in asked)
-    return {"augment.kind": "ada"} if augmented and "augment.kind" not in asked else {}
-
-
 def proposal(
-    facts: Facts, asked: Options, resolution: int | None, width: int | None
+    asked: Options, known: Known, resolution: int | None, width: int | None
 ) -> TrainConfig:
     """The configuration at a resolution, or at that asked for, with whole batches."""
-    values: dict[str, object] = {"data.mirror": facts.images < PLENTY}
-    values["schedule.batch_size"] = whole_batches(facts)
+    on_cpu = known.machine.on_cpu
+    few = known.images < PLENTY
+    chosen: dict[str, object] = {
+        "data.mirror": few,
+        "schedule.batch_size": whole_batches(known),
+    }
     if resolution is not None:
-        values[RESOLUTION] = resolution
-    base = CPU_BASE if facts.device == "cpu" else None
+        chosen[RESOLUTION] = resolution
+    base = CPU_BASE if on_cpu else None
 
-    def built(fits: Options) -> TrainConfig:
-        return load_config(base, {**values, **fits, **asked}, facts.processes)
+    def built() -> TrainConfig:
+        return load_config(base, {**chosen, **asked}, known.machine.processes)
 
-    size = built({}).network.resolution
-    values["schedule.total_kimg"] = length(facts, size)
-    if facts.device == "cpu":
-        values |= CPU_TRANSFER if facts.grown else CPU_SCHEDULE
-    if facts.grown:
-        values["schedule.initial_resolution"] = min(facts.grown, size)
-    config = built({})
-    kimg = config.schedule.total_kimg
+    size = built().network.resolution
+    chosen[LENGTH] = length(known, size)
+    if on_cpu:
+        chosen |= CPU_TRANSFER if known.grown else CPU_SCHEDULE
+    if known.grown:
+        chosen["schedule.initial_resolution"] = min(known.grown, size)
+    kimg = built().schedule.total_kimg
+    if few and kimg >= LEAST_AUGMENTED_KIMG:
+        chosen["augment.kind"] = "ada"
+    config = built()
     batch_size = schedule.batch_size_at(size, config.schedule)
-    if facts.images < PLENTY and kimg >= LEAST_AUGMENTED_KIMG:
-        values["augment.kind"] = "ada"
-        config = built({})
-    # The rule of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data",
-    # their program's `auto`), at least the 1 that they published for parts of FFHQ at 256x256.
-    gamma = short(R1_RULE * size**2 / batch_size, digits=2)
-    if facts.device == "cpu":
-        per_pixel = dict.fromkeys(stages_of(config), max(gamma, CPU_LEAST_GAMMA))
-        values["r1_gamma"] = gammas_of(per_pixel) if len(per_pixel) > 1 else per_pixel[size]
-    else:
-        values["r1_gamma"] = max(gamma, LEAST_GAMMA)
-    values["ema_half_life_kimg"] = AVERAGE_KIMG * batch_size / GPU_BATCH
+    chosen["r1_gamma"] = gamma_for(config, batch_size, on_cpu=on_cpu)
+    chosen["ema_half_life_kimg"] = AVERAGE_KIMG * batch_size / GPU_BATCH
     if config.augment.kind == "ada" and config.augment.adaptive:
-        most = TRANSFER_SPEED_KIMG if facts.grown else MOST_SPEED_KIMG
-        values["augment.speed_kimg"] = min(most, kimg / 2)
-    return built(fitted(built({}), load_config(base).network.resolution, width=width))
+        most = TRANSFER_SPEED_KIMG if known.grown else MOST_SPEED_KIMG
+        chosen["augment.speed_kimg"] = min(most, kimg / 2)
+    chosen |= fitted(built(), load_config(base).network.resolution, width=width)
+    return built()
+
+
+def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | dict[int, float]:
+    """The weight of R1 by the rule of Karras et al. 2020 ("Training Generative Adversarial Networks
+    with Limited Data", their program's `auto`), at least the 1 that they published for parts of
+    FFHQ at 256x256; on a CPU as strong for each pixel of every stage."""
+    size = config.network.resolution
+    gamma = short(R1_RULE * size**2 / batch_size, digits=2)
+    if not on_cpu:
+        return max(gamma, LEAST_GAMMA)
+    per_pixel = dict.fromkeys(stages_of(config), max(gamma, CPU_LEAST_GAMMA))
+    return gammas_of(per_pixel) if len(per_pixel) > 1 else per_pixel[size]
 
 
 def stages_of(config: TrainConfig) -> list[int]:
@@ -182,52 +159,54 @@ def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[in
     return gammas_of(per_pixel)
 
 
-def whole_batches(facts: Facts) -> dict[int, int]:
+def whole_batches(known: Known) -> dict[int, int]:
     """Images of a step: many small steps on a CPU; on a GPU the paper's, but where growing is
     short, without the large batches of its first resolutions."""
-    batches = {schedule.MIN_RESOLUTION: CPU_BATCH if facts.device == "cpu" else GPU_BATCH}
-    if facts.device != "cpu" and facts.images >= PLENTY:
+    on_cpu = known.machine.on_cpu
+    batches = {schedule.MIN_RESOLUTION: CPU_BATCH if on_cpu else GPU_BATCH}
+    if not on_cpu and known.images >= PLENTY:
         batches = schedule.official_batch_sizes(8)
-    group = 4 * facts.processes  # each has whole groups of the minibatch deviation
+    group = 4 * known.machine.processes  # each has whole groups of the minibatch deviation
     return {r: -(-batch // group) * group for r, batch in batches.items()}
 
 
-def length(facts: Facts, resolution: int) -> float:
+def length(known: Known, resolution: int) -> float:
     """Of a training, in kimg."""
-    if facts.device == "cpu":
+    if known.machine.on_cpu:
         return CPU_KIMG_AT_32 * max(resolution, 32) / 32
-    kimg = short(PUBLISHED_KIMG * math.sqrt(min(facts.images / PUBLISHED_IMAGES, 1)), digits=2)
-    return min(kimg, TRANSFER_KIMG) if facts.grown and facts.images < PLENTY else kimg
+    kimg = short(PUBLISHED_KIMG * math.sqrt(min(known.images / PUBLISHED_IMAGES, 1)), digits=2)
+    return min(kimg, TRANSFER_KIMG) if known.grown and known.images < PLENTY else kimg
 
 
-def too_large(facts: Facts, config: TrainConfig) -> str:
+def too_large(known: Known, config: TrainConfig) -> str:
     """Why the resolution is not sensible, if it is not."""
     resolution = config.network.resolution
     channels = config.network.channels(resolution)
-    if resolution > facts.grown > 0 and channels < FINEST_CHANNELS:
+    processes = known.machine.processes
+    if resolution > known.grown > 0 and channels < FINEST_CHANNELS:
         return f"would have {count(channels, 'channel')} in the network to start from"
-    if facts.device == "cpu":
-        most = CPU_RESOLUTION if facts.cores * facts.processes > 1 else CPU_RESOLUTION // 2
+    if known.machine.on_cpu:
+        most = CPU_RESOLUTION if known.machine.cores * processes > 1 else CPU_RESOLUTION // 2
         return "takes a CPU several times as long, as every doubling" if resolution > most else ""
-    if facts.images < FEW and resolution > max(FEW_RESOLUTION, facts.grown):
-        return f"wants {FEW:,} pictures, or weights to start from"
-    processes = config.schedule.num_processes
-    days = published_seconds(config, 0, processes) / 86_400
-    gpus = f"{processes} V100s" if processes > 1 else "a V100"
-    return f"takes {gpus} {days:.0f} days" if days > MOST_DAYS else ""
+    if known.images < FULL_DETAIL_IMAGES and resolution > max(FEW_RESOLUTION, known.grown):
+        return f"wants {FULL_DETAIL_IMAGES:,} pictures, or weights to start from"
+    most_kimg = GPU_KIMG.get(processes, {}).get(resolution, math.inf)
+    kimg = config.schedule.total_kimg
+    return f"takes {count(processes, 'GPU')} weeks for {kimg:,g} kimg" if kimg > most_kimg else ""
 
 
-def images_at_once(config: TrainConfig, facts: Facts, needed: Needed) -> TrainConfig:
+def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
     """`config` with as many images at once as memory holds, at least a group of the deviation."""
-    share = schedule.batch_size_at(config.network.resolution, config.schedule) // facts.processes
+    processes = machine.processes
+    share = schedule.batch_size_at(config.network.resolution, config.schedule) // processes
     group = min(max(config.network.deviation_group, 1), share)
     parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]
     for n in (0, *parts):
         with suppress(ValueError):  # where it does not divide the batch of another resolution
             tried = dataclasses.replace(config, batch_gpu=n)
-            check_batches(tried, facts.processes)
+            check_batches(tried, processes)
             config = tried
-            if needed(config) <= MEMORY_SHARE * facts.memory:
+            if largest_step(config) <= MEMORY_SHARE * machine.memory:
                 break
     return config
 
@@ -279,22 +258,16 @@ def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:
 
 
 def kimg_of_seconds(
-    seconds: float,
-    plan: schedule.ScheduleConfig,
-    seconds_per_image: Mapping[int, float],
-    *,
-    keep_phases: bool = False,
+    seconds: float, plan: schedule.ScheduleConfig, costs: Costs, *, keep_phases: bool
 ) -> float:
     """The length of a training, in kimg, that takes so long; phases are shortened with it unless
-    they are kept. `seconds_per_image` at every resolution that is trained. ValueError if the time
-    is not enough for any."""
+    they are kept. ValueError if the time is not enough for any."""
 
     def takes(kimg: float) -> float:
         planned = dataclasses.replace(plan, total_kimg=kimg)
-        planned = planned if keep_phases else shortened(planned)
-        return seconds_left(planned, 0, seconds_per_image.__getitem__)
+        return costs.seconds_left(planned if keep_phases else shortened(planned))
 
-    longest = seconds / min(seconds_per_image.values()) / 1000
+    longest = seconds / min(costs.seconds.values()) / 1000
     shortest = LEAST_KIMG
     if takes(shortest) > seconds:
         raise ValueError(

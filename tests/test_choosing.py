@@ -1,20 +1,28 @@
 """Plain options give plans that make sense; pictures of one's own, a resolution."""
 
 import dataclasses
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from stylegan.config import load_config, parse_options
-from stylegan.fitting import (
+from stylegan.data import Findings
+from stylegan.data.images import Fit
+from stylegan.planning.choosing import (
     FINEST_CHANNELS,
-    Facts,
     choose,
     fitted,
     gamma_of_size,
     kimg_of_seconds,
     shortened,
 )
-from stylegan.schedule import ScheduleConfig, phases, resolutions
+from stylegan.planning.known import Known
+from stylegan.run_folder import RunFolder
+from stylegan.schedule import ScheduleConfig, phases
+from stylegan.training.costs import Costs, Machine
 
 GIB = 2**30
 MACHINES = {  # device, memory, cores, processes
@@ -25,18 +33,37 @@ MACHINES = {  # device, memory, cores, processes
 }
 
 
-def facts(images, size, machine="a CPU, 23 GiB", **changes):
-    reach = dict.fromkeys(resolutions(size), images)
-    return dataclasses.replace(Facts(images, reach, *MACHINES[machine]), **changes)
+CPU = "a CPU, 23 GiB"
 
 
-def chosen(*asked, of=None, needed=lambda config: 0.0, **options):
-    return choose(of or facts(300, 64), parse_options(asked), needed, **options)[0]
+def pictures(reach):
+    """The findings of pictures of which so many reach each resolution."""
+    sizes = Counter()
+    larger = 0
+    for resolution in sorted(reach, reverse=True):
+        sizes[resolution, resolution] = reach[resolution] - larger
+        larger = reach[resolution]
+    return Findings(Path("photos"), "folder", Fit(), "", offered=sizes, sizes=sizes)
+
+
+def known(images, size, machine=CPU, *, reach=None, grown=0, **changes):
+    """Pictures on a machine, and weights that have grown so far."""
+    device, memory, cores, processes = MACHINES[machine]
+    there = Machine(torch.device(device), memory, cores, processes)
+    start = SimpleNamespace(require_loaded=lambda: SimpleNamespace(grown=grown)) if grown else None
+    return Known(
+        RunFolder("none"), None, "auto", Path("photos"), True,
+        dataclasses.replace(there, **changes), start, pictures(reach or {size: images}),
+    )  # fmt: skip
+
+
+def chosen(*asked, of=None, **options):
+    return choose(parse_options(asked), of or known(300, 64), **options)[0]
 
 
 def test_what_is_asked_for_stays_and_the_rest_fits_it():
     asked = ["network.resolution=128", "schedule.batch_size=16", "schedule.total_kimg=120"]
-    config = chosen(*asked, 'augment.kind="diffaugment"', of=facts(300, 64, "24 GB"), width=64)
+    config = chosen(*asked, 'augment.kind="diffaugment"', of=known(300, 64, "24 GB"), width=64)
     assert (config.network.resolution, config.network.max_channels) == (128, 64)
     assert config.schedule.batch_size == {4: 16}
     assert (config.ema_half_life_kimg, config.augment.kind) == (5.0, "diffaugment")
@@ -61,21 +88,26 @@ def test_another_resolution_has_r1_as_strong_for_each_pixel_of_a_stage():
 
 def test_on_a_cpu_r1_is_equally_strong_for_each_pixel_of_every_stage():
     assert chosen().r1_gamma == {8: 6.4, 16: 1.6, 32: 0.4, 64: 0.1}
-    assert chosen(of=facts(300, 64, grown=64)).r1_gamma == 0.1
-    assert chosen(of=facts(300, 64, "24 GB")).r1_gamma == 1
+    assert chosen(of=known(300, 64, grown=64)).r1_gamma == 0.1
+    assert chosen(of=known(300, 64, "24 GB")).r1_gamma == 1
+
+
+def kimg_within(seconds, plan, seconds_per_image, *, keep_phases=False):
+    costs = Costs(seconds_per_image, {})
+    return kimg_of_seconds(seconds, plan, costs, keep_phases=keep_phases)
 
 
 def test_the_length_of_a_training_is_what_so_many_seconds_allow():
     plan = ScheduleConfig(resolution=32, initial_resolution=32)
-    assert kimg_of_seconds(60, plan, {32: 0.01}) == pytest.approx(6, rel=0.005)
+    assert kimg_within(60, plan, {32: 0.01}) == pytest.approx(6, rel=0.005)
     growing = ScheduleConfig(resolution=32, initial_resolution=8, stable_kimg=7, fade_kimg=5)
     costs = {8: 0.001, 16: 0.002, 32: 0.004}  # half of the kimg grow: by 7, 5, 7, 5
-    assert kimg_of_seconds(32, growing, costs) == pytest.approx(10.45, rel=0.005)
-    assert kimg_of_seconds(32, growing, costs, keep_phases=True) == pytest.approx(19.25, rel=0.005)
+    assert kimg_within(32, growing, costs) == pytest.approx(10.45, rel=0.005)
+    assert kimg_within(32, growing, costs, keep_phases=True) == pytest.approx(19.25, rel=0.005)
     with pytest.raises(ValueError, match=r"0\.1 kimg would take 100\.0 minutes here; give it more"):
-        kimg_of_seconds(30, plan, {32: 60.0})
+        kimg_within(30, plan, {32: 60.0})
     half_grown = (7 * 0.001 + 12 * 0.002 + 5 * 0.004 + 76 * 0.004) * 1000  # of 100 kimg
-    assert kimg_of_seconds(half_grown, growing, costs) == pytest.approx(100, rel=0.005)
+    assert kimg_within(half_grown, growing, costs) == pytest.approx(100, rel=0.005)
 
 
 def test_on_a_cpu_stages_last_longer_than_in_the_quickstart():
@@ -86,51 +118,54 @@ def test_on_a_cpu_stages_last_longer_than_in_the_quickstart():
 
 
 def test_other_weights_on_a_cpu_are_trained_by_a_faster_discriminator():
-    plan = chosen(of=facts(300, 64, grown=64)).schedule
+    plan = chosen(of=known(300, 64, grown=64)).schedule
     assert (plan.g_lr, plan.d_lr) == ({4: 0.001}, {4: 0.002})
-    assert chosen("schedule.g_lr=0.003", of=facts(300, 64, grown=64)).schedule.g_lr == {4: 0.003}
+    assert chosen("schedule.g_lr=0.003", of=known(300, 64, grown=64)).schedule.g_lr == {4: 0.003}
     assert chosen().schedule.g_lr == chosen().schedule.d_lr == {4: 0.004}
 
 
 def test_the_resolution_is_what_most_pictures_reach_up_to_what_the_device_can_do():
     reach = {32: 300, 64: 297, 128: 290, 256: 200, 512: 10}
-    few = facts(300, 4, "24 GB", reach=reach)
-    assert chosen(of=few).network.resolution == 128  # which nine of ten reach
-    assert chosen(of=dataclasses.replace(few, device="cpu")).network.resolution == 64
-    one_core = dataclasses.replace(few, device="cpu", cores=1)
-    assert chosen(of=one_core).network.resolution == 32
-    assert chosen(of=facts(300, 4, reach={4: 300, 8: 30})).network.resolution == 4
-    assert chosen(of=facts(300, 1024, "24 GB")).network.resolution == 256
-    assert chosen(of=facts(300, 1024, "24 GB", grown=1024)).network.resolution == 1024
-    endless = chosen("schedule.total_kimg=10_000_000", of=facts(300, 16, "24 GB"))
-    assert endless.network.resolution == 4  # all take too long
+    assert chosen(of=known(300, 4, "24 GB", reach=reach)).network.resolution == 128  # nine of ten
+    assert chosen(of=known(300, 4, reach=reach)).network.resolution == 64
+    assert chosen(of=known(300, 4, reach=reach, cores=1)).network.resolution == 32
+    assert chosen(of=known(300, 4, reach={4: 300, 8: 30})).network.resolution == 4
+    assert chosen(of=known(300, 1024, "24 GB")).network.resolution == 256
+    assert chosen(of=known(300, 1024, "24 GB", grown=1024)).network.resolution == 1024
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 8, 16])
 @pytest.mark.parametrize("images", [100, 70_000])
 def test_each_process_has_whole_groups_of_the_minibatch_deviation(images, processes):
     for machine in ("a CPU, 23 GiB", "24 GB"):
-        config = chosen(of=facts(images, 64, machine, processes=processes))
+        config = chosen(of=known(images, 64, machine, processes=processes))
         for _, _, stage in phases(config.schedule):
             assert stage.batch_size % (4 * processes) == 0
         assert config.schedule.num_processes == processes
 
 
-def test_the_memory_decides_the_images_at_once_then_the_resolution():
+def test_the_memory_decides_the_images_at_once_then_the_resolution(monkeypatch):
     def needed(config):  # at 256: 4 GiB of the device for 4 images
         return config.network.resolution * (config.batch_gpu or 32) * 0.6
 
     def found(memory):
-        config = chosen(of=facts(2000, 256, "24 GB", memory=memory), needed=needed)
+        config = chosen(of=known(2000, 256, "24 GB", memory=memory))
         return config.network.resolution, config.batch_gpu
 
+    monkeypatch.setattr("stylegan.planning.choosing.largest_step", needed)
     assert found(256 * 32) == (256, 0)
     assert found(256 * 32 - 1) == (256, 16)
     assert found(256 * 4) == (256, 4)
     assert found(128 * 8) == (256, 4)
     assert found(128 * 8 - 1) == (128, 4)
-    own = chosen("batch_gpu=8", of=facts(2000, 256, "24 GB", memory=512), needed=needed)
+    own = chosen("batch_gpu=8", of=known(2000, 256, "24 GB", memory=512))
     assert (own.batch_gpu, own.network.resolution) == (8, 64)
+
+
+@pytest.mark.parametrize(("processes", "resolution"), [(1, 256), (2, 512), (8, 1024)])
+def test_one_gpu_is_not_given_weeks_of_the_largest_pictures(processes, resolution):
+    of = known(70_000, 1024, "24 GB", processes=processes)
+    assert chosen(of=of).network.resolution == resolution
 
 
 def fit(name, *options, **how):

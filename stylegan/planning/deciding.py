@@ -1,0 +1,238 @@
+"""From what is asked of a training to a plan: look once, decide, try steps where time counts."""
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from stylegan.config import AUTO, TrainConfig, check_batches, load_config, read_options
+from stylegan.data.check import grouped
+from stylegan.distributed import pick_device
+from stylegan.messages import gib, readable
+from stylegan.networks import NetworkConfig
+from stylegan.planning import choosing, told
+from stylegan.planning.known import Known, Progress, implied, look, looked_at
+from stylegan.planning.request import RESOLUTION, Request
+from stylegan.schedule import coming
+from stylegan.training.costs import Costs, Machine, outlook
+from stylegan.training.evaluation import Evaluation
+from stylegan.training.resuming import newest_state, settle_threads
+from stylegan.training.run import (
+    Report,
+    Run,
+    Tell,
+    backend_flags,
+    check_unchanged,
+    fit_to_data,
+    with_precision,
+)
+from stylegan.training.state import TrainState
+from stylegan.training.transfer import GROWS_AGAIN, beginning, warmup
+
+TRAINING_SHARE = 0.95  # of the minutes of a run; the rest goes into samples, files, the report
+LEAST_SHARE = 0.5  # of the usual length of a training; for less, a smaller resolution
+LEAST_RESOLUTION = 32  # at which that ends
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training is going to be, and why."""
+
+    config: TrainConfig
+    lines: list[str]  # what was found and chosen, for the user
+    request: Request
+    known: Known
+    threads: int | None = None  # that compute on a CPU
+
+    def open(
+        self,
+        *,
+        tell: Tell = lambda text: None,
+        progress: Progress | None = None,
+        strict: bool = False,
+        hang_minutes: float = 30.0,
+    ) -> AbstractContextManager[Run]:
+        """The run of this plan, with its images prepared; see `training.Run.open`."""
+        return Run.open(
+            self.config,
+            self.known.data,
+            self.known.run.path,
+            device=self.known.machine.device,
+            init_from=self.known.start or self.request.init_from,
+            tell=tell,
+            progress=progress,
+            strict=strict,
+            hang_minutes=hang_minutes,
+        )
+
+    def train(
+        self,
+        evaluation: Evaluation | None = None,
+        *,
+        tell: Tell = lambda text: None,
+        report: Report = lambda progress: None,
+    ) -> TrainState:
+        """Train to the end of this plan; see `training.start`."""
+        with self.open(tell=tell) as run:
+            return run.train(evaluation, report=report, threads=self.threads)
+
+    def preview(self, *, progress: Progress | None = None) -> list[str]:
+        """Every picture decoded and steps tried at every resolution: what would be left out, the
+        phases with their memory and time, what helps. Nothing is written."""
+        config, lines = self.fitted_to_pictures(progress)
+        device = self.known.machine.device
+        run = self.known.run
+        config = with_precision(config, device, run)
+        check_unchanged(run, config)
+        _, payload = newest_state(run)
+        with backend_flags(config):
+            lines_of_threads = settle_threads(self.threads, payload, device)
+            costs = Costs.tried(config, device, coming(config.schedule, 0))
+        lines += [*told.plan_lines(config, costs, device), *lines_of_threads]
+        return [*lines, *outlook(config, costs, device, run.saved())]
+
+    def preview_elsewhere(self, *, progress: Progress | None = None) -> list[str]:
+        """As `preview`, for a machine that is not here: no steps are tried, so no times are known.
+        ValueError if its processes do not divide the batches."""
+        config, lines = self.fitted_to_pictures(progress)
+        machine = self.known.machine
+        check_batches(config, machine.processes)
+        costs = Costs.estimated(config, coming(config.schedule, 0))
+        at = costs.largest
+        memory = f"memory of each {machine.device.type.upper().replace('CUDA', 'GPU')}: about"
+        lines += told.plan_lines(config, costs, machine.device)
+        return [*lines, f"{memory} {gib(costs.memory[at])}, at {at}x{at}; kernels take more"]
+
+    def fitted_to_pictures(self, progress: Progress | None) -> tuple[TrainConfig, list[str]]:
+        """The configuration with the labels of the pictures, all of which are decoded; what would
+        be left out, and what helps."""
+        known = self.known
+        findings = looked_at(known.data, self.config, decode=True, progress=progress)
+        config = fit_to_data(self.config, findings)
+        lines = [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
+        if known.is_own:
+            started = known.start is not None
+            lines += told.advice(findings.num_good, config, started=started)
+        return config, lines
+
+
+def plan(
+    request: Request,
+    machine: Machine | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Decide what to train: what is asked for, remembered, or chosen for pictures and machine.
+
+    With `minutes`, steps are tried, with so many `threads`, to find the length; a training that is
+    too short for the resolution that would be chosen gets a smaller one. `machine` is this one
+    unless given; all its processes call this together, and the first looks at the pictures.
+    FileNotFoundError or ValueError if something that is asked for is not there, or is not possible.
+    """
+    known = look(request, machine or Machine.here(pick_device()), progress)
+    if request.minutes is None:
+        config, lines = decide(request, known)
+    elif known.stored:
+        length = known.stored.schedule.total_kimg
+        config, lines = decide(dataclasses.replace(request, minutes=None, kimg=length), known)
+        lines.append(f"{readable(known.run.path)} keeps its length; --kimg changes it")
+    else:
+        config, lines = decide_within(request.minutes, request, known, threads)
+    return Plan(config, [*known.lines, *lines], request, known, threads)
+
+
+def decide(request: Request, known: Known) -> tuple[TrainConfig, list[str]]:
+    """The configuration, and what to say of it. Nothing is looked at or tried."""
+    asked = {**known.given, **request.asked}
+    if known.base == AUTO:
+        return chosen_config(asked, known, width=request.width)
+    return named_config(request, asked, known)
+
+
+def chosen_config(
+    asked: Mapping[str, object], known: Known, *, width: int | None
+) -> tuple[TrainConfig, list[str]]:
+    """A configuration chosen for pictures and machine."""
+    asked = {**implied(asked), **asked}
+    if known.start:
+        processes = known.machine.processes
+        asked = {**warmup(known.start, load_config(None, asked, processes)), **asked}
+    config, hindrance = choosing.choose(asked, known, width=width)
+    lines = told.chosen_lines(config, hindrance)
+    if known.start:  # the choice has begun there
+        lines.append(beginning(known.start, config, is_asked=GROWS_AGAIN in asked)[1])
+    return config, lines
+
+
+def named_config(
+    request: Request, asked: Mapping[str, object], known: Known
+) -> tuple[TrainConfig, list[str]]:
+    """The configuration of that name, or of the run. Lengths and widths are fitted where a
+    resolution, a length or a width is asked for."""
+    stored = known.stored
+    processes = stored.schedule.num_processes if stored else known.machine.processes
+    file = read_options(known.base)
+    chosen: dict[str, object] = {}
+
+    def built() -> TrainConfig:
+        return load_config(known.base, {**chosen, **asked}, processes)
+
+    config = built()
+    lines: list[str] = []
+    if known.start:
+        is_asked = GROWS_AGAIN in file.keys() | asked.keys()
+        begins, line = beginning(known.start, config, is_asked=is_asked)
+        chosen |= begins | warmup(known.start, config)
+        lines.append(line)
+    elif stored and known.run.lineage():
+        chosen[GROWS_AGAIN] = stored.schedule.initial_resolution
+        chosen["d_warmup_kimg"] = stored.d_warmup_kimg
+    for option in chosen.keys() & file.keys():
+        del chosen[option]
+    if request.is_to_fit:
+        config = built()
+        usual = file.get(RESOLUTION, NetworkConfig.resolution)
+        begun = stored.schedule if stored else None
+        chosen |= choosing.fitted(config, usual, width=request.width, begun=begun)
+        if not stored and config.network.resolution != usual:
+            chosen["r1_gamma"] = choosing.gamma_of_size(config, usual)
+    return built(), lines
+
+
+def decide_within(
+    minutes: float, request: Request, known: Known, threads: int | None
+) -> tuple[TrainConfig, list[str]]:
+    """The configuration with the length that takes so many minutes here, and what to say of it."""
+    is_chosen = request.config in (None, AUTO) and RESOLUTION not in request.asked
+    is_free = is_chosen and known.start is None and known.is_own
+    trial = dataclasses.replace(request, minutes=None)
+    too_large: list[str] = []
+    while True:
+        usual, _ = decide(trial, known)
+        kimg = kimg_within(minutes, usual, request, known, threads)
+        resolution = usual.network.resolution
+        length = usual.schedule.total_kimg
+        if not is_free or resolution <= LEAST_RESOLUTION or kimg >= LEAST_SHARE * length:
+            break
+        too_large.append(told.too_large_line(resolution, kimg, length))
+        trial = dataclasses.replace(trial, resolution=resolution // 2)
+    if is_chosen:
+        trial = dataclasses.replace(trial, resolution=resolution)
+    config, lines = decide(dataclasses.replace(trial, kimg=kimg), known)
+    return config, [*lines, *told.length_lines(minutes, config, usual_kimg=length), *too_large]
+
+
+def kimg_within(
+    minutes: float, config: TrainConfig, request: Request, known: Known, threads: int | None
+) -> float:
+    """How much training takes so long on this machine, in kimg."""
+    device = known.machine.device
+    config = with_precision(config, device, known.run)
+    reaching = choosing.shortened(config.schedule)  # every resolution
+    with backend_flags(config):
+        settle_threads(threads, {}, device)
+        costs = Costs.tried(config, device, coming(reaching, 0))
+    keep = any(f"schedule.{name}_kimg" in request.asked for name in ("stable", "fade"))
+    seconds = 60 * TRAINING_SHARE * minutes
+    return choosing.kimg_of_seconds(seconds, config.schedule, costs, keep_phases=keep)

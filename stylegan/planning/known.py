@@ -1,0 +1,178 @@
+"""What a plan depends on besides the request: the run, the pictures, the weights, the machine."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stylegan.config import AUTO, TrainConfig, bundled, load_config
+from stylegan.data import Findings, Source, check, is_store, open_source
+from stylegan.data.check import needed_channels
+from stylegan.distributed import from_rank0, on_all_ranks
+from stylegan.files.loading import open_weights
+from stylegan.files.weights import Weights
+from stylegan.messages import readable
+from stylegan.planning import told
+from stylegan.planning.request import Request
+from stylegan.run_folder import RunFolder
+from stylegan.training.costs import Machine
+from stylegan.training.run import fit_to_data, preparation_for
+from stylegan.training.transfer import sizes
+
+BUNDLED_DATA = "datasets/faces-64.zip"
+DEFAULT_CONFIG = "quickstart"
+MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was looked at, once, before anything is decided."""
+
+    run: RunFolder
+    stored: TrainConfig | None  # of the run, if it has begun
+    base: str  # configuration: a name, a file, or auto
+    data: Path | Source  # a source where this process has listed the files
+    is_own: bool  # data of the user's, not the bundled
+    machine: Machine
+    start: Weights | None = None  # that a new run begins with
+    findings: Findings | None = None  # of pictures that no run was begun on
+    given: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    # ^ options that weights and pictures give, unless they are asked for
+    lines: tuple[str, ...] = ()  # what was found, for the user
+
+    @property
+    def images(self) -> int:
+        return self.pictures.num_good
+
+    @property
+    def pictures(self) -> Findings:
+        """The findings of a choice, which is always made for pictures."""
+        assert self.findings is not None
+        return self.findings
+
+    @property
+    def possible(self) -> int:
+        """The largest resolution that nine of ten pictures reach."""
+        reach = self.pictures.reach()
+        enough = (r for r, n in reach.items() if n >= MOST_REACH * self.images)
+        return max(enough, default=min(reach))
+
+    @property
+    def grown(self) -> int:
+        """The resolution of the weights to begin with; 0: none."""
+        return self.start.require_loaded().grown if self.start else 0
+
+
+def look(request: Request, machine: Machine, progress: Progress | None = None) -> Known:
+    """Open the run and the weights, and look at the pictures; the first process does that for all.
+
+    FileNotFoundError or ValueError if something that is asked for is not there, or of no use.
+    """
+    run = RunFolder(request.out)
+    stored = on_all_ranks(run.stored_config)
+    path = Path(request.data or (data_of(run) if stored else bundled_data()))
+    is_own = path != bundled_data()
+    base = base_of(request, run, stored, is_own=is_own)
+    lines: list[str] = []
+    if stored and request.config and base != request.config:
+        lines.append(f"{readable(run.path)} keeps the options that it began with")
+    start: Weights | None = None
+    given: dict[str, object] = {}
+    if request.init_from is not None and not stored:  # first: it may be a mistake
+        origin = str(request.init_from)
+        start = on_all_ranks(lambda: open_weights(origin, need="training"))
+        if request.config in (None, AUTO):
+            given |= sizes(start, width=request.width)
+    named = None if base == AUTO else base
+    asked = {**implied(request.asked), **request.asked}
+    include = load_config(named, asked).data.include
+    is_looked_at = base == AUTO or (is_own and not stored)
+    data = listed(path, include) if is_looked_at and not is_store(path) else path
+    if request.channels is not None and not (stored and request.channels == "auto"):
+        channels = request.channels
+        if channels == "auto":
+            channels, why = from_rank0(lambda: needed_channels(data, include))
+            lines.append(why)
+        # older runs are not premultiplied
+        premultiplied = channels == 4 and (not stored or stored.network.premultiplied)
+        given |= {"network.image_channels": channels, "network.premultiplied": premultiplied}
+    findings: Findings | None = None
+    if is_looked_at:
+        findings = looked_at(data, load_config(named, {**given, **asked}), progress=progress)
+        lines += told.found_lines(findings)
+    elif not is_own and not stored and request.config is None:
+        lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
+    return Known(run, stored, base, data, is_own, machine, start, findings, given, tuple(lines))
+
+
+def implied(asked: Mapping[str, object]) -> dict[str, object]:
+    """A kind of augmentation, if options are asked for that mean nothing without one."""
+    augmented = any(name.startswith("augment.") for name in asked)
+    return {"augment.kind": "ada"} if augmented and "augment.kind" not in asked else {}
+
+
+def base_of(request: Request, run: RunFolder, stored: TrainConfig | None, *, is_own: bool) -> str:
+    """The configuration to begin with: that of a run that has begun, a chosen one for a user's own
+    data, else that of the bundled data."""
+    remembered = str(run.config_file)
+    usual = remembered if stored else AUTO if is_own else DEFAULT_CONFIG
+    base = request.config or usual
+    chose_once = base == AUTO or (is_own and base == DEFAULT_CONFIG)
+    return remembered if stored and chose_once else base
+
+
+def listed(data: Path, include: tuple[str, ...]) -> Path | Source:
+    """The files of the data, listed, in the first process; their path in the others."""
+    sources: list[Source] = []
+    from_rank0(lambda: sources.append(open_source(data, include=include)))
+    return sources[0] if sources else data
+
+
+def looked_at(
+    data: Path | Source,
+    config: TrainConfig,
+    *,
+    decode: bool = False,
+    progress: Progress | None = None,
+) -> Findings:
+    """What the pictures are like. ValueError if there are none, or no labels although `config` asks
+    for them."""
+    preparation = preparation_for(config)
+    if not decode:  # then all sizes are of interest
+        preparation = dataclasses.replace(preparation, resolution=None)
+    findings = from_rank0(lambda: check(data, preparation, decode=decode, progress=progress))
+    if not findings.reach():
+        raise ValueError(
+            "; ".join([f"no image of {findings.path} can be used", *findings.left_out_lines()])
+        )
+    if not findings.label_names:
+        fit_to_data(config, findings)  # refuses those that are asked for, before anything is told
+    return findings
+
+
+def usual_folder(config_name: str | None, data: Path | None) -> Path:
+    """Where a run goes unless a folder is asked for: `runs/<config>`."""
+    usual = DEFAULT_CONFIG if data in (None, bundled_data()) else AUTO
+    return Path("runs") / (usual if config_name is None else Path(config_name).stem)
+
+
+def bundled_data() -> Path:
+    return bundled(BUNDLED_DATA)
+
+
+def data_of(run: RunFolder) -> Path:
+    """Where the images of a run are; those of the package may have moved."""
+    source = run.data()
+    if source is None:
+        raise FileNotFoundError(
+            f"{run.data_file} does not say where the images of the run are; give them by --data"
+        )
+    if source.exists():
+        return source
+    if source.name == Path(BUNDLED_DATA).name:
+        return bundled_data()
+    raise FileNotFoundError(
+        f"the images of {run.path} were in {source}, where there is nothing; give them by --data"
+    )

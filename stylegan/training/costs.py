@@ -1,0 +1,281 @@
+"""What training steps take, in time and memory: tried, or scaled from those that were."""
+
+import dataclasses
+import functools
+import gc
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import psutil
+import torch
+
+from stylegan import distributed
+from stylegan.config import TrainConfig
+from stylegan.messages import about, gib
+from stylegan.networks import NetworkConfig, make_discriminator, make_generator
+from stylegan.run_folder import RunFolder
+from stylegan.schedule import ScheduleConfig, Stage, batch_size_at, coming, phases, resolutions
+from stylegan.threads import busy
+from stylegan.training.draws import Share, draw
+from stylegan.training.health import explained
+from stylegan.training.state import TrainState
+from stylegan.training.step import train_step
+from stylegan.training.terms import has_penalty
+
+MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
+MOST_STEPS = 6  # to measure one kind of step
+TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
+CPU_RATE = 2e11  # operations per second, more than any CPU's: until a step was tried
+# of a step, for each number that a layer gives; counted in the configurations that ship
+ACTIVATION_BYTES = {"auto": 27, "fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
+PENALIZED_FP16_BYTES = 20  # where a gradient penalty's pass is in float32
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is trained on; memory and cores are those that each process has at least."""
+
+    device: torch.device
+    memory: float = math.inf  # bytes
+    cores: int = 1
+    processes: int = 1
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    @classmethod
+    def here(cls, device: torch.device) -> Self:
+        """The machine of these processes."""
+        if device.type == "cuda":
+            memory: float = torch.cuda.get_device_properties(device).total_memory
+        else:
+            memory = memory_of_process()
+        of_all = distributed.gather((memory, torch.get_num_threads()))
+        return cls(
+            device,
+            min(memory for memory, _ in of_all),
+            min(cores for _, cores in of_all),
+            len(of_all),
+        )
+
+
+def memory_of_process() -> float:
+    """The share of a process in the memory of its machine, in bytes."""
+    return psutil.virtual_memory().total / distributed.processes_of_machine()
+
+
+def operations(config: TrainConfig, resolution: int) -> float:
+    """Floating-point operations per image of a step, to a tenth: nearly all are those of the two
+    3x3 convolutions per resolution. In passes forward, the generator makes one for the
+    discriminator's step and three for its own, the discriminator eleven, with R1."""
+    channels = config.network.channels
+    pairs = ((r, channels(r), channels(max(r // 2, 4))) for r in resolutions(resolution))
+    return 10 * sum(18 * c * (c + lower) * r**2 for r, c, lower in pairs)
+
+
+def step_bytes(config: TrainConfig, stage: Stage) -> int:
+    """Bytes that a step takes in each process, to a factor of 1.3: activations, inputs, weights
+    with their average, gradients and moments. What kernels take for themselves is not in it."""
+    n = stage.batch_size // config.schedule.num_processes
+    outputs = sum(config.network.channels(r) * r**2 for r in resolutions(stage.resolution))
+    each = ACTIVATION_BYTES[config.precision]
+    if config.precision == "fp16" and has_penalty(config):
+        each = PENALIZED_FP16_BYTES
+    activations = each * min(config.batch_gpu or n, n) * outputs
+    return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(config.network))
+
+
+def largest_step(config: TrainConfig) -> int:
+    """Bytes of the largest step of a training."""
+    return max(step_bytes(config, stage) for _, _, stage in phases(config.schedule))
+
+
+@functools.lru_cache
+def state_bytes(config: NetworkConfig) -> int:
+    """Size of the weights, the average and the second moments in a state file."""
+    with torch.device("meta"):
+        networks = make_generator(config), make_discriminator(config)
+    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
+    return 4 * (3 * g + 2 * d)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a training step takes, by resolution."""
+
+    seconds: Mapping[int, float]  # per image
+    memory: Mapping[int, int]  # bytes in each process
+    guessed: frozenset[int] = frozenset()  # resolutions at which no whole batch was tried
+
+    @classmethod
+    def tried(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
+        """Steps with random images at the resolutions of these stages. Nothing is left behind. On
+        a CPU a step that would take long is of few images, and where that would, too, or memory
+        is short, scaled from the one before."""
+        cuda = device.type == "cuda"
+        with torch.random.fork_rng([device.index] if cuda else []):
+            costs = cls.of_trials(config, device, stages)
+        if cuda:
+            gc.collect()  # networks and graphs may hold each other
+            torch.cuda.empty_cache()
+        return costs
+
+    @classmethod
+    def of_trials(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
+        processes = distributed.world_size()
+        cuda = device.type == "cuda"
+        group = processes * max(config.network.deviation_group, 1)
+        rate = math.inf if cuda else processes * CPU_RATE
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(device)
+        state: TrainState | None = None  # made for the first step
+        seconds: dict[int, float] = {}
+        memory: dict[int, int] = {}
+        guessed = set()
+        for stage in stages:
+            resolution = stage.resolution
+            work = operations(config, resolution)
+            seconds[resolution] = work / rate
+            memory[resolution] = step_bytes(config, stage)
+            guessed.add(resolution)
+            # a step needs every process
+            if distributed.largest(memory[resolution] > memory_of_process()):
+                continue
+            few = stage.batch_size if cuda else min(group, stage.batch_size)
+            for batch_size in sorted({few, stage.batch_size}):
+                if batch_size * seconds[resolution] < MOST_SECONDS:
+                    state = state or TrainState.create(config, device=device)
+                    tried = dataclasses.replace(stage, batch_size=batch_size)
+                    seconds[resolution] = median_step(state, tried) / batch_size
+                    if cuda:
+                        memory[resolution] = torch.cuda.max_memory_reserved(device)
+                    if batch_size == stage.batch_size:
+                        guessed.discard(resolution)
+            rate = work / seconds[resolution]
+        return cls(seconds, memory, frozenset(guessed))
+
+    @classmethod
+    def estimated(cls, config: TrainConfig, stages: Sequence[Stage]) -> Self:
+        """The memory of steps on a machine that is not here, and no times."""
+        memory = {stage.resolution: step_bytes(config, stage) for stage in stages}
+        return cls({}, memory, frozenset(memory))
+
+    @classmethod
+    def scaled(cls, config: TrainConfig, seconds: Mapping[int, float]) -> Self:
+        """From the seconds per image at some resolutions, the last of which others are scaled
+        from, by their operations."""
+        *_, last = seconds
+        rate = operations(config, last) / seconds[last]
+        others = {r: operations(config, r) / rate for r in resolutions(config.network.resolution)}
+        return cls({**others, **seconds}, {}, frozenset(others.keys() - seconds.keys()))
+
+    def seconds_left(self, schedule: ScheduleConfig, images_seen: int = 0) -> float:
+        """Time to train from image `images_seen` to the end."""
+        return sum(
+            (end - max(first, images_seen)) * self.seconds[stage.resolution]
+            for first, end, stage in phases(schedule)
+            if end > images_seen
+        )
+
+    @property
+    def largest(self) -> int:
+        """The resolution whose steps take most memory."""
+        return max(self.memory, key=self.memory.__getitem__)
+
+
+def median_step(state: TrainState, stage: Stage) -> float:
+    """Seconds of a step: the median of those after the first, which also allocates memory and
+    chooses kernels."""
+    seconds: list[float] = []
+    while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
+        seconds.append(timed_step(state, stage))
+    return statistics.median(seconds[1:])
+
+
+def timed_step(state: TrainState, stage: Stage) -> float:
+    """Seconds of a training step with random images, augmented as those of a run; averaged over the
+    processes, as all must plan the same."""
+    config = state.config
+    network = config.network
+    like = state.generator.w_avg
+    share = Share.of_process(like.device, like.dtype)
+    n = stage.batch_size // share.world_size
+    labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
+    pool = None if labels is None else torch.zeros(1, network.label_dim)
+    adaptive = config.augment.adaptive  # begins without any augmentation
+    probability = TRIED_PROBABILITY if adaptive else state.strength.probability
+    wait = torch.cuda.synchronize if like.is_cuda else lambda device: None
+    wait(like.device)
+    started = time.perf_counter()
+    with explained(state, stage):
+        reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
+        draws = draw(config, 0, stage, pool, share, probability)
+        train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
+    wait(like.device)
+    return distributed.mean(like.new_tensor(time.perf_counter() - started)).item()
+
+
+def check_memory(config: TrainConfig, costs: Costs) -> None:
+    """ValueError if a step of these costs does not fit into a machine."""
+    resolution = costs.largest
+    needed = costs.memory[resolution]
+    if distributed.largest(needed > memory_of_process()):  # of any machine
+        batch_size = batch_size_at(resolution, config.schedule)
+        raise ValueError(
+            f"not enough memory at resolution {resolution}, batch {batch_size}: {gib(needed)} for "
+            f"each process estimated, {gib(memory_of_process())} installed; try --batch-gpu, "
+            "-o checkpoint_activations=true, a smaller batch, or --no-preflight if you know better"
+        )
+
+
+def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen: int) -> str:
+    """How long it will take, and how much memory."""
+    here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
+    several = distributed.world_size() > 1
+    if device.type == "cpu" and not several and busy():  # under torchrun the siblings are at work
+        here += " while other programs use its cores"
+    left = about(costs.seconds_left(config.schedule, images_seen))
+    needed = costs.memory[costs.largest]
+    if device.type != "cuda":  # what this process takes by now comes on top
+        needed += psutil.Process().memory_info().rss
+    each = " for each process" if several else ""
+    size = f"{costs.largest}x{costs.largest}"
+    return f"about {left} on {here}; memory{each}: about {gib(needed)}, at {size}"
+
+
+def try_out(
+    config: TrainConfig, device: torch.device, folder: RunFolder, tell: Callable[[str], None]
+) -> list[str]:
+    """What a user should know before a run in `folder` begins, or goes on: time, memory, the disk.
+    ValueError if a CPU has too little memory. Nothing of a finished run."""
+    begun = distributed.largest(folder.saved())
+    stages = coming(config.schedule, begun)
+    if not stages:
+        return []
+    tell("trying steps at every resolution to come, for their time and memory")
+    costs = Costs.tried(config, device, stages)
+    if device.type == "cpu":
+        check_memory(config, costs)
+    return [outlook(config, costs, device, begun), *disk_warning(config, folder)]
+
+
+def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
+    """A warning if the states that a run keeps will not fit on the disk of `folder`."""
+    path = folder.path
+    begun = next(path for path in (path, *path.absolute().parents) if path.exists())
+    state_size = state_bytes(config.network)
+    there = min(len(folder.states()), config.keep_states)
+    needed = (config.keep_states + 1 - there) * state_size
+    free = shutil.disk_usage(begun).free
+    if free > needed:
+        return []
+    return [
+        f"warning: {config.keep_states} states of {gib(state_size)} (keep_states) and a new one "
+        f"need {gib(needed)}, {gib(free)} are free at {begun}"
+    ]
