@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.data.labels import places
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import listed
 from stylegan.schedule import resolutions
 
 LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")
+EMBEDDING = "mapping.label_embedding"  # has a row for each label
 SAMPLES = 10_000  # latents of a new average
 
 
@@ -51,6 +53,8 @@ def blend(
         raise ValueError(f"a share is a number from 0 to 1, not {share}")
     ours = a.generator.state_dict()
     theirs = b.generator.state_dict()
+    if order := places(a.label_names, b.label_names):
+        theirs[EMBEDDING] = theirs[EMBEDDING][order]
 
     def between(name: str) -> Tensor:
         resolution = resolution_of(name)
@@ -89,9 +93,8 @@ def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
         for name, value in shape_of(a).items()
         if value != shape_of_b[name]
     ]
-    names = [list(loaded.label_names) for loaded in (a, b)]
-    if all(names) and names[0] != names[1]:  # some files do not know theirs
-        different.append(f"label_names {names[0]} and {names[1]}")
+    if None in places(a.label_names, b.label_names):
+        different.append(f"label_names {list(a.label_names)} and {list(b.label_names)}")
     if different:
         raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
 

@@ -74,14 +74,22 @@ def test_what_cannot_be_blended_is_refused():
         blend(loaded(0), loaded(1, wide), share=0.5)
     with pytest.raises(ValueError, match=r"resolution reached 16 and 8"):
         blend(loaded(0), loaded(1, resolution=8), first=8)
-    names = [{"label_names": ("a", "b")}, {"label_names": ("b", "a")}, {}]
-    one, turned, unnamed = (loaded(0, dataclasses.replace(TINY, label_dim=2), **n) for n in names)
-    with pytest.raises(ValueError, match=r"label_names \['a', 'b'\] and \['b', 'a'\]"):
-        blend(one, turned, share=0.5)
+    names = [{"label_names": ("a", "b")}, {"label_names": ("b", "c")}, {}]
+    one, other, unnamed = (loaded(0, dataclasses.replace(TINY, label_dim=2), **n) for n in names)
+    with pytest.raises(ValueError, match=r"label_names \['a', 'b'\] and \['b', 'c'\]"):
+        blend(one, other, share=0.5)
     blend(one, unnamed, share=0.5)
     for first, last in ((5, None), (16, 8)):
         with pytest.raises(ValueError, match=f"{first} to .*, but the resolutions .* 4, 8, 16"):
             blend(loaded(0), loaded(1), first=first, last=last)
+
+
+def test_labels_are_blended_by_name():
+    config = dataclasses.replace(TINY, label_dim=2)
+    a = loaded(0, config, label_names=("a", "b"))
+    turned = loaded(1, config, label_names=("b", "a"))
+    embedding = blend(a, turned, share=1).generator.mapping.label_embedding
+    assert torch.equal(embedding, turned.generator.mapping.label_embedding.flip(0))
 
 
 def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path):

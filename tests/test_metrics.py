@@ -382,16 +382,19 @@ def test_a_mean_is_of_runs_of_one_configuration_data_and_length(other, averaged)
     assert [line[""] for line in means([row_of("a"), other])] == ["mean of 2 runs"] * averaged
 
 
-def test_labels_of_other_names_are_refused(store, tmp_path):
+def test_labels_are_those_of_the_same_name_and_others_are_refused(store, tmp_path):
     config = dataclasses.replace(LABELED, label_dim=2)
-    for names, right in (((), True), (("a", "b"), True), (("a", "c"), False)):
+    drawn = {}
+    for names, right in (((), True), (("a", "b"), True), (("b", "a"), True), (("a", "c"), False)):
         loaded = LoadedGenerator(random_generator(config), "m", resolution=16, label_names=names)
         samples = GeneratorSamples(loaded, store=store)
         if right:
-            assert samples.labels(range(3)).shape == (3, 2)
+            drawn[names] = samples.labels(range(3))
+            assert drawn[names].shape == (3, 2)
         else:
-            with pytest.raises(ValueError, match="label 1 is c in the generator, b in the data"):
+            with pytest.raises(ValueError, match="label c of the generator is not one of the data"):
                 samples.labels(range(3))
+    assert torch.equal(drawn["a", "b"], drawn["b", "a"].flip(1))
 
 
 def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_path):

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from stylegan.config import build_config, parse_options, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
+from stylegan.files.weights import Weights
 from stylegan.layers import EqualizedConv2d
 from stylegan.lineage import to_toml as lineage_toml
 from stylegan.ops import reduced
@@ -230,3 +233,27 @@ def test_a_layer_that_can_make_what_is_wanted_is_found():
         before, now = solve(layer, given, wanted(given))
     assert now < 1e-6 < before
     assert_same_weights(layer, wanted, atol=1e-5)
+
+
+def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_said():
+    """A source of labels b, a, x, for a run of a, b, c, d."""
+    source = tiny_config(network={"label_dim": 3})
+    trained = TrainState.create(dataclasses.replace(source, seed=5))
+    loaded = LoadedGenerator(trained.generator_ema, "m", resolution=16, label_names=("b", "a", "x"))
+    networks = {"generator": trained.generator, "discriminator": trained.discriminator}
+    given = {name: getattr(trained, name).state_dict() for name in checkpoint.NETWORKS["state"]}
+    config = tiny_config(network={"label_dim": 4}, schedule=SHORT | {"initial_resolution": 16})
+    state, untouched = TrainState.create(config), TrainState.create(config)
+    lines = initialize_from(
+        state, Weights(Path("m.pt"), "memory", loaded, **networks), ("a", "b", "c", "d")
+    )
+    assert "labels are those of the same name in m.pt; c, d start anew" in lines
+    for network, names in (
+        ("generator", ["mapping.label_embedding"]),
+        ("generator_ema", ["mapping.label_embedding"]),
+        ("discriminator", ["head.out.weight", "head.out.bias"]),
+    ):
+        for name in names:
+            now = getattr(state, network).state_dict()[name]
+            assert torch.equal(now[:2], given[network][name][[1, 0]])
+            assert torch.equal(now[2:], getattr(untouched, network).state_dict()[name][2:])

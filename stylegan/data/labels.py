@@ -21,6 +21,15 @@ MOST_NAMED = 12  # labels in one line
 FEW_IMAGES = 50  # a label of fewer is named before training
 
 
+def places(names: Sequence[str], others: Sequence[str]) -> list[int | None]:
+    """Where each of these labels is among others of the same meaning by name; None: nowhere. Where
+    one side has no names, numbers stand for them."""
+    if names and others:
+        found = {name: i for i, name in enumerate(others)}
+        return [found.get(name) for name in names]
+    return list(range(max(len(names), len(others))))
+
+
 class Labels(NamedTuple):
     """What some images show: `rows` are the class of each, int64 (N,), by its place in `names`, -1
     for none; or a vector of each, float32 (N, len(names))."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from stylegan import distributed, sampling, streams
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.data.cache import changes_since
+from stylegan.data.labels import places
 from stylegan.distributed import from_rank0
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
@@ -153,15 +154,17 @@ class GeneratorSamples:
                 f"the generator has {label_dim} labels, the data {len(known)}; "
                 "pass the data that it was trained on"
             )
-        names = list(self.loaded.label_names)
-        if names and names != known:
-            i = next(i for i in range(label_dim) if names[i] != known[i])
-            raise ValueError(
-                f"label {i} is {readable(names[i])} in the generator, {readable(known[i])} in the "
-                "data; pass the data that it was trained on"
-            )
+        names = self.loaded.label_names
+        order = []
+        for i, place in enumerate(places(names, known)):
+            if place is None:
+                raise ValueError(
+                    f"label {readable(names[i])} of the generator is not one of the data; pass the "
+                    "data that it was trained on"
+                )
+            order.append(place)
         rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
-        return torch.from_numpy(self.store.one_hot(classes[rows]))
+        return torch.from_numpy(self.store.one_hot(classes[rows])[:, order])
 
     def fakes(self, indices: range, num: int) -> Tensor:
         """Samples of these numbers, uint8 (n, C, r, r), however many are measured."""

@@ -98,13 +98,14 @@ def settle_threads(asked: int | None, payload: Payload, device: torch.device) ->
 
 
 def begin(
-    state: TrainState, folder: RunFolder, init_from: "str | Path | Weights | None"
+    state: TrainState, folder: RunFolder, store: Store, init_from: "str | Path | Weights | None"
 ) -> list[str]:
     """Give a new state the weights of `init_from` that fit; which do."""
     if init_from is not None:
         from stylegan.training.transfer import initialize_from
 
-        return initialize_from(state, init_from)
+        names = store.label_names if state.config.data.labels else []
+        return initialize_from(state, init_from, names)
     if lost := on_all_ranks(folder.lineage):
         raise ValueError(
             f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "

@@ -115,7 +115,7 @@ class Run:
             lines += try_out(self.config, self.device, self.folder, self.tell)
         state = TrainState.create(self.config, device=self.device)
         if newest is None:
-            changes = begin(state, self.folder, self.init_from)
+            changes = begin(state, self.folder, self.store, self.init_from)
         else:
             changes = resume(state, payload, newest, self.store, self.folder)
             if self.init_from is not None:

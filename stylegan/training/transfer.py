@@ -2,18 +2,19 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
 
 from stylegan.config import TrainConfig
+from stylegan.data.labels import places
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
 from stylegan.lineage import NVIDIA, license_of
-from stylegan.messages import readable
+from stylegan.messages import listed, readable
 from stylegan.schedule import resolutions
 from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
@@ -25,6 +26,7 @@ WIDTHS = {"channel_base", "max_channels"}
 # With another of these layers of a discriminator are not taken over.
 OF_DISCRIMINATOR = {*WIDTHS, "channel_decay", "image_channels", "deviation_features"}
 LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # in the name of a tensor: its resolution
+OF_LABELS = ("mapping.label_embedding", "head.out.weight", "head.out.bias")  # a row for each
 GROWS_AGAIN = "schedule.initial_resolution"
 
 
@@ -62,9 +64,12 @@ def warmup(weights: Weights, config: TrainConfig) -> dict[str, object]:
     return {} if trained else {"d_warmup_kimg": WARMUP_KIMG}
 
 
-def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str]:
+def initialize_from(
+    state: TrainState, source: str | Path | Weights, label_names: Sequence[str] = ()
+) -> list[str]:
     """Copy the weights of another run that fit (transfer), of each network that it has; what was
-    copied and what not. The state keeps where they came from; `Weights` lose their networks."""
+    copied and what not. `label_names` are those of the run: what belongs to a label is taken from
+    that of the same name. The state keeps where they came from; `Weights` lose their networks."""
     if isinstance(source, Weights):
         weights = source
     else:
@@ -72,11 +77,17 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
     resolution = state.config.network.resolution
     lines = [f"not used: {readable(reason, 1000)}" for reason in weights.left_out]
     lines += replace_stale_layers(weights, state)
+    known = weights.require_loaded().label_names
+    order = places(label_names, known) if label_names and known else None
+    lines += about_labels(weights, state, label_names, order)
     counts = []  # of tensors, for the lineage
     fitting = 0
     for name, trained in weights.networks().items():
         network = getattr(state, name)
-        refused = copied_from(trained.state_dict(), network, resolution)
+        tensors = trained.state_dict()
+        if order is not None:
+            tensors |= rows_of_labels(tensors, network.state_dict(), order)
+        refused = copied_from(tensors, network, resolution)
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         tensors = network.state_dict().keys()
@@ -142,6 +153,35 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
         f"{now:.2f} (root mean square), as stored {before:.2f}"
         for (layer, r), (before, now) in errors.items()
     ]
+
+
+def about_labels(
+    weights: Weights, state: TrainState, names: Sequence[str], order: list[int | None] | None
+) -> list[str]:
+    """How the labels of a run become those of the weights, for a user."""
+    if order is not None:
+        new = [readable(name) for name, place in zip(names, order, strict=True) if place is None]
+        starting = f"; {listed(new, NAMED_AT_MOST, ', ')} start anew" if new else ""
+        return [f"labels are those of the same name in {weights}{starting}"]
+    count = weights.require_loaded().generator.config.label_dim
+    if not count or count != state.config.network.label_dim:
+        return []
+    return [f"{weights} does not name its labels: they are taken for those of the run in order"]
+
+
+def rows_of_labels(
+    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], order: Sequence[int | None]
+) -> dict[str, Tensor]:
+    """What has a row for each label: those of `tensors` at the places of `order`, and `own` rows
+    where there is none."""
+    found = {}
+    for name in OF_LABELS:
+        if name in tensors and name in own and tensors[name].shape[1:] == own[name].shape[1:]:
+            found[name] = own[name].clone()
+            for row, place in enumerate(order):
+                if place is not None:
+                    found[name][row] = tensors[name][place]
+    return found
 
 
 def copied_from(
