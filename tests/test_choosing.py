@@ -110,6 +110,16 @@ def test_the_length_of_a_training_is_what_so_many_seconds_allow():
     assert kimg_within(half_grown, growing, costs) == pytest.approx(100, rel=0.005)
 
 
+def test_the_half_life_of_the_average_is_a_twelfth_of_a_short_training_at_most():
+    for kimg, expected in ((12, 1), (48, 4), (60, 5), (1000, 5)):
+        assert chosen(f"schedule.total_kimg={kimg}").ema_half_life_kimg == expected
+    assert chosen("schedule.total_kimg=12", "ema_half_life_kimg=3").ema_half_life_kimg == 3
+    config = load_config("quickstart", {"schedule.total_kimg": 12})
+    assert config.ema_half_life_kimg == 2
+    assert fitted(config, 32)["ema_half_life_kimg"] == 1
+    assert fitted(config, 32, begun=config.schedule)["ema_half_life_kimg"] == 2
+
+
 def test_on_a_cpu_stages_last_longer_than_in_the_quickstart():
     plan, quickstart = chosen().schedule, load_config("quickstart").schedule
     assert (plan.stable_kimg, plan.fade_kimg) == (7, 5)

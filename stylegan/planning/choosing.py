@@ -45,6 +45,7 @@ GPU_BATCH = 32  # the paper's images per step
 # By GPUs and resolution: longer trainings took these V100s more than 15 days, as published.
 GPU_KIMG: Mapping[int, Mapping[int, float]] = {1: {1024: 10_300, 512: 16_900}, 2: {1024: 18_200}}
 AVERAGE_KIMG = 10.0  # the paper's half-life of the average
+HALF_LIVES = 12  # in a training, at least: an average that lags behind shows dark blobs
 PUBLISHED_IMAGES = 70_000  # FFHQ
 PUBLISHED_KIMG = 25_000  # the length of the paper's training
 R1_RULE = 0.0002
@@ -220,9 +221,13 @@ def fitted(
 ) -> dict[str, object]:
     """Options that make sense of another resolution, length or width than the usual: beyond it
     the finest layers have as many channels as the paper's finest, and with `width` none has more,
-    in the same proportions. A run that has begun keeps its phases; for others see `shortened`."""
+    in the same proportions. A run that has begun keeps its phases and its average; for others see
+    `shortened`, and the half-life of the average is a twelfth of the length at most."""
     network = config.network
     plan = begun or shortened(config.schedule)
+    half_life = config.ema_half_life_kimg
+    if begun is None:
+        half_life = min(half_life, short(plan.total_kimg / HALF_LIVES, digits=2))
     base = network.channel_base
     most = network.max_channels
     if network.resolution > usual_resolution:
@@ -236,6 +241,7 @@ def fitted(
         "schedule.stable_kimg": plan.stable_kimg,
         "schedule.fade_kimg": plan.fade_kimg,
         "schedule.tick_kimg": plan.tick_kimg,
+        "ema_half_life_kimg": half_life,
     }
 
 

@@ -48,7 +48,8 @@ def chosen_lines(config: TrainConfig, hindrance: str) -> list[str]:
         f"--width {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
         f"-o schedule.batch_size={batch_size_at(resolution, config.schedule)} "
         f"-o 'r1_gamma={toml_value(config.r1_gamma)}' "
-        f"-o 'augment.kind=\"{config.augment.kind}\"'"
+        f"-o 'augment.kind=\"{config.augment.kind}\"' "
+        f"-o ema_half_life_kimg={config.ema_half_life_kimg:g}"
     )
     line += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
     why = [f"not a larger resolution: {hindrance}"] if hindrance else []
