@@ -79,8 +79,8 @@ def blend(
         a,
         generator=network.eval(),
         origin=f"blend of {a.origin} and {b.origin}",
+        look=a.look.but(centers="none") if first is None else a.look,
         images_seen=None,
-        centers=None if first is None else a.centers,
         lineage=(*sources.values(), file_of_b),
     )
 

@@ -1,18 +1,22 @@
-"""From seeds to pictures. A seed gives the same z on any device and in any batch."""
+"""How a generator is shown, and pictures from seeds. A seed gives the same z on any device and in
+any batch."""
 
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from stylegan import streams
+from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.networks.config import check_labels
-from stylegan.ops import at_least_float32, in_float32, nearest, truncate
+from stylegan.networks.config import check_alpha, check_labels
+from stylegan.networks.edits import Edit, edited
+from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, truncate
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
@@ -22,7 +26,127 @@ PSI = 0.7  # truncation of pictures unless a file says otherwise, as officially
 CUTOFF = 8  # layers that it reaches
 MAX_SEED = 2**32 - 1
 LATENTS_AT_ONCE = 4096
+LARGEST_COUNT = 2**53  # of images and pixels that a file may name: up to here floats are exact
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
+Cutoff = int | Literal["all"] | None  # argument: None keeps the value; "all" sets it to None
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """How a generator is shown: what becomes of its styles, and of its images."""
+
+    resolution: int  # of the images
+    alpha: float = 1.0  # how far that resolution has grown in
+    psi: float = PSI
+    cutoff: int | None = CUTOFF  # layers truncated, None = all
+    centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
+    edits: Sequence[Edit] = ()  # of what truncation leaves
+    rectangle: Rectangle | None = None  # the rest of the images is padding
+
+    def __post_init__(self) -> None:
+        """ValueError names what no file should say."""
+        for name, is_right, expected in (
+            ("resolution", is_count(self.resolution), "a whole number"),
+            ("cutoff", self.cutoff is None or is_count(self.cutoff), "a whole number or None"),
+            ("psi", is_finite(self.psi), "a finite number"),
+            ("alpha", is_finite(self.alpha), "a finite number"),
+            (
+                "active_rectangle",  # as files call it
+                self.rectangle is None or is_in_the_middle(self.rectangle),
+                "top, bottom, left, right of the middle of a square",
+            ),
+        ):
+            if not is_right:
+                value = readable(repr(getattr(self, name.removeprefix("active_"))))
+                raise ValueError(f"{name} must be {expected}, not {value}")
+        check_alpha(self.alpha)
+        object.__setattr__(self, "psi", float(self.psi))  # torch takes no whole number beyond 2^63
+        if self.centers is not None:
+            object.__setattr__(self, "centers", checked_centers(self.centers))
+
+    def but(
+        self,
+        *,
+        resolution: int | None = None,
+        alpha: float | None = None,
+        psi: float | None = None,
+        cutoff: Cutoff = None,
+        centers: Tensor | Literal["none"] | None = None,
+        edits: Sequence[Edit] | None = None,
+    ) -> Self:
+        """The same with what is given in place of its own. At another resolution alpha becomes 1.
+        `cutoff` "all" truncates all layers; `centers` "none" truncates toward the average."""
+        if isinstance(cutoff, str) and cutoff != "all":
+            raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
+        size = self.resolution if resolution is None else resolution
+        if alpha is None:
+            alpha = self.alpha if size == self.resolution else 1.0
+        layers = self.cutoff if cutoff is None else cutoff
+        toward = self.centers if centers is None else centers
+        return replace(
+            self,
+            resolution=size,
+            alpha=alpha,
+            psi=self.psi if psi is None else psi,
+            cutoff=None if isinstance(layers, str) else layers,
+            centers=None if isinstance(toward, str) else toward,
+            edits=self.edits if edits is None else tuple(edits),
+        )
+
+    def styles(self, ws: Tensor, average: Tensor, psi: Tensor | None = None) -> Tensor:
+        """ws (N, num_styles, w_dim) of latents, pulled toward `average` (w_dim,) or the nearest of
+        the centers, then edited. `psi` () is an input of a program in place of the field."""
+        toward = average if self.centers is None else nearest(ws, self.centers)
+        ws = truncate(ws, toward, self.psi if psi is None else psi, self.cutoff)
+        return edited(ws, self.edits)
+
+    def to_plain(self) -> dict[str, object]:
+        """What files say of it, as plain values; edits are not of a file."""
+        rectangle = None if self.rectangle is None else list(self.rectangle)
+        fields: dict[str, object] = {
+            "resolution": self.resolution,
+            "alpha": self.alpha,
+            "psi": self.psi,
+            "cutoff": self.cutoff,
+            "active_rectangle": rectangle,
+        }
+        if self.centers is not None:
+            fields["centers"] = self.centers.cpu().double().tolist()
+        return fields
+
+    def images(self, generator: Generator, styles: Tensor, noise: Noise) -> Tensor:
+        """The images (N, C, resolution, resolution) of final styles, with padding."""
+        images: Tensor = generator.synthesis(
+            styles, resolution=self.resolution, alpha=self.alpha, noise=noise
+        )
+        return images
+
+
+def is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
+
+
+def is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) <= LARGEST_PSI
+
+
+def checked_centers(centers: object) -> Tensor:
+    """Centers (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
+    try:
+        rows = torch.as_tensor(centers).float()
+    except (OverflowError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError("centers must be rows of numbers") from error
+    if rows.ndim != 2 or not len(rows) or not rows.isfinite().all():
+        raise ValueError(f"centers must be rows of finite numbers, not {tuple(rows.shape)}")
+    return rows
+
+
+def is_in_the_middle(edges: object) -> bool:
+    """Whether these are edges in a square picture with the same padding on opposite sides."""
+    if not isinstance(edges, list | tuple) or len(edges) != 4 or not all(map(is_count, edges)):
+        return False
+    top, bottom, left, right = edges
+    return 0 <= top < bottom and 0 <= left < right and top + bottom == left + right
 
 
 @contextmanager
@@ -128,41 +252,28 @@ def default_batch(resolution: int) -> int:
     return max(1, min(32, 4096 // resolution))
 
 
-def truncated(
-    ws: Tensor, average: Tensor, psi: float, cutoff: int | None, centers: Tensor | None = None
-) -> Tensor:
-    """Styles (N, num_styles, w_dim), pulled toward the average, or the nearest of `centers`."""
-    return truncate(ws, average if centers is None else nearest(ws, centers), psi, cutoff)
-
-
-def generate(
+def render(
     generator: Generator,
+    look: Look,
     seeds: Sequence[int],
     *,
-    psi: float = PSI,
-    cutoff: int | None = CUTOFF,
+    ws: Tensor | None = None,
     labels: Tensor | None = None,
     noise: Noise = "const",
-    resolution: int | None = None,
-    alpha: float = 1.0,
     batch: int | None = None,
-    ws: Tensor | None = None,
-    move: Tensor | None = None,
-    centers: Tensor | None = None,
 ) -> Iterator[np.ndarray]:
-    """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
+    """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`, without
+    padding.
 
+    `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles;
     `labels` are (N or 1, label_dim), maps of `noise` (N or 1, 1, r, r); "random" noise comes from
-    each image's own seed. `ws` (N, num_styles, w_dim), not yet truncated, take the place of the
-    seeds' own styles, `centers` (K, w_dim) that of the average; `edits.total_move` makes `move`.
-    Pictures made one at a time are always the same bits; in a larger batch arithmetic may differ in
-    the last bit, a picture by one gray level.
+    each image's own seed. Pictures made one at a time are always the same bits; in a larger batch
+    arithmetic may differ in the last bit, a picture by one gray level.
     """
     check_seeds(seeds)
     config = generator.config
     like = generator.w_avg  # type and device of everything
-    full = config.resolution
-    size = check_resolution(full if resolution is None else resolution, full)
+    size = check_resolution(look.resolution, config.resolution)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")
@@ -187,14 +298,31 @@ def generate(
                 styles = generator.broadcast(mapped(generator, z, part_labels))
             else:
                 styles = rows_of(part, ws)
-            styles = truncated(styles, generator.w_avg, psi, cutoff, centers)
-            styles = styles if move is None else styles + move.to(styles)
+            styles = look.styles(styles, like)
             # The float images get no name, so their memory is free before the next batch.
             pictures = to_uint8(
-                generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps),
-                premultiplied=config.premultiplied,
+                look.images(generator, styles, maps), premultiplied=config.premultiplied
             )
-        yield pictures
+        yield unpadded(pictures, look.rectangle)
+
+
+def generate(
+    generator: Generator,
+    seeds: Sequence[int],
+    *,
+    psi: float = PSI,
+    cutoff: int | None = CUTOFF,
+    resolution: int | None = None,
+    alpha: float = 1.0,
+    ws: Tensor | None = None,
+    labels: Tensor | None = None,
+    noise: Noise = "const",
+    batch: int | None = None,
+) -> Iterator[np.ndarray]:
+    """As `render`, of a generator of which no file says how it is shown."""
+    resolution = generator.config.resolution if resolution is None else resolution
+    look = Look(resolution, alpha, psi, cutoff)
+    return render(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
 
 
 def check_rows(config: NetworkConfig, n: int, labels: Tensor | None, ws: Tensor | None) -> None:

@@ -5,20 +5,18 @@ import dataclasses
 import pytest
 import torch
 from helpers.commands import told
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
 from stylegan.blending import blend, resolution_of
 from stylegan.files.formats.own import save_generator
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import NVIDIA, Source, sha256_of
 
 
 def loaded(seed, config=TINY, **about):
     source = Source(f"{seed}.pt", sha256=f"{seed}")
-    about = {"resolution": config.resolution, "lineage": (source,)} | about
-    return LoadedGenerator(random_generator(config, seed), f"network {seed}", **about)
+    return loaded_of(random_generator(config, seed), **{"lineage": (source,)} | about)
 
 
 @pytest.fixture

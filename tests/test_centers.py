@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.commands import pixels, refused, told
-from helpers.tiny_generators import LABELED, random_generator, tiny_loaded
+from helpers.tiny_generators import LABELED, random_generator, shown, tiny_loaded
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
@@ -32,20 +32,22 @@ def test_each_row_is_pulled_toward_its_nearest_center():
     centers = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
     ws = torch.tensor([[[1.0, 1.0], [8.0, 2.0]], [[-4.0, 0.0], [6.0, 6.0]]])
     assert_close(nearest(ws, centers)[..., 0], torch.tensor([[0.0, 10.0], [0.0, 10.0]]))
-    found = sampling.truncated(ws, torch.full((2,), 99.0), 0.5, None, centers)
+    found = sampling.Look(8, 1, 0.5, None, centers).styles(ws, torch.full((2,), 99.0))
     assert_close(found, (ws + nearest(ws, centers)) / 2)
-    half = sampling.truncated(ws, torch.zeros(2), 0.5, 1, centers)
+    half = sampling.Look(8, 1, 0.5, 1, centers).styles(ws, torch.zeros(2))
     assert_close(half[:, 0], found[:, 0])
     assert_close(half[:, 1], ws[:, 1])
 
 
 def test_one_center_that_is_the_average_changes_nothing():
     loaded = tiny_loaded()
-    same = loaded.adjusted(centers=loaded.generator.w_avg[None])
+    same = shown(loaded, centers=loaded.generator.w_avg[None])
     for plain, centered in zip(loaded.pictures([1, 2]), same.pictures([1, 2]), strict=True):
         assert np.array_equal(plain, centered)
     ws = loaded.styles(sampling.latents([3], 8))
-    assert_close(same.truncated(ws), truncate(ws, loaded.generator.w_avg, 0.7, 8))
+    assert_close(
+        same.look.styles(ws, loaded.generator.w_avg), truncate(ws, loaded.generator.w_avg, 0.7, 8)
+    )
 
 
 def test_the_mean_of_a_class_is_that_of_its_latents():
@@ -88,5 +90,5 @@ def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
 
 def test_centers_that_cannot_be_are_refused(source):
     assert "no means of classes" in refused("generate", source, "--centers", "class")
-    with pytest.raises(ValueError, match="centers must be rows of 8 finite numbers"):
-        load_generator(source).loaded.adjusted(centers=torch.zeros(2, 7))
+    with pytest.raises(ValueError, match="centers must be rows of 8 numbers"):
+        shown(load_generator(source).loaded, centers=torch.zeros(2, 7))

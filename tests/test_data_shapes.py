@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.pictures import save_picture
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 
 from stylegan import NetworkConfig, sampling
 from stylegan.config import build_config
 from stylegan.data import Preparation, Store, prepare
 from stylegan.data.check import needed_channels
 from stylegan.data.images import Fit, premultiplied, unpremultiply
-from stylegan.files.loaded import LoadedGenerator
 
 RANDOM = np.random.default_rng(0)
 
@@ -56,7 +55,7 @@ def test_a_rectangle_tells_the_usual_crop(crop, resolution):
 def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop):
     rectangle = Fit.of(crop).active_rectangle(256)
     network = random_generator(replace(TINY, resolution=8))
-    loaded = LoadedGenerator(network, "test", resolution=8, active_rectangle=rectangle)
+    loaded = loaded_of(network, active_rectangle=rectangle)
     assert loaded.crop == crop
     (picture,) = loaded.pictures([0])
     assert picture.shape[:2] == loaded.picture_size() != (8, 8)

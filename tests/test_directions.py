@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.charts import cells, enlarged
 from helpers.commands import refused, told
-from helpers.tiny_generators import TINY, random_generator, tiny_loaded
+from helpers.tiny_generators import TINY, random_generator, shown, tiny_loaded
 from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -25,8 +25,9 @@ from stylegan.directions import (
     save_directions,
 )
 from stylegan.directions.finding import covariance, spectrum, style_matrix
-from stylegan.edits import Edit, EditText, edited, parsed, total_move
+from stylegan.directions.texts import EditText, parsed
 from stylegan.files.formats.own import save_generator
+from stylegan.networks.edits import Edit, edited, total_move
 from stylegan.ops import truncate
 
 
@@ -115,20 +116,21 @@ def test_layers_that_are_none_are_refused(text):
 
 def test_edits_add_up_in_any_order():
     a, b = Edit(torch.randn(8), 2.0, range(3)), Edit(torch.randn(8), -0.3)
-    move = total_move([a, b], TINY)
-    assert torch.equal(move, total_move([b, a], TINY))
+    move = total_move([a, b], 6, 8)
+    assert torch.equal(move, total_move([b, a], 6, 8))
     assert_close(move[0], 2 * a.direction - 0.3 * b.direction)
     assert_close(move[4], -0.3 * b.direction)
-    assert total_move([], TINY) is None
+    ws = torch.randn(2, 6, 8)
+    assert edited(ws, []) is ws
 
 
 def test_an_edit_is_so_many_deviations_in_its_layers_alone():
-    d, config = directions_by(count=3, layers=range(2, 4)), TINY
+    d = directions_by(count=3, layers=range(2, 4))
     ws = torch.randn(2, 6, 8)
-    change = edited(ws, [d.edit("2", -1.5)], config) - ws
+    change = edited(ws, [d.edit("2", -1.5)]) - ws
     assert_close(change[:, 2:4], (-1.5 * d.deviations[1] * d.vectors[1]).expand(2, 2, 8))
     assert not change[:, :2].any() and not change[:, 4:].any()
-    other = edited(ws, [d.edit("2", 1, range(5, 6))], config) - ws
+    other = edited(ws, [d.edit("2", 1, range(5, 6))]) - ws
     assert other[:, 5].any() and not other[:, :5].any()
 
 
@@ -137,10 +139,10 @@ def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
     edits = [Edit(torch.randn(8), 2.0, range(4))]
     (found,) = loaded.pictures([3], psi=0.5, edits=edits)
     ws = truncate(loaded.styles(sampling.latents([3], TINY.z_dim)), loaded.generator.w_avg, 0.5, 8)
-    (expected,) = loaded.pictures([3], ws=edited(ws, edits, TINY), psi=1)
+    (expected,) = loaded.pictures([3], ws=edited(ws, edits), psi=1)
     assert np.array_equal(found, expected)
     assert not np.array_equal(found, next(loaded.pictures([3], psi=0.5)))
-    assert loaded.adjusted(edits=edits).description() == loaded.description()
+    assert shown(loaded, edits=edits).description() == loaded.description()
 
 
 def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_path):
@@ -197,7 +199,7 @@ def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change
 
 
 def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
-    loaded = load_generator(source).loaded.adjusted(psi=0.5)
+    loaded = shown(load_generator(source).loaded, psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
     expected = enlarged(next(loaded.pictures([4]))).astype(int)
     for row in cells(draw_directions(loaded, d, seed=4), 3, 7):

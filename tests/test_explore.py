@@ -19,11 +19,11 @@ from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.edits import edited
 from stylegan.explore.controls import View
 from stylegan.explore.page import final_styles, latents_file, render
 from stylegan.explore.server import FILES, HOST, Server, serving
 from stylegan.files.latents import read_latents
+from stylegan.networks.edits import edited
 from stylegan.ops import truncate
 
 
@@ -72,11 +72,11 @@ def test_mixing_takes_the_layers_of_the_other_seed(page):
 
 def test_edits_come_after_truncation(page):
     moved = values(page, seed=4, label="1", psi=0.5, edit_last=3) | {"pca:2": 2, "sefa:1": -1}
-    view, config = page.controls.view(moved), page.loaded.generator.config
+    view = page.controls.view(moved)
     assert list(view.edits) == ["pca:2=+2@0-3", "sefa:1=-1@0-3"]
     ws = final_styles(page.loaded, View(4, 1, 1))[None]
     ws = truncate(ws, page.loaded.generator.w_avg, 0.5, 8)
-    assert_close(final_styles(page.loaded, view), edited(ws, [*view.edits.values()], config)[0])
+    assert_close(final_styles(page.loaded, view), edited(ws, [*view.edits.values()])[0])
 
 
 @pytest.mark.parametrize("noise", ["const", "random"])

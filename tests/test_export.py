@@ -12,13 +12,12 @@ import safetensors.torch
 import torch
 from helpers.commands import refused, told
 from helpers.official import SETTINGS, generator_variables
-from helpers.tiny_generators import ODD, assert_same_weights, random_generator
+from helpers.tiny_generators import ODD, assert_same_weights, loaded_of, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator
 from stylegan.files.formats import export, own, program
 from stylegan.files.formats.own import save_generator
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.interop import generator_from_official
 
 ABLATIONS = [
@@ -48,7 +47,7 @@ def random_source(told=None, **options):
 
     With a constant of ones, images would be all rounding after normalization."""
     generator = random_generator(dataclasses.replace(ODD, **options), seed=1, biases=True)
-    return LoadedGenerator(generator, "memory", **{"resolution": 16} | (told or {}))
+    return loaded_of(generator, **told or {})
 
 
 def images(loaded, z, **options):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.charts import cells, enlarged
 from helpers.commands import refused
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, loaded_of, random_generator, shown
 from PIL import Image
 from torch.testing import assert_close
 
@@ -16,12 +16,11 @@ from stylegan.figures import layout
 from stylegan.figures.noise import deviation
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import write_latents
-from stylegan.files.loaded import LoadedGenerator
 
 
 @pytest.fixture(scope="module")
 def loaded():
-    return LoadedGenerator(random_generator(noise=0.5), "memory", resolution=16)
+    return loaded_of(random_generator(noise=0.5))
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +129,13 @@ def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source
     for row in rows:
         for cell, picture in zip(row[1:], b, strict=True):
             same(cell, picture)
-    low = dataclasses.replace(loaded, resolution=8)
+    low = shown(loaded, resolution=8)
     image = figures.mixing(low, points, others, [figures.StyleRange(range(2, 4))])
     assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
 
 
 def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
-    whole = dataclasses.replace(loaded, cutoff=None)
+    whole = shown(loaded, cutoff="all")
     rows = cells(figures.truncation(whole, points, [1, 0, -1]), 3, 3)
     mirrored = of_styles(whole, 2 * loaded.generator.w_avg - points.ws, psi=1.0)
     for row, full, opposite in zip(rows, one(loaded, [3, 4, 5], psi=1), mirrored, strict=True):

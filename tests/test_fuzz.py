@@ -14,7 +14,7 @@ import torch
 from helpers import damage
 from helpers.pictures import archive, png
 from helpers.reference import SNAPSHOT
-from helpers.tiny_generators import TINY
+from helpers.tiny_generators import TINY, loaded_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -26,7 +26,6 @@ from stylegan.files import checkpoint
 from stylegan.files.formats import export
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents, write_latents
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
 
@@ -83,7 +82,7 @@ def make_pickle(folder):
 
 def make_exported(folder):
     torch.manual_seed(0)
-    loaded = LoadedGenerator(Generator(TINY).eval(), "memory", resolution=16)
+    loaded = loaded_of(Generator(TINY).eval())
     export(loaded, folder / "f.safetensors")
     return [(folder / "f.safetensors").read_bytes()]
 

@@ -6,10 +6,9 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 
 from stylegan.files.huggingface import Card, save_folder
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator
 
 CARD = Card("cc-by-nc-4.0", "91 smileys", {"fid": 12.5, "kid": 0.004}, "More in our paper.")
@@ -18,7 +17,7 @@ CARD = Card("cc-by-nc-4.0", "91 smileys", {"fid": 12.5, "kid": 0.004}, "More in 
 @pytest.fixture
 def source():
     said = {"resolution": 8, "alpha": 0.25, "psi": 0.5, "cutoff": None, "images_seen": 1200}
-    return LoadedGenerator(random_generator(), "memory", **said)
+    return loaded_of(random_generator(), **said)
 
 
 def test_the_card_tells_license_and_metrics_to_the_hub_and_to_people(source, tmp_path):

@@ -8,6 +8,7 @@ import io
 import pytest
 import torch
 import torch_fidelity as fidelity
+from helpers.tiny_generators import shown
 from helpers.tiny_training import write_pictures
 
 from stylegan import load_generator
@@ -64,7 +65,7 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    loaded = load_generator("faces64").loaded.adjusted(resolution=32)
+    loaded = shown(load_generator("faces64").loaded, resolution=32)
     return Comparison.of(loaded, store, batch=8, **options)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import pytest
 from helpers.reference import SNAPSHOT
 from helpers.runs import log_of
-from helpers.tiny_generators import random_generator
+from helpers.tiny_generators import loaded_of, random_generator
 from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
@@ -15,7 +15,6 @@ from stylegan.config import load_config
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.lineage import NVIDIA, Source, license_of, public_address, to_plain
 from stylegan.run_folder import RunFolder
@@ -69,9 +68,8 @@ def test_the_run_folder_remains_a_configuration_and_a_run_that_resumes(tuned, st
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
 def test_the_chain_survives_every_format(tmp_path, ending):
     path = tmp_path / f"g{ending}"
-    chain = {"resolution": 16, "lineage": (OFFICIAL, MINE)}
     write = own.save_loaded if ending == ".pt" else own.save_safetensors
-    write(path, LoadedGenerator(random_generator(), "memory", **chain))
+    write(path, loaded_of(random_generator(), lineage=(OFFICIAL, MINE)))
     assert load_generator(path).loaded.lineage == (OFFICIAL, MINE)
     facts = facts_of(str(path))
     assert facts["license"] == NVIDIA

@@ -9,6 +9,7 @@ from helpers.tiny_generators import (
     LABELED,
     TINY,
     assert_same_weights,
+    loaded_of,
     named_by_hash,
     random_generator,
 )
@@ -18,7 +19,6 @@ from stylegan import load_generator
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint, download
 from stylegan.files.formats.own import save_discriminator, save_generator, save_loaded
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.networks import Discriminator
 from stylegan.schedule import Position, ScheduleConfig
@@ -113,7 +113,7 @@ def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_pa
 def test_a_generator_file_may_have_its_discriminator_and_numbers_of_half_precision(tmp_path):
     path = tmp_path / "both.pt"
     generator, critic = random_generator().half(), Discriminator(TINY).half()
-    loaded = LoadedGenerator(generator, "memory", resolution=TINY.resolution)
+    loaded = loaded_of(generator)
     save_loaded(path, loaded, discriminator=critic)
     for need in ("pictures", "training", "discriminator"):
         weights = open_weights(path, need=need)

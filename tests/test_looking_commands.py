@@ -10,7 +10,7 @@ from helpers.charts import cells, enlarged
 from helpers.commands import look, refused, stylegan, told
 from helpers.films import decoded
 from helpers.pictures import save_picture
-from helpers.tiny_generators import LABELED, random_generator
+from helpers.tiny_generators import LABELED, random_generator, shown
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator
@@ -114,7 +114,7 @@ def test_what_is_asked_for_reaches_the_library(
     whole = "all" in words
     assert (loaded.psi, loaded.cutoff) == ((0.7, None) if whole else (0.2, 1))
     assert (loaded.resolution, points.names) == (8, ["seed 3", "seed 4"])
-    moves = [(edit.strength, edit.layers) for edit in loaded.edits]
+    moves = [(edit.strength, edit.layers) for edit in loaded.look.edits]
     assert moves == ([] if function == "edit_film" else [(2, range(2))])
     assert points.noise == ("none" if "--noise none" in words else "const")
     assert [plain(argument) for argument in rest] == more
@@ -227,7 +227,7 @@ def test_a_film_is_that_of_the_library(source, tmp_path):
     loaded = load_generator(source).loaded
     knots = figures.of_seeds(loaded, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
     t = places(5, 4, closed=True)
-    film = library.film(loaded.adjusted(psi=0.3), spline(knots, closed=True), t, columns=2)
+    film = library.film(shown(loaded, psi=0.3), spline(knots, closed=True), t, columns=2)
     frames = itertools.starmap(film.layout.frame, film.frames)
     library.write_video(own, frames, count=film.count, fps=10)
     assert out.read_bytes() == own.read_bytes()

@@ -12,14 +12,14 @@ import torch
 from helpers.commands import refused, stylegan, told
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
-from helpers.tiny_generators import LABELED, random_generator, tiny_loaded
+from helpers.tiny_generators import LABELED, loaded_of, random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan.cli.metrics import TableRow, means, metrics
 from stylegan.cli.train import Measurement, closing_lines
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.files.loaded import LoadedGenerator, weights_sha256
+from stylegan.files.loaded import weights_sha256
 from stylegan.metrics import (
     KINDS,
     Comparison,
@@ -386,7 +386,7 @@ def test_labels_are_those_of_the_same_name_and_others_are_refused(store, tmp_pat
     config = dataclasses.replace(LABELED, label_dim=2)
     drawn = {}
     for names, right in (((), True), (("a", "b"), True), (("b", "a"), True), (("a", "c"), False)):
-        loaded = LoadedGenerator(random_generator(config), "m", resolution=16, label_names=names)
+        loaded = loaded_of(random_generator(config), label_names=names)
         samples = GeneratorSamples(loaded, store=store)
         if right:
             drawn[names] = samples.labels(range(3))

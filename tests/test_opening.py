@@ -11,7 +11,7 @@ import torch
 from helpers import foreign_layouts
 from helpers.commands import pixels, refused, stylegan, told
 from helpers.official import dumps, network_class, snapshot_objects
-from helpers.tiny_generators import LABELED, TINY, assert_same_weights, random_generator
+from helpers.tiny_generators import LABELED, TINY, assert_same_weights, loaded_of, random_generator
 from helpers.tiny_training import merge, tiny_config, write_pictures
 
 import hubconf
@@ -19,7 +19,6 @@ from stylegan import Generator, load_generator
 from stylegan.config import build_config, to_dict
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator, save_loaded, save_safetensors
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.interop import load_official
 from stylegan.networks import Discriminator
@@ -151,7 +150,7 @@ def broken_file(kind, folder, monkeypatch):
     path = folder / f"broken.{kind}"
     network = random_generator()
     network.mapping.layers[1].bias.data[3] = math.nan
-    loaded = LoadedGenerator(network, "memory", resolution=16)
+    loaded = loaded_of(network)
     match kind:
         case "pt":
             save_loaded(path, loaded)

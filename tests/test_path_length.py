@@ -13,12 +13,11 @@ from helpers.linear_generator import (
     squared_distance,
 )
 from helpers.processes import gathered
-from helpers.tiny_generators import TINY
+from helpers.tiny_generators import TINY, loaded_of
 from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
 from torchvision.models import vgg16
 
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics import Comparison
 from stylegan.metrics.lpips import WEIGHTS, load_lpips
 from stylegan.metrics.path_length import (
@@ -98,7 +97,7 @@ def test_float32_is_enough_for_the_small_step(kind):
     with torch.no_grad():
         for parameter in generator.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    loaded = LoadedGenerator(generator, "", resolution=TINY.resolution, cutoff=None)
+    loaded = loaded_of(generator, cutoff=None)
     found = lengths(Comparison.of(loaded), kind, 64).mean()
     generator.double()
     exact = lengths(Comparison.of(loaded), kind, 64).mean()

@@ -11,13 +11,12 @@ import pytest
 import torch
 from helpers.commands import look, pixels, refused, told
 from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 from PIL import Image
 from torch import nn
 from torch.testing import assert_close
 
 from stylegan.files.formats.own import save_generator
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics.lpips import Lpips
 from stylegan.networks import Generator
 from stylegan.projection import (
@@ -88,7 +87,7 @@ def test_lpips_looks_at_256_pixels_at_most(size, seen):
 
 def chosen(name, *, resolution=16, channels=3, weights=None):
     config = dataclasses.replace(TINY, resolution=resolution, image_channels=channels)
-    loaded = LoadedGenerator(Generator(config), "", resolution=resolution)
+    loaded = loaded_of(Generator(config))
     return choose_distance(name, loaded, weights)
 
 

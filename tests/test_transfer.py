@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_generators import assert_same_weights, random_generator
+from helpers.tiny_generators import assert_same_weights, loaded_of, random_generator
 from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
 from stylegan import load_generator
@@ -14,7 +14,6 @@ from stylegan.config import build_config, parse_options, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
 from stylegan.layers import EqualizedConv2d
@@ -239,7 +238,7 @@ def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_sa
     """A source of labels b, a, x, for a run of a, b, c, d."""
     source = tiny_config(network={"label_dim": 3})
     trained = TrainState.create(dataclasses.replace(source, seed=5))
-    loaded = LoadedGenerator(trained.generator_ema, "m", resolution=16, label_names=("b", "a", "x"))
+    loaded = loaded_of(trained.generator_ema, label_names=("b", "a", "x"))
     networks = {"generator": trained.generator, "discriminator": trained.discriminator}
     given = {name: getattr(trained, name).state_dict() for name in checkpoint.NETWORKS["state"]}
     config = tiny_config(network={"label_dim": 4}, schedule=SHORT | {"initial_resolution": 16})

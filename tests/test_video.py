@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.films import decoded, each_format
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, loaded_of, random_generator, shown
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video
-from stylegan.edits import Edit, edited
 from stylegan.figures import StyleRange, of_seeds
 from stylegan.files.formats.own import save_generator
-from stylegan.files.loaded import LoadedGenerator
+from stylegan.networks.edits import Edit, edited
 from stylegan.ops import truncate
 from stylegan.paths import places, spherical, spline
 from stylegan.video.encoding import durations, write_animation
@@ -27,7 +26,7 @@ SMALL = dataclasses.replace(TINY, resolution=8)
 
 @pytest.fixture(scope="module")
 def loaded():
-    return LoadedGenerator(random_generator(SMALL), "memory", resolution=8)
+    return loaded_of(random_generator(SMALL))
 
 
 def numbers(*values):
@@ -167,13 +166,13 @@ def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
 
 
 def test_a_truncation_film_shows_each_psi(loaded):
-    half = dataclasses.replace(loaded, cutoff=2)
+    half = shown(loaded, cutoff=2)
     made = video.truncation_film(half, of_seeds(half, [3, 4]), numbers(1, 0.6, -0.001, -1))
-    shown, captions = zip(*made.frames, strict=True)
+    frames, captions = zip(*made.frames, strict=True)
     assert captions == ("psi 1.00", "psi 0.60", "psi 0.00", "psi -1.00")
     ws = truncate(of_seeds(half, [4]).ws, half.generator.w_avg, 0.6, 2)
     (wanted,) = loaded.pictures(ws=ws, psi=1)
-    assert np.abs(shown[1][1].astype(int) - wanted).max() <= 1
+    assert np.abs(frames[1][1].astype(int) - wanted).max() <= 1
 
 
 def test_an_edit_film_moves_truncated_styles_by_each_strength(loaded):
@@ -184,7 +183,7 @@ def test_an_edit_film_moves_truncated_styles_by_each_strength(loaded):
     for picture, strength in zip(shown, (-1, 0.5), strict=True):
         moves = [dataclasses.replace(e, strength=strength * e.strength) for e in edits.values()]
         assert np.abs(picture[0] - one(loaded, 3, edits=moves)).max() <= 1
-    ws = edited(loaded.truncated(of_seeds(loaded, [3]).ws), moves, SMALL)
+    ws = edited(truncate(of_seeds(loaded, [3]).ws, loaded.generator.w_avg, 0.7, 8), moves)
     assert np.abs(one(loaded, 3, edits=moves) - next(loaded.pictures(ws=ws, psi=1))).max() <= 1
 
 

@@ -1,6 +1,7 @@
 """`stylegan directions`: directions in the space of w, found or learned, and shown."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -177,7 +178,8 @@ def opened(source: str, device: str, psi: float | None) -> "LoadedGenerator":
     from stylegan.files.loading import open_weights
 
     weights = open_weights(source, map_location=use_device(device))
-    return weights.require_loaded().adjusted(psi=psi)
+    loaded = weights.require_loaded()
+    return replace(loaded, look=loaded.look.but(psi=psi))
 
 
 def write(

@@ -13,8 +13,9 @@ from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
     from stylegan.files.formats import NoiseInput
-    from stylegan.files.loaded import Cutoff, LoadedGenerator
+    from stylegan.files.loaded import LoadedGenerator
     from stylegan.lineage import Lineage
+    from stylegan.sampling import Cutoff
 
 Facts = dict[str, str]  # by a word of at most 12 letters
 
@@ -228,7 +229,8 @@ def export(
     formats.check_request(destination, noise=noise, overwrite=overwrite, sources=sources)
     weights = open_weights(source)
     check_outputs(formats.outputs_of(destination), overwrite=True, sources=[weights.file])
-    loaded = weights.require_loaded().adjusted(psi=psi, cutoff=cutoff)
+    loaded = weights.require_loaded()
+    loaded = dataclasses.replace(loaded, look=loaded.look.but(psi=psi, cutoff=cutoff))
     if to_folder:
         from stylegan.files import huggingface
 

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stylegan.figures import Points
-    from stylegan.files.loaded import Cutoff, LoadedGenerator
+    from stylegan.files.loaded import LoadedGenerator
     from stylegan.files.weights import Weights
     from stylegan.run_folder import RunFolder
+    from stylegan.sampling import Cutoff
 
 
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an option of click, say
@@ -232,14 +233,19 @@ class Selection:
                 f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond it "
                 "have not been trained"
             )
-        psi = 1.0 if self.psi is None and self.latents is not None else self.psi
-        loaded = loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
+        edits = None
         if self.edits:
             from stylegan.directions import read_edits  # and what it needs: a tenth of a second
 
             edits = read_edits(self.edits, loaded, self.source, tell=note_once)
-            loaded = loaded.adjusted(edits=edits)
-        return with_centers(loaded, self.centers, self.class_name)
+        look = loaded.look.but(
+            resolution=self.resolution,
+            psi=1.0 if self.psi is None and self.latents is not None else self.psi,
+            cutoff=self.cutoff,
+            centers=centers_of(loaded, self.centers, self.class_name),
+            edits=edits,
+        )
+        return dataclasses.replace(loaded, look=look)
 
     def points(self, loaded: "LoadedGenerator | None" = None) -> "Points":
         """The seeds, or the chosen latents of the file, in the source's generator or another."""
@@ -278,16 +284,21 @@ def refuse_training_folder(source: str | Path, out: Path, option: str = "--out")
         )
 
 
-def with_centers(
+def centers_of(
     loaded: "LoadedGenerator", centers: values.Centers, class_name: str | None = None
-) -> "LoadedGenerator":
-    """What `--centers` says; with a class the centers are of its latents alone."""
+) -> "Tensor | Literal['none'] | None":
+    """What `--centers` says, for `Look.but`; with a class those of its latents alone."""
     if centers is None or centers == "none":
-        return loaded.adjusted(centers=centers)
+        return centers
     from stylegan.centers import find_centers
 
     label = None if class_name is None else loaded.label(class_name)
-    return loaded.adjusted(centers=find_centers(loaded.generator, centers, label))
+    return find_centers(loaded.generator, centers, label)
+
+
+def with_centers(loaded: "LoadedGenerator", centers: values.Centers) -> "LoadedGenerator":
+    look = loaded.look.but(centers=centers_of(loaded, centers))
+    return dataclasses.replace(loaded, look=look)
 
 
 def note_once(text: str) -> None:

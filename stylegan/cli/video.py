@@ -251,8 +251,8 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "
 
     if not selection.edits:
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
-    edits = dict(zip(selection.edits, selection.loaded.edits, strict=True))
-    loaded = selection.loaded.adjusted(edits=[])
+    edits = dict(zip(selection.edits, selection.loaded.look.edits, strict=True))
+    loaded = replace(selection.loaded, look=selection.loaded.look.but(edits=()))
     now = between(*strengths, frames(), closed=loop)
     return edit_film(loaded, selection.points(loaded), edits, now)
 

@@ -1,6 +1,6 @@
 """Directions in the space of w, and the edits along them."""
 
-from stylegan.edits import Edit
+from stylegan.networks.edits import Edit
 
 from .files import (
     default_path,

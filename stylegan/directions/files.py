@@ -16,8 +16,8 @@ from stylegan.directions.finding import (
     Method,
     find_directions,
 )
+from stylegan.directions.texts import parsed
 from stylegan.disk import atomic_file
-from stylegan.edits import Edit, check_layers, parsed
 from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
@@ -25,6 +25,7 @@ from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator
+from stylegan.networks.edits import Edit, check_layers
 from stylegan.run_folder import RunFolder
 
 VERSION = 1
@@ -96,7 +97,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             names = [str(n) for n in (entry["names"] if method == "svm" else range(1, k + 1))]
             if len(set(names)) != k:
                 raise ValueError(f"its {k} directions {method} do not have as many names")
-            layers = check_layers(range(*map(int, entry["layers"])), config)
+            layers = check_layers(range(*map(int, entry["layers"])), config.num_styles())
             samples = int(entry["samples"])
             directions.append(
                 Directions(method, layers, samples, vectors, deviations, scores, names)

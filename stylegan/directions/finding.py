@@ -14,11 +14,11 @@ from PIL.Image import Image
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.edits import Edit, check_layers
 from stylegan.figures import chart
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator
+from stylegan.networks.edits import Edit, check_layers
 
 Method = Literal["pca", "sefa", "svm"]
 KNOWN: tuple[Method, ...] = get_args(Method)
@@ -108,7 +108,8 @@ def find_directions(
     """Directions of a generator by each method, within classes if it has labels. Moves along them
     reach `layers` (default: all), whose styles alone count for "sefa"."""
     config = generator.config
-    layers = check_layers(range(config.num_styles()) if layers is None else layers, config)
+    styles = config.num_styles()
+    layers = check_layers(range(styles) if layers is None else layers, styles)
     if "sefa" in methods and not config.styles:
         raise ValueError("the network has no style layers, so only pca finds directions in it")
     of_w = covariance_of_w(generator, samples)
@@ -116,8 +117,8 @@ def find_directions(
     for method in methods:
         matrix = of_w
         if method == "sefa":  # |A v|^2 is largest for eigenvectors of A^T A: equation 6
-            styles = style_matrix(generator, layers)
-            matrix = styles.T @ styles
+            of_layers = style_matrix(generator, layers)
+            matrix = of_layers.T @ of_layers
         eigenvalues, vectors = spectrum(matrix, count)
         numbers = vectors.float(), deviations_along(vectors, of_w), eigenvalues.float()
         names = [str(i + 1) for i in range(count)]

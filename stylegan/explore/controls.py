@@ -7,9 +7,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from stylegan.directions import Directions
-from stylegan.edits import Edit
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
+from stylegan.networks.edits import Edit
 from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from stylegan import projection, sampling
 from stylegan.directions import Directions
-from stylegan.edits import edited
 from stylegan.explore.controls import PLANE, Controls, Values, View
 from stylegan.figures import mixed
 from stylegan.files.latents import write_latents
@@ -127,8 +126,9 @@ def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
             ws = ws + view.plane_x * (a - ws) + view.plane_y * (b - ws)
         if view.mix_layers:
             ws = mixed(ws, of_seed(view.mix_seed), view.mix_layers)
-        ws = loaded.truncated(ws, psi=view.psi)
-    return edited(ws, [*view.edits.values()], loaded.generator.config)[0].float().cpu().clone()
+    psi = view.psi if view.styles is None else 1
+    look = loaded.look.but(psi=psi, edits=[*view.edits.values()])
+    return look.styles(ws, loaded.generator.w_avg)[0].float().cpu().clone()
 
 
 def render(loaded: LoadedGenerator, view: View) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Points of the latent space that have names, and the pictures there."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +87,8 @@ def labeled_grid(
 def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> Image:
     """A row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are the
     average picture, below it their opposites."""
-    columns = [pictures(loaded.adjusted(psi=psi), points) for psi in psis]
+    looks = [loaded.look.but(psi=psi) for psi in psis]
+    columns = [pictures(replace(loaded, look=look), points) for look in looks]
     names = [f"psi {psi:g}" for psi in psis]
     return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
 

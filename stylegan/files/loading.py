@@ -15,6 +15,7 @@ from stylegan.lineage import public_address
 from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig, make_generator
 from stylegan.run_folder import RunFolder
+from stylegan.sampling import Look
 
 ACCEPTED = (
     f"a run folder, a folder with {SHARED}, a generator or state file of this project "
@@ -35,7 +36,7 @@ def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> 
 def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
     """As `load_generator` of a network with random weights."""
     generator = make_generator(config).eval().to(map_location)
-    return attached(LoadedGenerator(generator, "random weights", resolution=config.resolution))
+    return attached(LoadedGenerator(generator, "random weights", Look(config.resolution)))
 
 
 def attached(loaded: LoadedGenerator) -> Generator:

@@ -9,6 +9,7 @@ from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import Comparison, ImageProgress, StoreImages, quiet
 from stylegan.run_folder import RunFolder
+from stylegan.sampling import Look
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState
 
@@ -49,9 +50,7 @@ def evaluation_of(
         average = LoadedGenerator(
             state.generator_ema,
             f"the run {run.path}",
-            resolution=stage.resolution,
-            alpha=stage.alpha,
-            cutoff=None,
+            Look(stage.resolution, stage.alpha, cutoff=None),
             images_seen=state.images_seen,
         )
         comparison = Comparison.of(

@@ -168,16 +168,13 @@ class GeneratorSamples:
 
     def fakes(self, indices: range, num: int) -> Tensor:
         """Samples of these numbers, uint8 (n, C, r, r), however many are measured."""
-        (pictures,) = sampling.generate(
+        look = replace(self.loaded.look, rectangle=None)  # with padding, as stores have it
+        (pictures,) = sampling.render(
             self.generator,
+            look,
             self.seeds(indices),
             labels=self.labels(indices),
-            psi=self.loaded.psi,
-            cutoff=self.loaded.cutoff,
-            centers=self.loaded.centers,
             noise=self.noise,
-            resolution=self.resolution,
-            alpha=self.loaded.alpha,
             batch=len(indices),
         )
         return torch.from_numpy(pictures).permute(0, 3, 1, 2)
@@ -191,10 +188,9 @@ class GeneratorSamples:
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""
-        ws = self.loaded.truncated(self.generator.broadcast(w))
-        images = self.generator.synthesis(
-            ws, resolution=self.resolution, alpha=self.loaded.alpha, noise=noise
-        )
+        look = self.loaded.look
+        styles = look.styles(self.generator.broadcast(w), self.generator.w_avg)
+        images = look.images(self.generator, styles, noise)
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def protocol(self) -> dict[str, dict[str, object]]:
@@ -213,6 +209,7 @@ class GeneratorSamples:
             "noise": self.noise,
             "seed": self.seed,
             **({} if loaded.centers is None else {"centers": len(loaded.centers)}),
+            **({"edits": len(loaded.look.edits)} if loaded.look.edits else {}),
         }
         return {"generator": where, "fakes": fakes}
 
@@ -241,7 +238,8 @@ class Comparison:
         progress: ImageProgress = quiet,
     ) -> Self:
         """Samples of a generator as far as it has grown, beside the images of a store."""
-        samples = GeneratorSamples(loaded.adjusted(psi=psi), store=store, noise=noise, seed=seed)
+        loaded = replace(loaded, look=loaded.look.but(psi=psi))
+        samples = GeneratorSamples(loaded, store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
             resolution = loaded.resolution
@@ -276,7 +274,8 @@ class Comparison:
     def at_psi(self, psi: float) -> Self:
         """The same generator with another truncation."""
         samples = self.require_generator()
-        return replace(self, samples=replace(samples, loaded=samples.loaded.adjusted(psi=psi)))
+        loaded = replace(samples.loaded, look=samples.loaded.look.but(psi=psi))
+        return replace(self, samples=replace(samples, loaded=loaded))
 
     def batches(self, num: int, description: str) -> Iterator[range]:
         """The numbers of each batch of this process's part of `num` images."""

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from stylegan.layers import (
     run_block,
 )
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
+from stylegan.networks.edits import Edit
 from stylegan.ops import (
     activate,
     at_least_float32,
@@ -259,13 +260,33 @@ class SynthesisNetwork(nn.Module):
         return noise
 
 
+class Loaded(Protocol):
+    """What a generator asks of its file: `files.loaded.LoadedGenerator`."""
+
+    @property
+    def resolution(self) -> int: ...
+
+    @property
+    def alpha(self) -> float: ...
+
+    def pictures(
+        self,
+        seeds: Sequence[int],
+        *,
+        psi: float | None,
+        cutoff: int | Literal["all"] | None,
+        edits: Sequence[Edit] | None,
+        labels: Tensor | None,
+        noise: Noise,
+        batch: int | None,
+    ) -> Iterator[np.ndarray]: ...
+
+
 class Generator(nn.Module):
     """z -> w -> image, with the average of w that truncation needs."""
 
     w_avg: Tensor  # (w_dim,) moving average of w, updated by the training step alone
-    # What its file says, if `load_generator` made it: a LoadedGenerator, which this floor of the
-    # package cannot name (files/loaded.py).
-    loaded: Any = None
+    loaded: Loaded | None = None  # what its file says, if `load_generator` made it
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -312,7 +333,7 @@ class Generator(nn.Module):
         cutoff: int | Literal["all"] | None = None,
         labels: Tensor | None = None,
         noise: Noise = "const",
-        edits: Sequence[object] | None = None,
+        edits: Sequence[Edit] | None = None,
         batch: int | None = None,
     ) -> Tensor:
         """The pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W), on the

@@ -155,20 +155,21 @@ def nearest(ws: Tensor, centers: Tensor) -> Tensor:
     return centers.to(ws)[distances.argmin(dim=1)].view_as(ws)
 
 
-def truncate(ws: Tensor, w_avg: Tensor, psi: float, cutoff: int | None) -> Tensor:
+def truncate(ws: Tensor, w_avg: Tensor, psi: float | Tensor, cutoff: int | None) -> Tensor:
     """Pull the first `cutoff` rows of `ws` (N, rows, w_dim) toward the average: section B.
 
     `w_avg` is (w_dim,), or (N, rows, w_dim) with what each row is pulled toward.
-    psi = 1 changes nothing, 0 gives the average image; None as cutoff means every row. ValueError
-    for a psi that float32 cannot hold, and for a cutoff that is not a number of rows.
+    psi = 1 changes nothing, 0 gives the average image; as a tensor () it may be any number. None as
+    cutoff means every row. ValueError for a psi that float32 cannot hold, and for a cutoff that is
+    not a number of rows.
     """
-    if not abs(psi) <= LARGEST_PSI:
+    if not isinstance(psi, Tensor) and not abs(psi) <= LARGEST_PSI:
         raise ValueError(f"psi must be a finite number of float32, not {psi}")
     if cutoff is not None and not hasattr(cutoff, "__index__"):
         raise ValueError(f"cutoff must be None or a whole number, not {cutoff!r}")
     if cutoff is not None and cutoff < 0:
         raise ValueError(f"cutoff must be None or at least 0, not {cutoff}")
-    if psi == 1 or cutoff == 0:
+    if cutoff == 0 or (not isinstance(psi, Tensor) and psi == 1):
         return ws
     toward = w_avg if w_avg.ndim == 1 else w_avg[:, :cutoff]
     near = torch.lerp(toward.to(ws.dtype), ws[:, :cutoff], psi)

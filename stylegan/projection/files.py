@@ -319,12 +319,7 @@ def write_tuned(
     loaded = request.loaded
     for (path, target), projection in zip(targets.items(), projections, strict=True):
         with torch.no_grad(), sampling.repeatable():
-            image = generator.synthesis(
-                projection.ws,
-                resolution=loaded.resolution,
-                alpha=loaded.alpha,
-                noise=projection.noise or "const",
-            )
+            image = loaded.look.images(generator, projection.ws, projection.noise or "const")
         write_image(request, out / name_of(path) / TUNED_PICTURE, image, overwrite=overwrite)
         near = float(psnr(image, target.to(image), request.rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")

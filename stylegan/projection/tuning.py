@@ -7,7 +7,7 @@ of the synthesis network move.
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -45,13 +45,6 @@ class TuningState(NamedTuple):
     locality: Tensor  # (N,) unweighted loss of other pictures; 0 if its weight is 0
 
 
-class Growth(TypedDict):
-    """What is shown of a network."""
-
-    resolution: int | None
-    alpha: float
-
-
 class Fitted(NamedTuple):
     """Of N images: their distances from others, and what is to become smaller, (N,) both."""
 
@@ -66,12 +59,12 @@ class Fit:
     generator: Generator
     distance: Distance
     pixel_weight: float
-    growth: Growth
+    look: sampling.Look
 
     def __call__(self, ws: Tensor, noise: Noise, others: Tensor, *, weight: float) -> Fitted:
         """Go backward by the weighted sum of losses at once, so that one graph at a time is in
         memory. `others` are (N, C, r, r)."""
-        images = self.generator.synthesis(ws, noise=noise, **self.growth)
+        images = self.look.images(self.generator, ws, noise)
         far = self.distance(images, others)
         losses = far + self.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
         if losses.requires_grad:
@@ -115,8 +108,8 @@ def tune(
     tuned = copy.deepcopy(generator).requires_grad_(False)
     tuned.synthesis.requires_grad_(True)
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
-    growth = Growth(resolution=resolution, alpha=alpha)
-    fit = Fit(tuned, distance, options.pixel_weight, growth)
+    look = sampling.Look(config.resolution if resolution is None else resolution, alpha)
+    fit = Fit(tuned, distance, options.pixel_weight, look)
     for step in range(options.steps + 1):
         z = torch.randn(n, config.z_dim, generator=rng)
         near = toward(ws, sampling.mapped(generator, z, labels), radius)
@@ -130,7 +123,7 @@ def tune(
                 ).distances
                 if options.locality:
                     with torch.no_grad():
-                        before = generator.synthesis(near[rows], noise="const", **growth)
+                        before = look.images(generator, near[rows], "const")
                     weight = options.locality / n
                     locality[rows] = fit(near[rows], "const", before, weight=weight).losses
         check_finite(torch.cat([distances, locality]), "tuning", step, "a smaller --locality")

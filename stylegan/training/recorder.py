@@ -182,10 +182,9 @@ class Recorder:
         labels = None
         if generator.config.label_dim:
             labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
-        rows = sampling.generate(
-            generator, range(SAMPLE_IMAGES), psi=1.0, labels=labels, resolution=stage.resolution,
-            alpha=stage.alpha, batch=GRID_COLUMNS,
-        )  # fmt: skip
+        look = sampling.Look(stage.resolution, stage.alpha, psi=1.0)
+        seeds = range(SAMPLE_IMAGES)
+        rows = sampling.render(generator, look, seeds, labels=labels, batch=GRID_COLUMNS)
         path = self.folder.sample_file(self.state.images_seen)
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 

@@ -15,10 +15,10 @@ from stylegan import config as configuration
 from stylegan.augment import Strength
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
-from stylegan.files.loaded import is_count
 from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
+from stylegan.sampling import is_count
 from stylegan.schedule import Position, Stage, check_resolution
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks

@@ -4,6 +4,7 @@ A place is a number: a point of a walk, or the psi or strength of a morph. A `St
 the styles of all pictures of a frame, its cells, at several places.
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +17,11 @@ from PIL import Image
 from torch import Tensor
 
 from stylegan import figures, sampling, streams
-from stylegan.edits import Edit, edited
 from stylegan.figures import Points, StyleRange
 from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
+from stylegan.networks.edits import Edit, edited
 from stylegan.paths import Curve, places, spline
 from stylegan.run_folder import images_of
 
@@ -158,7 +159,8 @@ def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Fi
     """A frame of the points for each psi, which is its caption."""
 
     def at(psis: Tensor) -> Tensor:
-        return torch.stack([loaded.truncated(points.ws, psi=psi) for psi in psis.tolist()])
+        looks = [loaded.look.but(psi=psi) for psi in psis.tolist()]
+        return torch.stack([look.styles(points.ws, loaded.generator.w_avg) for look in looks])
 
     return morph_film(loaded, points, at, psis, [f"psi {psi:z.2f}" for psi in psis.tolist()])
 
@@ -167,10 +169,9 @@ def edit_film(
     loaded: LoadedGenerator, points: Points, edits: Mapping[str, Edit], strengths: Tensor
 ) -> Film:
     """A frame of the points for each strength of all edits, whose names are in the caption."""
-    config = loaded.generator.config
-    truncated = loaded.truncated(points.ws)
-    still = torch.zeros(1, config.num_styles(), config.w_dim)
-    moves = torch.cat([edited(still, [edit], config) for edit in edits.values()]).double()
+    truncated = loaded.look.styles(points.ws, loaded.generator.w_avg)
+    still = torch.zeros(1, *truncated.shape[1:])
+    moves = torch.cat([edited(still, [edit]) for edit in edits.values()]).double()
 
     def at(strengths: Tensor) -> Tensor:
         move = torch.tensordot(strengths[:, None].expand(-1, len(moves)), moves, dims=1)
@@ -183,10 +184,10 @@ def edit_film(
 def morph_film(
     loaded: LoadedGenerator, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
 ) -> Film:
-    """A film of styles that are truncated already."""
+    """A film of styles that are truncated and edited already."""
     columns = figures.default_columns(len(points.names))
-    untruncated = loaded.adjusted(psi=1)
-    return film(untruncated, styles, t, columns=columns, captions=captions, noise=points.noise)
+    final = dataclasses.replace(loaded, look=loaded.look.but(psi=1, edits=()))
+    return film(final, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
 def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:

@@ -2,10 +2,9 @@
 
 import json
 
-from helpers.tiny_generators import TINY, random_generator
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 from stylegan.directions import find_directions
 from stylegan.explore.page import Page
-from stylegan.files.loaded import LoadedGenerator
 
 NAMES = ("a/b", "笑", "z")  # of its classes; what a page may get from a folder
 
@@ -14,9 +13,7 @@ def explored(config=TINY, methods=("pca", "sefa"), **about):
     """A page for it, with two directions of each method, found on few latents."""
     generator = random_generator(config, noise=0.5)
     names = NAMES if config.label_dim else ()
-    loaded = LoadedGenerator(
-        generator, "memory", **{"resolution": config.resolution, "label_names": names, **about}
-    )
+    loaded = loaded_of(generator, **{"label_names": names, **about})
     return Page(loaded, find_directions(generator, methods, count=2, samples=200), "tiny")
 
 

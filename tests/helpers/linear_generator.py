@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from stylegan.files.loaded import LoadedGenerator
+from helpers.tiny_generators import loaded_of
 from stylegan.metrics import Comparison
 from stylegan.metrics.path_length import measured_lengths
 from stylegan.metrics.separability import attribute_entropies
@@ -49,7 +49,7 @@ def linear_samples(size=4, dim=None, loud=0.0, seed=0, batch=64, rng=0):
     if dim is not None:
         matrix = torch.randn(pixels, dim, generator=draws, dtype=torch.float64)
     noise = "random" if loud else "none"
-    loaded = LoadedGenerator(LinearGenerator(matrix, size, loud), "", resolution=size, cutoff=None)
+    loaded = loaded_of(LinearGenerator(matrix, size, loud), cutoff=None)
     return Comparison.of(loaded, noise=noise, seed=seed, batch=batch)
 
 

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator, NetworkConfig
+from stylegan.sampling import Look
 
 TINY = NetworkConfig(
     resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
@@ -40,9 +41,26 @@ def random_generator(config=TINY, seed=0, noise=1.0, biases=False):
     return generator
 
 
+def loaded_of(
+    generator, *, images_seen=None, label_names=(), lineage=(), active_rectangle=None, **look
+):
+    """One as if from a file that says this of it; its look has the network's resolution unless
+    another is given."""
+    look = {"resolution": generator.config.resolution, "rectangle": active_rectangle} | look
+    look = Look(**look)
+    return LoadedGenerator(
+        generator, "memory", look, images_seen=images_seen, label_names=label_names, lineage=lineage
+    )
+
+
 def tiny_loaded(resolution=16):
     """One as if from a file, which had grown to this resolution."""
-    return LoadedGenerator(random_generator(), "memory", resolution=resolution)
+    return loaded_of(random_generator(), resolution=resolution)
+
+
+def shown(loaded, **changes):
+    """The same with another look."""
+    return dataclasses.replace(loaded, look=loaded.look.but(**changes))
 
 
 def assert_same_weights(a, b, *, but=(), atol=0.0):

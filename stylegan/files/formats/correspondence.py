@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -92,12 +92,7 @@ def converted(name: str, value: Any, default: T) -> T:
     raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
 
 
-class Truncation(TypedDict):
-    psi: float
-    cutoff: int | None
-
-
-def truncation_from_official(settings: Mapping[str, object]) -> Truncation:
+def truncation_from_official(settings: Mapping[str, object]) -> tuple[float, int | None]:
     """psi and cutoff in our terms: officially None for either, or a cutoff <= 0, means none."""
     psi, cutoff = (
         value if value is None else converted(name, value, 0.0)
@@ -105,8 +100,8 @@ def truncation_from_official(settings: Mapping[str, object]) -> Truncation:
         for value in [settings.get(name, default)]
     )
     if psi is None or cutoff is None or cutoff <= 0:
-        return {"psi": 1.0, "cutoff": None}
-    return {"psi": psi, "cutoff": math.ceil(cutoff)}
+        return 1.0, None
+    return psi, math.ceil(cutoff)
 
 
 def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool]:

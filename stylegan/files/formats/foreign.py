@@ -16,7 +16,7 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
-from stylegan.sampling import in_turn, mapped
+from stylegan.sampling import Look, in_turn, mapped
 from stylegan.schedule import resolutions
 
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
@@ -89,11 +89,13 @@ def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -
     loaded = LoadedGenerator(
         network,
         f"{kind} {file}",
-        resolution=progress.resolution or trained_resolution(network.synthesis),
-        alpha=progress.alpha,
+        Look(
+            progress.resolution or trained_resolution(network.synthesis),
+            progress.alpha,
+            psi=1.0 if untruncated else layout.psi,
+            cutoff=None if untruncated else layout.cutoff,
+        ),
         images_seen=progress.images_seen,
-        psi=1.0 if untruncated else layout.psi,
-        cutoff=None if untruncated else layout.cutoff,
     )
     notes = layout.notes[:1] if untruncated else layout.notes
     return Weights(file, kind, loaded, network, notes=notes)

@@ -189,11 +189,11 @@ def progress_of_genforce(content: Content, weights: Tensors, config: NetworkConf
     if "synthesis.lod" not in weights:
         raise ValueError("synthesis.lod is missing")
     lod = weights["synthesis.lod"].reshape(-1).tolist()
-    reached = growth("synthesis.lod", lod, config.resolution)
+    resolution, alpha = growth("synthesis.lod", lod, config.resolution)
     metadata = content.get("running_metadata")
     seen = metadata.get("seen_img") if isinstance(metadata, Mapping) else None
     images_seen = seen if type(seen) is int and seen >= 0 else None
-    return Progress(reached["resolution"], reached["alpha"], images_seen)
+    return Progress(resolution, alpha, images_seen)
 
 
 def conv_of_huangzh13(block: int) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -72,16 +72,11 @@ def network_from(
     return network.eval()
 
 
-class Growth(TypedDict):
-    resolution: int
-    alpha: float
-
-
-def growth(name: str, lod: object, full: int) -> Growth:
+def growth(name: str, lod: object, full: int) -> tuple[int, float]:
     """Resolution and alpha of a network of resolution `full` at an official level of detail."""
     array = np.asarray(lod)
     levels = len(resolutions(full))
     if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() <= levels - 1:
         raise ValueError(f"{name} is {readable(lod)}, which is not a level of {full}x{full} images")
     level = float(array.item())
-    return {"resolution": full >> math.floor(level), "alpha": 1 - level % 1}
+    return full >> math.floor(level), 1 - level % 1

@@ -18,14 +18,14 @@ from stylegan.files.formats.correspondence import (
     config_from_official,
     truncation_from_official,
 )
-from stylegan.files.formats.matching import Growth, N, growth, network_from
+from stylegan.files.formats.matching import N, growth, network_from
 from stylegan.files.formats.own import HEAD, from_json, weights_of
 from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import NVIDIA, source_of, to_plain
 from stylegan.messages import readable, reason_of
-from stylegan.sampling import Rectangle
+from stylegan.sampling import Look, Rectangle
 
 Variables = Mapping[str, npt.ArrayLike]  # official path, relative to its network -> array
 Arguments = Mapping[str, object]  # official keyword arguments; official defaults where absent
@@ -88,9 +88,10 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
         loaded = LoadedGenerator(
             generator_from_official(ema.variables, ema.settings, config),
             f"{LAYOUT} {path}",
-            **growth_of(ema.variables, config.resolution),
-            **truncation_from_official(ema.settings),
-            active_rectangle=rectangle_in_name(path.name, config.resolution),
+            dataclasses.replace(
+                look_of(ema.variables, ema.settings, config.resolution),
+                rectangle=rectangle_in_name(path.name, config.resolution),
+            ),
         )
         weights = Weights(
             path,
@@ -122,14 +123,12 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     meta = from_json(more, path, entry="meta") if more else {}
     try:
         generator = generator_from_official(arrays, settings)
-        reached = growth_of(arrays, generator.config.resolution)
-        truncation = truncation_from_official(settings)
+        look = look_of(arrays, settings, generator.config.resolution)
     except Exception as error:  # as above
         raise ValueError(f"{path} cannot be used: {readable(reason_of(error), 1000)}") from error
     payload = {
         **HEAD,
-        **reached,
-        **truncation,
+        **look.to_plain(),
         "images_seen": None,
         "lineage": () if meta else to_plain([source_of(path, name=name)]),
         **meta,
@@ -139,10 +138,10 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     return weights_of(payload, path, name=name)
 
 
-def growth_of(variables: Variables, full: int) -> Growth:
-    """Growth of a generator, at the level of detail 0 if it has none."""
+def look_of(variables: Variables, settings: Arguments, full: int) -> Look:
+    """How the official program shows a generator; at the level of detail 0 if it has none."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
-    return growth("lod", lod, full)
+    return Look(*growth("lod", lod, full), *truncation_from_official(settings))
 
 
 def shared_configs(

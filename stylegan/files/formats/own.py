@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from stylegan import networks
 from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
-from stylegan.files.loaded import Details, LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.messages import readable, reason_of, require
 from stylegan.ops import at_least_float32
-from stylegan.sampling import CUTOFF, PSI
+from stylegan.sampling import CUTOFF, PSI, Look, Rectangle
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
@@ -58,16 +58,15 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
             if "discriminator" in payload:  # of files that others are to train on from
                 tensors = payload["discriminator"]
                 critic = network_of(networks.make_discriminator, config, tensors)
-            loaded = loaded_of(
-                payload,
-                generator,
-                f"{kind} {path}",
-                lineage=lineage,
-                resolution=payload["resolution"],
-                alpha=payload["alpha"],
-                psi=payload["psi"],
-                cutoff=payload["cutoff"],
+            look = Look(
+                payload["resolution"],
+                payload["alpha"],
+                payload["psi"],
+                payload["cutoff"],
+                payload.get("centers"),
+                rectangle=payload.get("active_rectangle"),
             )
+            loaded = loaded_of(payload, generator, f"{kind} {path}", look, lineage)
             return Weights(path, kind, loaded, generator, critic, lineage)
         case _:  # a state, which says nothing of psi and cutoff
             config = network_config(payload["config"]["network"])
@@ -76,42 +75,28 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
             generator = network_of(networks.make_generator, config, payload["generator"])
             average = network_of(networks.make_generator, config, payload["generator_ema"])
             critic = network_of(networks.make_discriminator, config, payload["discriminator"])
-            loaded = loaded_of(
-                payload,
-                average,
-                f"{kind} {path}",
-                lineage=lineage,
-                resolution=stage.resolution,
-                alpha=stage.alpha,
+            look = Look(
+                stage.resolution,
+                stage.alpha,
+                centers=payload.get("centers"),
+                rectangle=payload.get("active_rectangle"),
             )
+            loaded = loaded_of(payload, average, f"{kind} {path}", look, lineage)
             return Weights(path, kind, loaded, generator, critic, lineage)
 
 
 def loaded_of(
-    payload: Payload,
-    generator: networks.Generator,
-    origin: str,
-    *,
-    lineage: Lineage,
-    resolution: int,
-    alpha: float,
-    psi: float = PSI,
-    cutoff: int | None = CUTOFF,
+    payload: Payload, generator: networks.Generator, origin: str, look: Look, lineage: Lineage
 ) -> LoadedGenerator:
     """A generator with what files of every kind say."""
     names = payload.get("label_names", ())
     return LoadedGenerator(
         generator,
         origin,
-        resolution=resolution,
-        alpha=alpha,
-        psi=psi,
-        cutoff=cutoff,
+        look,
         images_seen=payload["images_seen"],
         label_names=tuple(names) if isinstance(names, list) else names,
-        active_rectangle=payload.get("active_rectangle"),
         lineage=lineage,
-        centers=payload.get("centers"),
     )
 
 
@@ -164,11 +149,21 @@ def save_generator(
     generator: networks.Generator,
     *,
     resolution: int | None = None,
-    **details: Unpack[Details],
+    alpha: float = 1.0,
+    psi: float = PSI,
+    cutoff: int | None = CUTOFF,
+    active_rectangle: Rectangle | None = None,
+    images_seen: int | None = None,
+    label_names: Sequence[str] = (),
+    lineage: Lineage = (),
 ) -> None:
     """As `save_loaded`, of a generator of which this is to be said."""
     resolution = generator.config.resolution if resolution is None else resolution
-    save_loaded(path, LoadedGenerator(generator, "memory", resolution=resolution, **details))
+    look = Look(resolution, alpha, psi, cutoff, rectangle=active_rectangle)
+    said = LoadedGenerator(
+        generator, "memory", look, images_seen=images_seen, label_names=label_names, lineage=lineage
+    )
+    save_loaded(path, said)
 
 
 def save_discriminator(

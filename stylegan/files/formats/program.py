@@ -17,6 +17,7 @@ from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import FORMAT
 from stylegan.files.formats.own import description_as_json
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.networks import Noise
 
 
 class Inputs(TypedDict):
@@ -32,22 +33,24 @@ def images_of(
     z: Tensor,
     psi: Tensor,
     labels: Tensor | None = None,
-    noise: str | list[Tensor] = "const",
+    noise: Noise = "const",
 ) -> Tensor:
     """Images (N, C, H, W) of latents, without padding; psi () is an input, whatever the file says.
     Noise is a kind, or maps (N, 1, r, r) for each layer."""
     generator = loaded.generator
     ws = generator.broadcast(generator.mapping(z, labels))
-    near = torch.lerp(generator.w_avg, ws[:, : loaded.cutoff], psi)  # whatever psi is
-    ws = near if loaded.cutoff is None else torch.cat([near, ws[:, loaded.cutoff :]], dim=1)
-    images: Tensor = generator.synthesis(
-        ws, noise=noise, resolution=loaded.resolution, alpha=loaded.alpha
-    )
+    styles = loaded.look.styles(ws, generator.w_avg, psi)
+    images = loaded.look.images(generator, styles, noise)
     images = sampling.unpremultiply(images) if generator.config.premultiplied else images
     if loaded.active_rectangle is None:
         return images
     rows, columns = sampling.active_part(loaded.active_rectangle, *images.shape[2:])
     return images[:, :, rows, columns]
+
+
+def stored(kind: str) -> Noise:
+    """The noise of a program of that kind where it is given no maps."""
+    return "none" if kind == "none" else "const"
 
 
 def example_inputs(loaded: LoadedGenerator, noise: str) -> Inputs:
@@ -83,7 +86,7 @@ def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
             labels: Tensor | None = None,
             noise: list[Tensor] | None = None,
         ) -> Tensor:
-            return images_of(loaded, z, psi, labels, kind if noise is None else noise)
+            return images_of(loaded, z, psi, labels, noise or stored(kind))
 
     inputs = example_inputs(loaded, kind)
     positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.psi))
