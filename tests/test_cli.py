@@ -35,17 +35,17 @@ def photos(tmp_path):
 # The group
 
 
-def test_help_imports_no_command_and_that_of_a_command_not_torch(tmp_path):
+def test_help_imports_no_command(tmp_path):
     program = (
         "import sys; from click.testing import CliRunner; from stylegan.cli import COMMANDS, main; "
         "print(CliRunner().invoke(main, ['--help']).output); "
         "print(sorted(m for m in sys.modules if m.startswith('stylegan.cli.'))); "
-        "print({CliRunner().invoke(main, [name, '--help']).exit_code for name in COMMANDS}); "
-        "print('torch' in sys.modules)"
+        "print('torch' in sys.modules); "
+        "print({CliRunner().invoke(main, [name, '--help']).exit_code for name in COMMANDS})"
     )
     text = printed(tmp_path, "-c", program)
     assert all(f"  {name} " in text for name in COMMANDS)
-    assert text.splitlines()[-3:] == ["['stylegan.cli.common']", "{0}", "False"]
+    assert text.splitlines()[-3:] == ["['stylegan.cli.common']", "False", "{0}"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

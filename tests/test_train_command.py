@@ -124,6 +124,9 @@ def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finis
 
 def test_every_line_of_the_log_is_json_and_tells_where_the_run_was(finished):
     records = log_of(finished[0] / "run")
+    saved = [record["images_seen"] for record in records if record["event"] == "saved"]
+    assert saved == [8, 12]
+    records = [record for record in records if record["event"] != "saved"]
     events = ["start", "progress", "progress", "progress", "finished"]
     assert [record["event"] for record in records] == events
     assert [record["images_seen"] for record in records] == [0, 4, 8, 12, 12]
@@ -224,7 +227,7 @@ def test_a_plan_of_what_the_run_would_refuse_is_refused(here):
     )
 
 
-def test_a_plan_for_gpus_that_are_not_here_has_their_batches_memory_and_published_times(here):
+def test_a_plan_for_gpus_that_are_not_here_has_their_batches_and_memory(here):
     before = contents(here)
     words = ["--data", "pictures", "--out", "run", "--dry-run", "--device", "cuda"]
     small = ["--config", "ffhq-1024", "-o", "network.resolution=16", "--processes", "8"]
@@ -234,8 +237,7 @@ def test_a_plan_for_gpus_that_are_not_here_has_their_batches_memory_and_publishe
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines]
     start = next(i for i, row in enumerate(rows) if row[0] == "kimg")
     assert [row[2] for row in rows[start + 1 : start + 4]] == ["256", "128", "128"]
-    assert "batches: the official ones for 8 processes, all together; they follow the" in lines[-3]
-    assert re.match(r"about \d+ hours on 8 V100s, by the published times", lines[-2])
+    assert "batches: the official ones for 8 processes, all together; they follow the" in lines[-2]
     assert lines[-1].startswith("memory of each GPU: about ")
     assert contents(here) == before
     for wrong, words in [
@@ -280,7 +282,9 @@ def test_a_run_starts_from_the_networks_of_a_run_a_state_or_a_generator(finished
     assert copied(text, source) == {name: (len(held), len(held)) for name, held in wanted.items()}
     assert "not copied" not in text
     for network in wanted:
-        assert_same_weights(state[network], wanted[network], but={"w_avg"}, atol=1e-15)
+        # growth has left the RGB layers below 16x16 behind; they are fitted anew
+        stale = {part for part in wanted[network] if re.search(r"_rgb\.[48]\.", part)}
+        assert_same_weights(state[network], wanted[network], but={"w_avg", *stale}, atol=1e-15)
     for network in ("generator", "generator_ema"):  # the first step copies the average
         assert torch.equal(state[network]["w_avg"], wanted["generator"]["w_avg"])
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn, TypedDict, Unpack
+from typing import Any, Literal, NoReturn
 
 import click
 import torch
 from tqdm import tqdm
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import command, first_process, progress_bar, say, working
+from stylegan.cli.common import command, first_process, progress_bar, say
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
 from stylegan.distributed import process_group
@@ -32,28 +32,24 @@ from stylegan.training import Evaluation, Run, Stopped, TrainingProgress
 from stylegan.training.costs import Costs, Machine
 from stylegan.training.interrupts import nothing_to_save
 
+ASKED = "stylegan.asked"  # where `configuring` keeps values
 MEMORY_OF_GPU = 16 * 2**30  # bytes, where none is here: of the smaller ones of the paper's time
 
 
-class Configured(TypedDict, total=False):
-    """Options that are options of the configuration, by its names in `NAMES`."""
+def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorator:
+    """An option of the command that is the `option` of the configuration: `asked_of` has it."""
 
-    labels: bool
-    mirror: bool
-    crop: str | None
-    precision: str | None
-    batch_gpu: int | None
-    seed: int | None
+    def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        if value is not None and value is not False:  # 0 is a value
+            context.meta.setdefault(ASKED, {})[option] = value
+
+    return click.option(*flags, expose_value=False, callback=remember, **attributes)
 
 
-NAMES = {
-    "labels": "data.labels",
-    "mirror": "data.mirror",
-    "crop": "data.crop",
-    "precision": "precision",
-    "batch_gpu": "batch_gpu",
-    "seed": "seed",
-}
+def asked_of(context: click.Context) -> dict[str, object]:
+    """The options of the configuration that are given, by the names that it has for them."""
+    asked: dict[str, object] = context.meta.get(ASKED, {})
+    return asked
 
 
 @click.command(cls=common.Command)
@@ -82,8 +78,8 @@ NAMES = {
     metavar="KEY=VALUE",
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
-@click.option("--labels", is_flag=True, help="Condition on the class of each image.")
-@click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
+@configuring("data.labels", "--labels", is_flag=True, help="Condition on the class of each image.")
+@configuring("data.mirror", "--mirror", is_flag=True, help="Flip half of the images left to right.")
 @options.SHAPE
 @options.channels_option()
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
@@ -93,13 +89,21 @@ NAMES = {
     metavar="SOURCE",
     help="Weights to start from, as for generate.",
 )
-@click.option(
+@configuring(
+    "precision",
     "--precision",
     type=click.Choice(["auto", "fp32", "tf32", "bf16", "fp16"]),
     help="Arithmetic.  [default: auto, which is tf32 on GPUs that have it, else fp32]",
 )
-@options.count_option("--batch-gpu", "Number of images at once per process.")
-@options.count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
+@configuring(
+    "batch_gpu",
+    "--batch-gpu",
+    type=click.IntRange(1, values.LARGEST),
+    help="Number of images at once per process.",
+)
+@configuring(
+    "seed", "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of all random numbers."
+)
 @options.DEVICE
 @options.count_option(
     "--threads",
@@ -142,6 +146,7 @@ def train(
     minutes: float | None,
     width: int | None,
     overrides: tuple[str, ...],
+    crop: str | None,
     aspect: str | None,
     channels: int | Literal["auto"] | None,
     strict: bool,
@@ -158,7 +163,6 @@ def train(
     metrics_every: float | None,
     feature_weights: Path | None,
     debug: bool,
-    **configured: Unpack[Configured],
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -175,8 +179,9 @@ def train(
         torch.autograd.set_detect_anomaly(True)
     if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    configured["crop"] = options.crop_of(configured["crop"], aspect)
-    given = {NAMES[name]: value for name, value in configured.items() if value not in (None, False)}
+    given = asked_of(click.get_current_context())
+    if shape := options.crop_of(crop, aspect):
+        given["data.crop"] = shape
     request = Request(
         out or usual_folder(config_name, data),
         data,
@@ -198,8 +203,9 @@ def train(
             planned = plan(request, Machine.here(place), threads=threads, progress=bar)
         print_hint(*planned.lines)
         if dry_run:
-            with progress_bar("img") as bar, working("trying steps"):
-                print_hint(*planned.preview(progress=bar))
+            with progress_bar("img") as bar:
+                lines = planned.preview(tell=print_hint, progress=bar)
+            print_hint(*lines)
             return
         measurement = None
         if names is not None:

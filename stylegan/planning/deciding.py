@@ -76,7 +76,9 @@ class Plan:
         with self.open(tell=tell) as run:
             return run.train(evaluation, report=report, threads=self.threads)
 
-    def preview(self, *, progress: Progress | None = None) -> list[str]:
+    def preview(
+        self, *, tell: Tell = lambda text: None, progress: Progress | None = None
+    ) -> list[str]:
         """Every picture decoded and steps tried at every resolution: what would be left out, the
         phases with their memory and time, what helps. Nothing is written."""
         config, lines = self.fitted_to_pictures(progress)
@@ -85,11 +87,12 @@ class Plan:
         config = with_precision(config, device, run)
         check_unchanged(run, config)
         _, payload = newest_state(run)
+        tell("trying steps at every resolution, for their time and memory")
         with backend_flags(config):
             lines_of_threads = settle_threads(self.threads, payload, device)
             costs = Costs.tried(config, device, coming(config.schedule, 0))
         lines += [*told.plan_lines(config, costs, device), *lines_of_threads]
-        return [*lines, *outlook(config, costs, device, run.saved())]
+        return [*lines, outlook(config, costs, device, run.saved())]
 
     def preview_elsewhere(self, *, progress: Progress | None = None) -> list[str]:
         """As `preview`, for a machine that is not here: no steps are tried, so no times are known.
