@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from stylegan.config import AUTO, TrainConfig, check_batches, load_config, read_options
+from stylegan.data import Findings
 from stylegan.data.check import grouped
 from stylegan.distributed import pick_device
 from stylegan.messages import gib, readable
@@ -22,8 +23,8 @@ from stylegan.training.run import (
     Run,
     Tell,
     backend_flags,
-    check_unchanged,
     fit_to_data,
+    settled,
     with_precision,
 )
 from stylegan.training.state import TrainState
@@ -81,11 +82,11 @@ class Plan:
     ) -> list[str]:
         """Every picture decoded and steps tried at every resolution: what would be left out, the
         phases with their memory and time, what helps. Nothing is written."""
-        config, lines = self.fitted_to_pictures(progress)
         device = self.known.machine.device
         run = self.known.run
-        config = with_precision(config, device, run)
-        check_unchanged(run, config)
+        findings = self.pictures(progress)
+        config = settled(self.config, run, device, findings)
+        lines = self.told_of(findings, config)
         _, payload = newest_state(run)
         tell("trying steps at every resolution, for their time and memory")
         with backend_flags(config):
@@ -97,26 +98,27 @@ class Plan:
     def preview_elsewhere(self, *, progress: Progress | None = None) -> list[str]:
         """As `preview`, for a machine that is not here: no steps are tried, so no times are known.
         ValueError if its processes do not divide the batches."""
-        config, lines = self.fitted_to_pictures(progress)
         machine = self.known.machine
+        findings = self.pictures(progress)
+        config = fit_to_data(self.config, findings)
         check_batches(config, machine.processes)
         costs = Costs.estimated(config, coming(config.schedule, 0))
         at = costs.largest
         memory = f"memory of each {machine.device.type.upper().replace('CUDA', 'GPU')}: about"
-        lines += told.plan_lines(config, costs, machine.device)
+        table = told.plan_lines(config, costs, machine.device)
+        lines = [*self.told_of(findings, config), *table]
         return [*lines, f"{memory} {gib(costs.memory[at])}, at {at}x{at}; kernels take more"]
 
-    def fitted_to_pictures(self, progress: Progress | None) -> tuple[TrainConfig, list[str]]:
-        """The configuration with the labels of the pictures, all of which are decoded; what would
-        be left out, and what helps."""
-        known = self.known
-        findings = looked_at(known.data, self.config, decode=True, progress=progress)
-        config = fit_to_data(self.config, findings)
+    def pictures(self, progress: Progress | None) -> Findings:
+        """What all pictures are like, each of them decoded."""
+        return looked_at(self.known.data, self.config, decode=True, progress=progress)
+
+    def told_of(self, findings: Findings, config: TrainConfig) -> list[str]:
+        """What would be left out, and what helps."""
         lines = [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
-        if known.is_own:
-            started = known.start is not None
-            lines += told.advice(findings.num_good, config, started=started)
-        return config, lines
+        started = self.known.start is not None
+        helps = told.advice(findings.num_good, config, started=started)
+        return [*lines, *helps] if self.known.is_own else lines
 
 
 def plan(

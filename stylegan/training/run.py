@@ -77,8 +77,7 @@ class Run:
         device = distributed.pick_device(str(device))
         folder = RunFolder(out)
         with nothing_to_save(), distributed.process_group(device, hang_minutes):
-            config = with_precision(config, device, folder)
-            check_unchanged(folder, config)  # before images are prepared
+            config = settled(config, folder, device)  # before images are prepared
             with backend_flags(config), folder.alone():
                 say: Tell = tell if distributed.rank() == 0 else lambda text: None
                 store = (
@@ -93,9 +92,7 @@ class Run:
                         tell=say,
                     )
                 )
-                config = fit_to_data(config, store)
-                check_batches(config, distributed.world_size())
-                check_unchanged(folder, config)  # now with the number of labels
+                config = settled(config, folder, device, store)  # now with the number of labels
                 yield cls(config, store, folder, device, init_from, say, hang_minutes)
 
     def train(
@@ -278,6 +275,22 @@ def preparation_for(config: TrainConfig) -> Preparation:
         premultiplied=config.network.premultiplied,
         include=config.data.include,
     )
+
+
+def settled(
+    config: TrainConfig,
+    folder: RunFolder,
+    device: torch.device,
+    data: Store | Findings | None = None,
+) -> TrainConfig:
+    """`config` as the device makes it, and the `data` once it is known: precision and labels.
+    ValueError if processes cannot share the batches, or the run computes something else."""
+    config = with_precision(config, device, folder)
+    if data is not None:
+        config = fit_to_data(config, data)
+        check_batches(config, distributed.world_size())
+    check_unchanged(folder, config)
+    return config
 
 
 def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
