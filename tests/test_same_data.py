@@ -40,22 +40,20 @@ def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_
     assert run(config, large, tmp_path / "run").finished
 
 
-def test_the_store_before_stays_and_a_refusal_names_what_changed(tmp_path):
+def test_the_store_before_stays_and_a_refusal_names_what_cannot_be_used(tmp_path):
     source = folder(tmp_path / "in", {f"{i}.png": png(seed=i) for i in range(4)})
     cache, config = tmp_path / "cache", tiny_config(schedule={"total_kimg": 0.036})
     before = cached_store(source, Preparation(resolution=16), cache_dir=cache)
     run(config, before, tmp_path / "run", stop_at=20)
-    folder(source, {"1.png": png(seed=9), "new.png": png()})
     (source / "2.png").write_bytes(b"")
     after = cached_store(source, Preparation(resolution=16), cache_dir=cache)
-    changes = r"\(added: new\.png; removed: 2\.png; changed: 1\.png; "
-    changes += r"cannot be used: 2\.png \(the file is empty\)\).* --init-from"
+    changes = r"\(cannot be used: 2\.png \(the file is empty\)\).* --init-from"
     with pytest.raises(ValueError, match=changes):
         run(config, after, tmp_path / "run")
     assert run(config, Store(before.path), tmp_path / "run").finished
 
 
-def test_a_run_is_refused_pictures_that_have_become_readable_by_name(tmp_path, monkeypatch):
+def test_a_run_is_refused_pictures_that_have_become_readable(tmp_path, monkeypatch):
     source = folder(tmp_path / "in", {"0.png": png(), "1.heic": heic(seed=1)})
     cache, config = tmp_path / "cache", tiny_config(schedule={"total_kimg": 0.036})
     with monkeypatch.context() as without_heif:
@@ -66,6 +64,6 @@ def test_a_run_is_refused_pictures_that_have_become_readable_by_name(tmp_path, m
     run(config, before, tmp_path / "run", stop_at=20)
     after = cached_store(source, cache_dir=cache)
     assert after.names == ["0.png", "1.heic"]
-    with pytest.raises(ValueError, match=r"added: 1\.heic"):
+    with pytest.raises(ValueError, match="on other images or classes than in holds"):
         run(config, after, tmp_path / "run")
     assert run(config, before, tmp_path / "run").finished

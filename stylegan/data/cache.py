@@ -11,13 +11,21 @@ from pathlib import Path
 
 from stylegan import distributed
 from stylegan.disk import write_text
-from stylegan.messages import listed, readable
+from stylegan.messages import readable
 
 from .images import formats
 from .preparation import Preparation
-from .prepare import ANY, ProgressCallback, prepare, refuse_skipped
-from .sources import Source, open_source, reasons_of, status_of
-from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
+from .prepare import ANY, prepare, refuse_skipped
+from .sources import Source, open_source, reasons_of
+from .store import (
+    META,
+    ORIGIN,
+    ProgressCallback,
+    Store,
+    StoreMeta,
+    is_store,
+    remove_files,
+)
 
 NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 
@@ -48,11 +56,16 @@ def cached_store(
     `data` may be a store of the settings asked for, or of a higher resolution. `strict` refuses
     images that cannot be used, `labels`, before any work, files whose labels cannot be read.
 
-    All processes call it; the first of each machine prepares and reads all files once, in search of
-    damage; the first of all shows its progress and tells what is not taken and written.
+    All processes call it; the first of each machine prepares, and reads, in search of damage, files
+    that were written since they were last read; the first of all shows its progress and tells.
     """
     first = distributed.rank() == 0
     say = tell if first else lambda text: None
+
+    def read(store: Store) -> None:
+        if distributed.local_rank() == 0 and (names := store.unread(preparation.resolution)):
+            say(f"reading {readable(store.path)} in search of damage")
+            store.verify(names, progress if first else None)
 
     def of_files() -> Store:
         source = (
@@ -63,7 +76,7 @@ def cached_store(
         for note in source.notes():
             say(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
-        store = sound_store(path, preparation.resolution) or prepared(
+        store = sound_store(path, read) or prepared(
             source,
             path,
             preparation,
@@ -79,7 +92,7 @@ def cached_store(
         if not isinstance(data, Source) and is_store(data):
             store = Store(data)
             store.check_fits(preparation)
-            verify_once(store, preparation.resolution)
+            read(store)
         else:
             store = of_files()
         if strict:
@@ -112,7 +125,7 @@ def prepared(
             tell=tell,
         )
     except (OSError, ValueError):
-        if store := sound_store(path, preparation.resolution):
+        if store := sound_store(path, lambda store: None):
             return store
         raise
 
@@ -136,13 +149,14 @@ def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
     return folder / f"{name or 'data'}-{preparation.resolution or 'auto'}-{digest}"
 
 
-def sound_store(path: Path, resolution: int | None) -> Store | None:
-    """The cached store; None if it must be made, for which a damaged one is removed."""
+def sound_store(path: Path, read: Callable[[Store], None]) -> Store | None:
+    """The cached store, once `read` has found no damage; None if it must be made, for which a
+    damaged one is removed."""
     try:
         if not path.is_dir():
             return None
         store = Store(path)
-        verify_once(store, resolution)
+        read(store)
         return store
     except (FileNotFoundError, ValueError):
         if not path.is_symlink():
@@ -150,51 +164,17 @@ def sound_store(path: Path, resolution: int | None) -> Store | None:
         return None
 
 
-VERIFIED: set[tuple[object, ...]] = set()  # stores that this process has read, and how far
-
-
-def verify_once(store: Store, resolution: int | None) -> None:
-    """Compare the files up to `resolution` with their checksums, in the first process of each
-    machine, unless it has done so and no file was written since."""
-    if distributed.local_rank() > 0:
+def refuse_other_images(
+    trained_on: object, store: Store, run: Path, resolution: int, *, labels: bool, advice: str
+) -> None:
+    """ValueError, which ends with `advice`, unless a run up to `resolution` that was `trained_on`
+    images of this identity has seen those of the store."""
+    if trained_on == store.training_identity(resolution, labels=labels):
         return
-    files = sorted(store.path / name for name in store.meta.checksums)
-    state = (resolution, *((file, *status_of(file)) for file in files if file.exists()))
-    if state not in VERIFIED:
-        store.verify(resolution)
-        VERIFIED.add(state)
-
-
-def changes_since(store: Store, known: str, resolution: int, *, labels: bool) -> str:
-    """Which images of `store` differ from those of the cached one with the training identity
-    `known`, if that is still there, and which files cannot be used, if any."""
-    changes = []
-    for cached in cached_stores(store.path.parent):
-        with contextlib.suppress(OSError, ValueError):
-            before = Store(cached.path)
-            if before.training_identity(resolution, labels=labels) == known:
-                changes.append(differences(before, store))
-                break
-    if store.skipped:
-        changes.append(f"cannot be used: {reasons_of(store.skipped)}")
-    return "; ".join(changes)
-
-
-def differences(before: Store, after: Store) -> str:
-    """Names of the images that were added, removed or changed, as text."""
-    old, new = (
-        dict(zip(s.names, map(bytes, s.images(min(16, s.resolution))), strict=True))
-        for s in (before, after)
-    )
-    groups = {
-        "added": new.keys() - old.keys(),
-        "removed": old.keys() - new.keys(),
-        "changed": {name for name in new.keys() & old.keys() if new[name] != old[name]},
-    }
-    return "; ".join(
-        f"{change}: {listed([*map(readable, sorted(names))], 3, ', ')}"
-        for change, names in groups.items()
-        if names
+    unusable = f" (cannot be used: {reasons_of(store.skipped)})" if store.skipped else ""
+    raise ValueError(
+        f"{readable(run)} was trained on other images or classes than "
+        f"{readable(store.meta.source)} holds now{unusable}; {advice}"
     )
 
 

@@ -15,9 +15,9 @@ from stylegan.schedule import MAX_RESOLUTION, resolutions
 from .images import MODES, Fit, normalize
 from .labels import Labels
 from .preparation import Preparation
-from .prepare import ANY, SMALL, ProgressCallback, decoded, too_small
+from .prepare import ANY, SMALL, decoded, too_small
 from .sources import Source, kinds_of, open_source
-from .store import Skipped, Store, is_store
+from .store import ProgressCallback, Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
 MOST_NAMED = 12  # files in one line
@@ -115,10 +115,10 @@ def check(
     progress: ProgressCallback | None = None,
 ) -> Findings:
     """What is in a folder, zip or store, and what `prepare` would leave out. Every image is
-    decoded, the files of a store are compared with their checksums; without `decode` only the heads
+    decoded, all files of a store are compared with their hashes; without `decode` only the heads
     of files are read, and damage behind them is not found."""
     if not isinstance(source, Source) and is_store(source):
-        return check_store(Store(source), decode=decode)
+        return check_store(Store(source), decode=decode, progress=progress)
     opened = (
         source if isinstance(source, Source) else open_source(source, include=preparation.include)
     )
@@ -153,10 +153,12 @@ def check(
     return findings
 
 
-def check_store(store: Store, *, decode: bool) -> Findings:
-    """What is in a store; with `decode` its files are compared with their checksums."""
+def check_store(
+    store: Store, *, decode: bool, progress: ProgressCallback | None = None
+) -> Findings:
+    """What is in a store; with `decode` all its files are compared with their hashes."""
     if decode:
-        store.verify()
+        store.verify(progress=progress)
     findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)
     findings.sizes = Counter({(store.resolution, store.resolution): store.num_images})
     findings.offered = findings.sizes

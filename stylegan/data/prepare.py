@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 import shutil
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,24 +19,24 @@ from stylegan.disk import atomic_folder, check_folder
 from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
+from .digest import Digest
 from .images import Fit, normalize, planes, premultiplied, quiet_decoding
 from .labels import Labels
 from .preparation import Preparation
 from .sources import Gone, Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import (
     CLASSES,
-    HEADER,
     META,
     NAMES,
     VECTORS,
+    ProgressCallback,
     Skipped,
     Store,
     StoreMeta,
-    checksum,
     file_name,
 )
 
-ProgressCallback = Callable[[int, int], None]  # images done, images in all
+HEADER = 128  # bytes of the header of a file of images, however many
 ANY = Preparation()
 SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
@@ -79,8 +78,10 @@ def prepare(
         if strict:
             refuse_skipped(skipped, len(written.places), readable(source.path))
         labels = source.labels.of(written.places) if source.labels is not None else None
-        checksums = written.checksums | write_names(folder, source, written.places)
-        checksums |= write_labels(folder, labels) if labels else {}
+        hashes = written.hashes | write_names(folder, source, written.places)
+        hashes |= write_labels(folder, labels) if labels else {}
+        digest = Digest(folder, hashes, {})
+        digest.keep({name: digest.stamp(name) for name in hashes})
         StoreMeta(
             source=source.path.name or source.path.resolve().name,
             fingerprint=fingerprint,
@@ -93,8 +94,7 @@ def prepare(
             label_names=labels.names if labels else [],
             skipped=skipped,
             num_ignored=len(source.ignored),
-            pixel_hashes=written.hashes,
-            checksums=checksums,
+            pixel_hashes=hashes,
         ).write(folder / META)
     return Store(out)
 
@@ -134,18 +134,19 @@ def none_usable(skipped: Sequence[Skipped], source: Source) -> ValueError:
     )
 
 
-def write_names(folder: Path, source: Source, places: Sequence[int]) -> dict[str, int]:
-    """Write the names of the images that are in the store; the checksum of the file."""
+def write_names(folder: Path, source: Source, places: Sequence[int]) -> dict[str, str]:
+    """Write the names of the images that are in the store; the hash of the file."""
     lines = [source.names[i].replace("\n", "\\n") + "\n" for i in places]
-    (folder / NAMES).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
-    return {NAMES: checksum(folder / NAMES)}
+    content = "".join(lines).encode("utf-8", "surrogateescape")
+    (folder / NAMES).write_bytes(content)
+    return {NAMES: hashlib.sha256(content).hexdigest()}
 
 
-def write_labels(folder: Path, labels: Labels) -> dict[str, int]:
-    """Write the labels of the images that are in the store; the checksum of the file."""
+def write_labels(folder: Path, labels: Labels) -> dict[str, str]:
+    """Write the labels of the images that are in the store; the hash of the file."""
     name = VECTORS if labels.vectors else CLASSES
     np.save(folder / name, labels.rows)
-    return {name: checksum(folder / name)}
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest()}
 
 
 class WrittenLevels(NamedTuple):
@@ -155,7 +156,6 @@ class WrittenLevels(NamedTuple):
     places: list[int]  # in the source, of those that are in the store
     skipped: list[Skipped]
     hashes: dict[str, str]  # file name -> SHA-256 of its pixels
-    checksums: dict[str, int]  # file name -> CRC-32 of the file
 
 
 def write_levels(
@@ -166,7 +166,6 @@ def write_levels(
     places: list[int] = []
     skipped: list[Skipped] = []
     hashes = {r: hashlib.sha256() for r in resolutions(preparation.resolution)}
-    sums = dict.fromkeys(hashes, 0)
     with contextlib.ExitStack() as stack:
         files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
         for file in files.values():
@@ -179,7 +178,6 @@ def write_levels(
             for r, pixels in levels.items():
                 files[r].write(pixels.data)
                 hashes[r].update(pixels.data)
-                sums[r] = zlib.crc32(pixels.data, sums[r])
         for r, file in files.items():
             file.seek(0)
             header = {
@@ -193,7 +191,6 @@ def write_levels(
         places,
         skipped,
         {file_name(r): digest.hexdigest() for r, digest in hashes.items()},
-        {file_name(r): number for r, number in sums.items()},
     )
 
 

@@ -5,11 +5,9 @@ import dataclasses
 import functools
 import hashlib
 import json
-import mmap
 import os
 import re
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -18,6 +16,7 @@ import numpy as np
 from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
+from .digest import STAMPS, Digest
 from .images import MODES, Crop, Fit, unpremultiply
 from .preparation import Preparation
 
@@ -26,9 +25,9 @@ NAMES = "names.txt"
 # A store has one of these two, or neither.
 CLASSES = "labels.npy"
 VECTORS = "label_vectors.npy"
-HEADER = 128  # bytes of the header of a file of images, however many
 ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
+ProgressCallback = Callable[[int, int], None]  # images done, images in all
 NO_LABELS = (
     "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
     "labels"
@@ -58,12 +57,13 @@ class StoreMeta:
     label_names: list[str]  # of classes, or of the numbers of vectors; empty: no labels
     skipped: list[Skipped]
     num_ignored: int  # files that were no images
-    pixel_hashes: dict[str, str]  # file name -> SHA-256 of its pixels: what the images are
-    checksums: dict[str, int]  # file name -> CRC-32, of pixels or of a whole file: what is damaged
+    pixel_hashes: dict[str, str]  # file name -> SHA-256, of images without their header
     premultiplied: bool = False  # colors are multiplied by alpha
     filter: str = "lanczos to full resolution, then 2x2 box averages"
     format: Literal["stylegan-store"] = "stylegan-store"
     version: Literal[2] = 2
+    # CRC-32 of files, in stores of before, whose names and labels have no SHA-256; not read
+    checksums: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
@@ -72,15 +72,15 @@ class StoreMeta:
         levels = {*map(file_name, resolutions(self.resolution))}
         if missing := levels - self.pixel_hashes.keys():
             raise ValueError(f"pixel_hashes lack {min(missing)}")
-        if missing := {*levels, NAMES} - self.checksums.keys():
-            raise ValueError(f"checksums lack {min(missing)}")
-        if unknown := self.checksums.keys() - levels - {NAMES, CLASSES, VECTORS}:
-            raise ValueError(f"checksums are of another file: {min(unknown)!r:.100}")
+        if unknown := self.pixel_hashes.keys() - levels - {NAMES, CLASSES, VECTORS}:
+            raise ValueError(f"pixel_hashes are of another file: {min(unknown)!r:.100}")
         Fit.of(self.crop)
 
     def write(self, path: Path) -> None:
         """As JSON; parts of names that are not UTF-8 become question marks."""
-        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        plain = dataclasses.asdict(self)
+        del plain["checksums"]
+        text = json.dumps(plain, indent=1, ensure_ascii=False)
         path.write_text(f"{text}\n", encoding="utf-8", errors="replace")
 
     @classmethod
@@ -101,12 +101,6 @@ def file_name(resolution: int) -> str:
     return f"{resolution:04d}.npy"
 
 
-def checksum(path: Path, start: int = 0) -> int:
-    """The CRC-32 of a file from byte `start` on."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return zlib.crc32(memoryview(content)[start:])
-
-
 def is_store(path: str | Path) -> bool:
     """Whether the folder is a store, sound or damaged."""
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
@@ -114,7 +108,7 @@ def is_store(path: str | Path) -> bool:
 
 def remove_files(folder: Path) -> None:
     """Remove the files of a store, no others and no links; then the folder, if it is empty."""
-    known = {META, CLASSES, VECTORS, NAMES, ORIGIN}
+    known = {META, CLASSES, VECTORS, NAMES, ORIGIN, STAMPS}
     for file in folder.iterdir():
         if (file.name in known or LEVEL.fullmatch(file.name)) and not file.is_symlink():
             file.unlink(missing_ok=True)
@@ -252,19 +246,35 @@ class Store:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])
         return self.one_hot(np.arange(n) % len(self.label_names))
 
-    def verify(self, resolution: int | None = None) -> None:
-        """Read the files, of images up to `resolution`, and compare them with their checksums;
-        ValueError for a damaged one. Half a second for a GiB that the system keeps in memory."""
-        levels = {file_name(r): r for r in self._images}
-        for name, expected in self.meta.checksums.items():
-            if name in levels and resolution is not None and levels[name] > resolution:
-                continue
-            try:
-                changed = checksum(self.file(name), HEADER if name in levels else 0) != expected
-            except (OSError, ValueError) as error:  # gone, or empty
-                raise self.damaged(f"{name}: {error}") from error
-            if changed:
-                raise self.damaged(f"{name} has changed")
+    @functools.cached_property
+    def digest(self) -> Digest:
+        starts = {file_name(r): images.offset for r, images in self._images.items()}
+        return Digest(self.path, self.meta.pixel_hashes, starts)
+
+    def unread(self, resolution: int | None) -> list[str]:
+        """The files, of images up to `resolution`, that were written since they were last read."""
+        above = {file_name(r) for r in self._images if r > (resolution or self.resolution)}
+        return self.digest.unread(name for name in self.meta.pixel_hashes if name not in above)
+
+    def verify(
+        self, names: Sequence[str] | None = None, progress: ProgressCallback | None = None
+    ) -> None:
+        """Read files, by default all, and compare them with their hashes; ValueError for a damaged
+        one. `progress` gets the part of all bytes as a number of images."""
+        names = list(self.meta.pixel_hashes) if names is None else names
+        total = sum(map(self.digest.size, names))
+        done = 0
+
+        def seen(size: int) -> None:
+            nonlocal done
+            done += size
+            if progress is not None:
+                progress(min(done, total) * len(self) // total, len(self))
+
+        try:
+            self.digest.verify(names, seen)
+        except (OSError, ValueError) as error:
+            raise self.damaged(error) from error
 
     def check_fits(self, preparation: Preparation) -> None:
         """ValueError unless the store was prepared as asked; it may have a higher resolution."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stylegan import distributed, sampling, streams
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.data.cache import changes_since
+from stylegan.data.cache import refuse_other_images
 from stylegan.data.labels import places
 from stylegan.distributed import from_rank0
 from stylegan.files import checkpoint
@@ -335,21 +335,20 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
     """ValueError if the store holds other images than the run was trained on, by its newest state
     that can be read."""
     config = run.config()
-    resolution = config.network.resolution
-    labels = config.data.labels
     for path in reversed(run.states()):
         with suppress(OSError, ValueError):
             trained_on = checkpoint.load(path, "state").get("data")
             break
     else:
         return  # nothing says which images they were
-    if trained_on != store.training_identity(resolution, labels=labels):
-        changed = changes_since(store, str(trained_on), resolution, labels=labels)
-        now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
-        raise ValueError(
-            f"{readable(run.path)} was trained on other images or classes than {now}; put those "
-            f"back, or compare with these: --data {readable(store.origin)}"
-        )
+    refuse_other_images(
+        trained_on,
+        store,
+        run.path,
+        config.network.resolution,
+        labels=config.data.labels,
+        advice=f"put those back, or compare with these: --data {readable(store.origin)}",
+    )
 
 
 def share_of(num: int, rank: int | None = None) -> range:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from stylegan import distributed
-from stylegan.config import TrainConfig, build_config, differences
+from stylegan.config import build_config, differences
 from stylegan.data import Store
-from stylegan.data.cache import changes_since
+from stylegan.data.cache import refuse_other_images
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import count, readable, reason_of
@@ -120,7 +120,16 @@ def resume(
     """Go on from the `payload` of the file `path`; what changes results. ValueError if it does not
     fit, or was trained on other images than the store holds."""
     config = state.config
-    check_same_images(payload, store, config, folder)
+    run = readable(folder.path)
+    refuse_other_images(
+        payload.get("data"),
+        store,
+        folder.path,
+        config.network.resolution,
+        labels=config.data.labels,
+        advice="continue with the same data, or begin another run from its weights: "
+        f"--init-from {run} --out OTHER",
+    )
     saved = build_config(payload["config"], unknown_parts=True)
     if different := differences(saved, config):
         raise ValueError(
@@ -141,21 +150,3 @@ def resume(
     if not changes:
         return []
     return [f"the run continues with {', '.join(changes)}: results differ in round-off"]
-
-
-def check_same_images(
-    payload: Payload, store: Store, config: TrainConfig, folder: RunFolder
-) -> None:
-    """ValueError if the state of `payload` was trained on other images than the store holds."""
-    resolution = config.network.resolution
-    labels = config.data.labels
-    trained_on = str(payload.get("data"))
-    if trained_on == store.training_identity(resolution, labels=labels):
-        return
-    changed = changes_since(store, trained_on, resolution, labels=labels)
-    now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
-    raise ValueError(
-        f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
-        "with the same data, or begin another run from its weights: --init-from "
-        f"{readable(folder.path)} --out OTHER"
-    )
