@@ -55,7 +55,9 @@ def test_rates_of_a_third_are_those_of_both_networks():
 
 
 def test_a_larger_size_keeps_its_channels():
-    config = build_config(tables.Job("F", 0, 64.0, options=tables.sized(64, [])).values())
+    config = build_config(
+        tables.Job("F", 0, 64.0, options=tables.sized(tables.BASE, 64, [])).values()
+    )
     assert config.network.channels(64) == build_config(
         tables.Job("F", 0, 64.0).values()
     ).network.channels(32)
@@ -81,7 +83,7 @@ def test_the_length_is_the_first_after_which_the_distance_falls_by_less_than_a_t
 def test_each_family_takes_the_rates_of_its_better_pilot():
     known = pilots(E_seed100=[50], B_seed100=[60], A_seed100=[90])
     known |= {
-        f"{row}-seed100-rates0.33": {"curve": {"48": y}}
+        f"{row}-seed100-slower": {"curve": {"48": y}}
         for row, y in (("E", 55), ("B", 59), ("A", 91))
     }
     rates = {row: tables.chosen_rates(known, row) for row in ("A", "B", "traditional-8", "C", "F")}
@@ -210,10 +212,10 @@ def test_rows_are_trained_measured_and_resumed(tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.mkdir()
     bench = measures.Bench(
-        data, data, out / "readers", out / "features", 8, "cpu", samples=20, distance="swd"
+        data, data, out / "readers", out / "features", 8, "cpu", samples=40, distance="swd"
     )
     bench.prepare()
-    options = tables.sized(8, ["network.channel_base=32", "schedule.batch_size={4=4}"])
+    options = tables.sized(tables.BASE, 8, ["network.channel_base=32", "schedule.batch_size={4=4}"])
     job = tables.Job("F", 0, 0.02, options=options | {"network.w_dim": 5, "network.z_dim": 5})
     monkeypatch.setattr(measures, "truncation", lambda file, bench: {})  # needs 100 samples
     tables.carry_out(job, bench, out, out)
@@ -232,5 +234,5 @@ def test_rows_are_trained_measured_and_resumed(tmp_path, monkeypatch):
     assert again["measured"]["noise"] == kept and not (out / "F-seed0.toml").exists()
     tables.draw(tables.read_records(out), out)
     tables.draw_samples(out, out / "samples.png")
-    assert open_weights(out / "F-seed0").require_loaded().images_seen == 20
+    assert open_weights(out / "F-seed0").require_loaded().images_seen == 1000 * record["kimg"]
     assert (out / "samples.png").exists()

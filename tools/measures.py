@@ -171,8 +171,7 @@ def has_mapping(generator: Generator) -> bool:
 
 def at_64(images: np.ndarray) -> np.ndarray:
     """uint8 images (N, 3, r, r) at the size that readers look at; smaller ones in larger pixels."""
-    side = torch.from_numpy(np.ascontiguousarray(images)).float()
-    return F.interpolate(side, READ_AT, mode="area").byte().numpy()
+    return F.interpolate(torch.tensor(images).float(), READ_AT, mode="area").byte().numpy()
 
 
 def separability(file: Path, bench: Bench) -> dict[str, dict[str, float]]:

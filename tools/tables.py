@@ -8,9 +8,10 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
@@ -90,6 +91,7 @@ TABLES = {  # title -> columns: numbers of a row
         "fine in fine bands",
     ),
 }
+COLORS = ("#0072B2", "#D55E00", "#009E73")  # Okabe and Ito's
 MARKERS = ("<!-- tables: begin -->", "<!-- tables: end -->")
 Record = dict[str, Any]  # what the JSON file of a training holds
 Numbers = Mapping[str, Mapping[int, Mapping[str, float]]]  # row -> seed -> name -> value
@@ -104,16 +106,17 @@ class Job:
     kimg: float
     rates: float = 1.0
     points: int = 4  # times at which the distance is measured
+    base: str = BASE
     options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        slower = f"-rates{self.rates:.2f}" if self.seed == PILOT_SEED and self.rates != 1 else ""
+        slower = "-slower" if self.seed == PILOT_SEED and self.rates != 1 else ""
         return f"{self.row}-seed{self.seed}{slower}"
 
     def values(self) -> dict[str, Any]:
         """The base, with the switches of the row's file but for the data, the rates and length."""
-        values = read_options(BASE) | {"seed": self.seed, "schedule.total_kimg": self.kimg}
+        values = read_options(self.base) | {"seed": self.seed, "schedule.total_kimg": self.kimg}
         switches = read_options(f"paper/{ROWS[self.row][0]}")
         values |= {name: y for name, y in switches.items() if not name.startswith("data.")}
         values |= {"schedule.tick_kimg": {4: self.kimg / self.points}, "snapshot_ticks": 1}
@@ -122,20 +125,20 @@ class Job:
         return values | dict(self.options)
 
 
-def sized(resolution: int, overrides: Sequence[str]) -> dict[str, object]:
+def sized(base: str, resolution: int, overrides: Sequence[str]) -> dict[str, object]:
     """Options of another resolution, whose full size has as many channels as the base's."""
-    base = read_options(BASE)
-    channels = base["network.channel_base"] * resolution // base["network.resolution"]
+    options = read_options(base)
+    channels = options["network.channel_base"] * resolution // options["network.resolution"]
     size = {"network.resolution": resolution, "network.channel_base": channels}
     return size | parse_options(overrides)
 
 
-def pilots(kimg: float | None, options: Mapping[str, object]) -> list[Job]:
+def pilots(kimg: float | None, make: Callable[..., Job]) -> list[Job]:
     """Trainings that find the learning rates, and the length unless it is given."""
     short = RATES_KIMG if kimg is None else min(RATES_KIMG, kimg)
-    jobs = [Job(row, PILOT_SEED, short, x, 3, options) for row in "EBA" for x in RATES]
+    jobs = [make(row, PILOT_SEED, short, rates, points=3) for row in "EBA" for rates in RATES]
     if kimg is None:  # the long one serves both
-        jobs[0] = Job("E", PILOT_SEED, LENGTHS[-1], points=8, options=options)
+        jobs[0] = make("E", PILOT_SEED, LENGTHS[-1], points=8)
     return jobs
 
 
@@ -193,7 +196,7 @@ def trained(job: Job, bench: Bench, folder: Path) -> Record:
     with folder.with_suffix(".txt").open("a") as log:
         subprocess.run(command, env=environment, stdout=log, stderr=log, check=True)
     history = read_run(folder)
-    base = flatten(to_dict(build_config(read_options(BASE))))
+    base = flatten(to_dict(build_config(read_options(job.base))))
     return {
         "row": job.row,
         "seed": job.seed,
@@ -463,22 +466,13 @@ def put_into(page: Path, text: str) -> None:
 def draw(records: Mapping[str, Record], out: Path) -> None:
     """Distance over time of rows B, E and F, and precision and recall over psi of row F."""
     final = [record for record in records.values() if record["seed"] != PILOT_SEED]
-    curves = {
-        row: [[*map(float, r["curve"])] and r["curve"] for r in final if r["row"] == row]
-        for row in ("B", "E", "F")
-    }
-    swept = [
-        r["measured"]["truncation"]
-        for r in final
-        if r["row"] == "F" and "truncation" in r["measured"]
-    ]
-    over_psi = {name: [x[name] for x in swept] for name in ("precision", "recall")}
+    curves = {row: [r["curve"] for r in final if r["row"] == row] for row in "BEF"}
+    swept = [r["measured"].get("truncation", {}) for r in final if r["row"] == "F"]
+    over_psi = {name: [x[name] for x in swept if x] for name in ("precision", "recall")}
     for file, label, lines in (("distance", "kimg", curves), ("truncation", "psi", over_psi)):
         figure = Figure(figsize=(6, 3.5), dpi=120, layout="constrained")
         axes = figure.add_subplot(xlabel=label)
-        for (name, values), color in zip(
-            lines.items(), ("#0072B2", "#D55E00", "#009E73"), strict=False
-        ):
+        for (name, values), color in zip(lines.items(), COLORS, strict=False):
             draw_band(axes, name, values, color)
         if axes.lines:
             axes.legend(frameon=False)
@@ -530,8 +524,9 @@ def carry_out_all(
 
 
 @click.command(cls=Command)
-@click.option("--data", type=click.Path(path_type=Path), required=True, help="Training images.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of training images.")
 @click.option("--held-out", type=click.Path(path_type=Path), help="Images that no network sees.")
+@click.option("--base", default=BASE, show_default=True, help="Configuration of row F in small.")
 @click.option("--rows", default=",".join(PRIMARY), show_default=True, help="Rows to train.")
 @click.option("--seeds", type=click.IntRange(1), default=SEEDS, help="Number of seeds of a row.")
 @click.option("--kimg", type=float, help="Length.  [default: found by a pilot]")
@@ -546,8 +541,9 @@ def carry_out_all(
 @DEVICE
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/tables"))
 def main(
-    data: Path,
+    data: Path | None,
     held_out: Path | None,
+    base: str,
     rows: str,
     seeds: int,
     kimg: float | None,
@@ -574,21 +570,23 @@ def main(
     for folder in (out, records):
         folder.mkdir(parents=True, exist_ok=True)
     device = "cpu" if device == "auto" and not torch.cuda.is_available() else device
-    bench = Bench(
-        data, held_out, out / "readers", out / "features", resolution, device, samples, distance
-    )
-    if train:
+    if train and not data:
+        raise click.UsageError("training needs --data; --no-train writes what is measured already")
+    if train and data:
+        bench = Bench(
+            data, held_out, out / "readers", out / "features", resolution, device, samples, distance
+        )
         torch.set_num_threads(1)
-        options = sized(resolution, overrides)
-        published = ROOT / "docs" / "tables"  # pilots of which serve others
+        make = partial(Job, base=base, options=sized(base, resolution, overrides))
+        published = ROOT / "docs" / "tables"  # its pilots serve others, too
         known = read_records(published, records)
-        missing = [job for job in pilots(kimg, options) if job.name not in known]
+        missing = [job for job in pilots(kimg, make) if job.name not in known]
         bench.prepare()  # once, before several processes would
         carry_out_all(missing, bench, out, records, processes)
         known = read_records(published, records)
         length = kimg or chosen_length(known)
         jobs = [
-            Job(row, seed, length, chosen_rates(known, row), options=options)
+            make(row, seed, length, chosen_rates(known, row))
             for seed in range(seeds)
             for row in rows.split(",")
         ]
