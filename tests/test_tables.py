@@ -190,7 +190,7 @@ def test_tables_of_a_part_of_the_trainings_stand_between_the_markers(tmp_path):
     assert (
         page.read_text() == f"before\n{tables.MARKERS[0]}\n\n{text}\n\n{tables.MARKERS[1]}\nafter\n"
     )
-    assert "1 of 5 seeds" in text and "4 of 20 primary trainings, 1 others" in text
+    assert "1 of 5 seeds" in text and "4 of 20 primary trainings, 1 others, 0 pilots" in text
     page.write_text("no place")
     with pytest.raises(ValueError, match="lacks the lines"):
         tables.put_into(page, text)

@@ -216,11 +216,12 @@ def machine(device: str) -> dict[str, object]:
     """Processor or GPU, threads, and versions."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    processor = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor()
     git = ["git", "-C", str(Path(stylegan.__file__).parent), "rev-parse", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return {
-        "device": torch.cuda.get_device_name() if device.startswith("cuda") else processor[:1],
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else processor,
         "threads": 1,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -413,17 +414,18 @@ def spread(values: Mapping[int, float]) -> str:
 
 def row_tables(numbers: Numbers) -> list[str]:
     """TABLES, of the rows that have such numbers, and the changes from row to row."""
-    texts = []
+    found = {}
     for title, columns in TABLES.items():
         lines = [["row", "seeds", *columns]]
         for row, of_row in numbers.items():
             cells = [spread(over_seeds(numbers, row, name)) for name in columns]
             if set(cells) != {"-"}:
                 lines.append([row, str(len(of_row)), *cells])
-        texts.append(f"**{title}**\n\n{markdown(lines)}")
+        found[title] = lines
     changes = [[row, f"{ROWS[row][1]:.2f}", change(numbers, row)] for row in ROWS if numbers[row]]
     header = ["row", "published FID", "distance against the row that it changes by one thing"]
-    return [*texts, f"**One thing changed**\n\n{markdown([header, *changes])}"]
+    found["One thing changed"] = [header, *changes]
+    return [f"**{title}**\n\n{markdown(lines)}" for title, lines in found.items() if lines[1:]]
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
@@ -433,18 +435,17 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 def report(records: Mapping[str, Record]) -> str:
     """All tables, with what is missing."""
+    if not records:
+        return "Nothing is trained yet."
     numbers = numbers_by_row(records)
     primary = sum(len(numbers[row]) for row in PRIMARY)
     further = sum(map(len, numbers.values())) - primary
     devices = sorted({str(r["machine"]["device"]) for r in records.values()})
     hours = sum(r["hours"] for r in records.values())
-    facts = (
-        f"Finished: {primary} of {len(PRIMARY) * SEEDS} primary trainings, {further} others and "
-    )
-    facts += (
-        f"{len(records) - primary - further} pilots, {hours:.1f} hours on {', '.join(devices)}."
-    )
-    curves = [["pilot", "kimg: distance"]]
+    facts = f"Finished: {primary} of {len(PRIMARY) * SEEDS} primary trainings, {further} others, "
+    facts += f"{len(records) - primary - further} pilots; "
+    facts += f"{hours:.1f} hours of one core or GPU ({', '.join(devices) or 'none yet'})."
+    curves = [["pilot of length and rates", "kimg: distance"]]
     for name, record in records.items():
         if record["seed"] == PILOT_SEED:
             points = sorted((float(kimg), y) for kimg, y in record["curve"].items())
@@ -561,7 +562,7 @@ def main(
     """Train rows of the paper's tables in small, measure them, and write tables and figures.
 
     The same command continues where it was stopped, and adds rows and seeds. OUT gets a run folder
-    for each training; RECORDS (OUT/records) gets results, tables and figures.
+    for each training; RECORDS (OUT/records) gets results, figures and, without PAGE, tables.md.
 
     \b
     python tools/tables.py --data faces64/training --held-out faces64/held-out
@@ -593,11 +594,12 @@ def main(
         carry_out_all(jobs, bench, out, records, processes)
     found = read_records(records)
     text = report(found)
-    write_text(records / "tables.md", text + "\n")
     draw(found, records)
     draw_samples(out, records / "samples.png")
     if page:
         put_into(page, text)
+    else:
+        write_text(records / "tables.md", text + "\n")
     click.echo(text)
 
 
