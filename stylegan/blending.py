@@ -110,5 +110,5 @@ def check_layers(sizes: Sequence[int], first: int, final: int) -> None:
 
 def shape_of(loaded: LoadedGenerator) -> dict[str, object]:
     """What two networks must have alike to be blended, by its name in messages."""
-    growth = {"resolution reached": loaded.resolution, "alpha": loaded.alpha}
+    growth = {"resolution reached": loaded.look.drawn, "alpha": loaded.alpha}
     return dataclasses.asdict(loaded.generator.config) | growth

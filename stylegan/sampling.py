@@ -16,7 +16,7 @@ from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha, check_labels
 from stylegan.networks.edits import Edit, edited
-from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, truncate
+from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, reduced, truncate
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
@@ -36,12 +36,15 @@ class Look:
     """How a generator is shown: what becomes of its styles, and of its images."""
 
     resolution: int  # of the images
-    alpha: float = 1.0  # how far that resolution has grown in
+    alpha: float = 1.0  # how far the resolution that is drawn has grown in
     psi: float = PSI
     cutoff: int | None = CUTOFF  # layers truncated, None = all
     centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
     edits: Sequence[Edit] = ()  # of what truncation leaves
     rectangle: Rectangle | None = None  # the rest of the images is padding
+    # What the network draws; larger images are averaged to `resolution`: the layers that once
+    # showed that are stale. 0 becomes `resolution`.
+    drawn: int = 0
 
     def __post_init__(self) -> None:
         """ValueError names what no file should say."""
@@ -60,6 +63,7 @@ class Look:
                 value = readable(repr(getattr(self, name.removeprefix("active_"))))
                 raise ValueError(f"{name} must be {expected}, not {value}")
         check_alpha(self.alpha)
+        object.__setattr__(self, "drawn", self.drawn or self.resolution)
         object.__setattr__(self, "psi", float(self.psi))  # torch takes no whole number beyond 2^63
         if self.centers is not None:
             object.__setattr__(self, "centers", checked_centers(self.centers))
@@ -74,18 +78,21 @@ class Look:
         centers: Tensor | Literal["none"] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> Self:
-        """The same with what is given in place of its own. At another resolution alpha becomes 1.
-        `cutoff` "all" truncates all layers; `centers` "none" truncates toward the average."""
+        """The same with what is given in place of its own. Below the resolution that is drawn
+        images are averaged, unless an alpha is given, too; beyond it alpha becomes 1. `cutoff`
+        "all" truncates all layers; `centers` "none" truncates toward the average."""
         if isinstance(cutoff, str) and cutoff != "all":
             raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
         size = self.resolution if resolution is None else resolution
+        drawn = self.drawn if alpha is None and size <= self.drawn else size
         if alpha is None:
-            alpha = self.alpha if size == self.resolution else 1.0
+            alpha = self.alpha if drawn == self.drawn else 1.0
         layers = self.cutoff if cutoff is None else cutoff
         toward = self.centers if centers is None else centers
         return replace(
             self,
             resolution=size,
+            drawn=drawn,
             alpha=alpha,
             psi=self.psi if psi is None else psi,
             cutoff=None if isinstance(layers, str) else layers,
@@ -104,7 +111,7 @@ class Look:
         """What files say of it, as plain values; edits are not of a file."""
         rectangle = None if self.rectangle is None else list(self.rectangle)
         fields: dict[str, object] = {
-            "resolution": self.resolution,
+            "resolution": self.drawn,
             "alpha": self.alpha,
             "psi": self.psi,
             "cutoff": self.cutoff,
@@ -117,9 +124,9 @@ class Look:
     def images(self, generator: Generator, styles: Tensor, noise: Noise) -> Tensor:
         """The images (N, C, resolution, resolution) of final styles, with padding."""
         images: Tensor = generator.synthesis(
-            styles, resolution=self.resolution, alpha=self.alpha, noise=noise
+            styles, resolution=self.drawn, alpha=self.alpha, noise=noise
         )
-        return images
+        return images if self.drawn == self.resolution else reduced(images, self.resolution)
 
 
 def is_count(value: object) -> bool:
@@ -273,7 +280,8 @@ def render(
     check_seeds(seeds)
     config = generator.config
     like = generator.w_avg  # type and device of everything
-    size = check_resolution(look.resolution, config.resolution)
+    size = check_resolution(look.drawn, config.resolution)
+    check_resolution(look.resolution, size)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")

@@ -10,9 +10,11 @@ from helpers.commands import generated, look, pixels, refused, stylegan, told
 from helpers.processes import ended
 from helpers.tiny_generators import LABELED, TINY, random_generator
 from PIL import Image
+from torch.testing import assert_close
 
 from stylegan import figures, load_generator
 from stylegan.files.formats.own import save_generator
+from stylegan.ops import reduced
 from stylegan.sampling import latents, to_uint8
 
 CPU = ["--device", "cpu"]
@@ -92,6 +94,48 @@ def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
     larger = stylegan("generate", path, "--seeds", "2", "--resolution", 16, "--out", out, *CPU)
     assert look(out / "seed0002.png").size == (16, 16)
     assert "training has reached 8x8" in larger.stderr
+
+
+def test_below_the_trained_resolution_pictures_are_averaged(tmp_path, out):
+    """The layers that once showed 8x8 are trained no more: nothing may depend on them."""
+    path = tmp_path / "mine.pt"
+    generator = random_generator()
+    save_generator(path, generator)
+    options = ["--seeds", "1", "--noise", "random", "--resolution", "8"]
+    generated(path, out, *options)
+    with torch.no_grad():
+        generator.synthesis.to_rgb["8"].weight.mul_(100)
+    save_generator(tmp_path / "stale.pt", generator)
+    generated(tmp_path / "stale.pt", tmp_path / "stale", *options)
+    picture = pixels(out / "seed0001.png")
+    assert np.array_equal(picture, pixels(tmp_path / "stale" / "seed0001.png"))
+    generated(path, tmp_path / "large", "--seeds", "1", "--noise", "random")
+    large = pixels(tmp_path / "large" / "seed0001.png").astype(float)
+    inside = np.abs(large - 127.5).max(axis=2) < 127  # not cut off at black or white
+    squares = large.reshape(8, 2, 8, 2, 3).mean(axis=(1, 3))
+    kept = inside.reshape(8, 2, 8, 2).all(axis=(1, 3))
+    assert kept.sum() > 10
+    assert np.abs(squares - picture)[kept].max() <= 1
+
+
+def test_a_loaded_generator_averages_below_its_resolution_and_its_file_stays(tmp_path):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator(), alpha=0.5)
+    generator = load_generator(path)
+    z = latents([1, 2], 8)
+    with torch.no_grad():
+        large = generator(z, noise="const")
+        assert_close(generator(z, noise="const", resolution=8), reduced(large, 8))
+        raw = generator.synthesis(generator.broadcast(generator.mapping(z)), resolution=8,
+                                  alpha=0.25, noise="const")  # fmt: skip
+        assert_close(generator(z, noise="const", resolution=8, alpha=0.25), raw)
+    loaded = generator.loaded
+    small = dataclasses.replace(loaded, look=loaded.look.but(resolution=4, psi=1))
+    assert (small.resolution, small.alpha, small.grown) == (4, 0.5, 8)
+    (picture,) = small.pictures([1])
+    assert np.array_equal(picture, to_uint8(reduced(large[:1], 4))[0])
+    assert small.description()["resolution"] == 16
+    assert small.look.but(resolution=16).drawn == 16
 
 
 def test_a_different_picture_is_not_overwritten_unless_told(source, out):

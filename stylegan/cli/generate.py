@@ -67,7 +67,7 @@ def generate(
     loaded = selection.loaded
     figures.check_channels(grid_file, loaded.generator.config.image_channels)
     in_grid = []
-    batch = batch or default_batch(loaded.resolution)
+    batch = batch or default_batch(loaded.look.drawn)
     if selection.latents:
         points = selection.points()
         seeds = points.seeds

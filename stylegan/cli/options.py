@@ -114,7 +114,10 @@ CLASS = click.option(
     help="Class to show. Several are mixed: smile=0.7,sad=0.3.  [default: classes in turn]",
 )
 RESOLUTION = count_option(
-    "--resolution", "Resolution, at most the network's.  [default: as far as trained]", least=4
+    "--resolution",
+    "Resolution, at most the network's; below the trained one images are averaged.  [default: as "
+    "far as trained]",
+    least=4,
 )
 LAYERS = click.option(
     "--layers",

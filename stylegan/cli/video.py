@@ -199,7 +199,7 @@ def mixing(
     ranges = (
         [StyleRange(layer_range) for layer_range in layers]
         if layers
-        else style_ranges(loaded.resolution)
+        else style_ranges(loaded.look.drawn)
     )
     n = len(others.names)
     if n < 2:

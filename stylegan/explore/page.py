@@ -73,7 +73,7 @@ class Page:
         premultiplied = network.config.premultiplied
         device = network.w_avg.device
         content = base64.b64decode(str(values.get("content")))
-        size = loaded.resolution
+        size = loaded.look.drawn
         channels = network.config.image_channels
         target = projection.target_of(
             content, resolution=size, channels=channels, premultiply=premultiplied,
@@ -144,7 +144,7 @@ def latents_file(loaded: LoadedGenerator, view: View) -> bytes:
     config = loaded.generator.config
     maps = None
     if view.noise == "random":
-        maps = sampling.seed_noise([view.noise_seed], config, loaded.resolution)
+        maps = sampling.seed_noise([view.noise_seed], config, loaded.look.drawn)
     with TemporaryDirectory(prefix="stylegan-explore-") as folder:
         path = Path(folder) / "latents.npz"
         write_latents(path, final_styles(loaded, view)[None], maps)

@@ -77,7 +77,7 @@ def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
     """A row for each point: with all noise, none, that of fine layers alone, that of coarse layers
     alone. Figure 5 of the paper."""
     config = loaded.generator.config
-    size = loaded.resolution
+    size = loaded.look.drawn
     check_noise(config)
     if isinstance(points.noise, str) and points.noise == "none":
         raise ValueError("noise has no components without noise: choose const or random")

@@ -75,8 +75,8 @@ def mixing(
 ) -> Image.Image:
     """Rows of `sources` (A) whose styles in a range of layers are those of `others` (B), a column
     each, once for every range; their noise is A's. Figure 3 of the paper."""
-    ranges = style_ranges(loaded.resolution) if ranges is None else ranges
-    check_ranges(ranges, loaded.generator.config, loaded.resolution)
+    ranges = style_ranges(loaded.look.drawn) if ranges is None else ranges
+    check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
     of_sources = pictures(loaded, sources)
     rows: list[list] = [[None, *pictures(loaded, others)]]
     for style_range in ranges:

@@ -28,7 +28,7 @@ class LoadedGenerator:
 
     generator: Generator
     origin: str  # which file it came from, and of what kind that is
-    look: Look  # the resolution is that which training had reached: layers beyond are untrained
+    look: Look  # of a file it draws what training had reached: layers beyond are untrained
     _: KW_ONLY
     images_seen: int | None = None  # None: unknown
     label_names: Sequence[str] = ()
@@ -49,7 +49,7 @@ class LoadedGenerator:
                 value = readable(repr(getattr(self, name)))
                 raise ValueError(f"{name} must be {expected}, not {value}")
         config = self.generator.config
-        check_resolution(self.resolution, config.resolution)
+        check_resolution(self.resolution, check_resolution(self.look.drawn, config.resolution))
         if len(self.label_names) not in (0, config.label_dim):
             raise ValueError(
                 f"{len(self.label_names)} label_names are given for {config.label_dim} labels"
@@ -86,8 +86,8 @@ class LoadedGenerator:
     @property
     def grown(self) -> int:
         """The resolution that has grown in whole."""
-        fades_in = self.alpha < 1 and self.resolution > 4
-        return self.resolution // 2 if fades_in else self.resolution
+        drawn = self.look.drawn
+        return drawn // 2 if self.alpha < 1 and drawn > 4 else drawn
 
     @property
     def crop(self) -> "Crop":

@@ -183,7 +183,9 @@ class GeneratorSamples:
         """The noise of samples: drawn from each one's own seed, if it is "random"."""
         if self.noise != "random":
             return self.noise
-        maps = sampling.seed_noise(self.seeds(indices), self.generator.config, self.resolution)
+        maps = sampling.seed_noise(
+            self.seeds(indices), self.generator.config, self.loaded.look.drawn
+        )
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
@@ -244,7 +246,7 @@ class Comparison:
         if store is not None:
             resolution = loaded.resolution
             reals = StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
-        batch = sampling.default_batch(loaded.resolution) if batch is None else batch
+        batch = sampling.default_batch(loaded.look.drawn) if batch is None else batch
         return cls(samples, reals, batch=batch, progress=progress)
 
     @property

@@ -28,6 +28,7 @@ from stylegan.ops import (
     fade,
     in_float32,
     pixel_norm,
+    reduced,
     truncate,
     upsample,
     without_autocast,
@@ -310,20 +311,30 @@ class Generator(nn.Module):
 
         psi: truncation, 1 = none, 0 = the average image, any real number. cutoff: layers that
         truncation reaches, None = all. resolution, alpha: see `SynthesisNetwork`; None = as far as
-        the file of `load_generator` has grown, else fully. noise: "const" uses the stored maps,
-        "random" draws from torch's global generator at every call (`sampling.generate` draws from
-        each seed instead), "none" leaves noise out; or one map per layer.
+        the file of `load_generator` has grown, else fully. Below that a generator of a file
+        averages its images, unless alpha is given: smaller RGB layers are stale. noise: "const"
+        uses the stored maps, "random" draws from torch's global generator at every call
+        (`sampling.generate` draws from each seed instead), "none" leaves noise out; or one map per
+        layer.
         """
         if not len(z):
             raise ValueError("z has no rows, so there is nothing to make")
-        if self.loaded is not None and resolution in (None, self.loaded.resolution):
-            resolution = self.loaded.resolution
-            alpha = self.loaded.alpha if alpha is None else alpha
-        if alpha is None:
-            alpha = 1.0
+        full = self.config.resolution
+        resolution = self.shown if resolution is None else check_resolution(resolution, full)
+        drawn = resolution
+        if self.loaded is not None and alpha is None and resolution <= self.shown:
+            drawn = self.shown
+            alpha = self.loaded.alpha
         ws = self.broadcast(self.mapping(z, labels))
         ws = truncate(ws, self.w_avg, psi, cutoff)
-        return self.synthesis(ws, resolution=resolution, alpha=alpha, noise=noise)
+        alpha = 1.0 if alpha is None else alpha
+        images: Tensor = self.synthesis(ws, resolution=drawn, alpha=alpha, noise=noise)
+        return images if drawn == resolution else reduced(images, resolution)
+
+    @property
+    def shown(self) -> int:
+        """The resolution that calls show unless they say another."""
+        return self.config.resolution if self.loaded is None else self.loaded.resolution
 
     def sample(
         self,

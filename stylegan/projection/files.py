@@ -201,7 +201,7 @@ def read_targets(
         try:
             targets[path] = read_target(
                 path,
-                resolution=request.loaded.resolution,
+                resolution=request.loaded.look.drawn,
                 channels=config.image_channels,
                 premultiply=config.premultiplied,
                 crop=request.square,
@@ -225,7 +225,7 @@ def nearest_of_starts(
                 request.distance,
                 request.search,
                 labels=request.label,
-                resolution=request.loaded.resolution,
+                resolution=request.loaded.look.drawn,
                 alpha=request.loaded.alpha,
                 seed=request.seed,
                 start=start,
@@ -296,7 +296,7 @@ def tuned_generator(
         tuning,
         noise=noise,
         labels=request.label,
-        resolution=request.loaded.resolution,
+        resolution=request.loaded.look.drawn,
         alpha=request.loaded.alpha,
         batch=request.batch,
         seed=request.seed,

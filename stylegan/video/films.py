@@ -88,7 +88,7 @@ def film(
 ) -> Film:
     """A frame for each place t (n,), in rows of `columns`. Random noise differs in each picture."""
     cells = styles(t[:1]).shape[1]
-    at_once = max(1, sampling.default_batch(loaded.resolution) // cells)
+    at_once = max(1, sampling.default_batch(loaded.look.drawn) // cells)
 
     def pictures() -> Iterator[np.ndarray]:
         for start in range(0, len(t), at_once):
@@ -139,7 +139,7 @@ def mixing_walk(
 ) -> Styles:
     """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
     through `path` (points, num_styles, w_dim), the other layers keep theirs."""
-    figures.check_ranges(ranges, loaded.generator.config, loaded.resolution)
+    figures.check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
     ws = ws.cpu().double()
     walk = spline(path.cpu(), closed=closed)
 

@@ -62,7 +62,7 @@ def example_inputs(loaded: LoadedGenerator, noise: str) -> Inputs:
     if (labels := loaded.labels_of(seeds)) is not None:
         inputs["labels"] = labels.to(average)
     if noise == "input" and config.noise:
-        maps = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
+        maps = loaded.generator.synthesis.noise_maps(1, loaded.look.drawn, "const")
         inputs["noise"] = [m.repeat(len(seeds), 1, 1, 1) for m in maps if m is not None]
     return inputs
 
