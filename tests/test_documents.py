@@ -101,7 +101,7 @@ def test_options_of_scripts_exist(page):
             while isinstance(command, click.Group):
                 name, *words = words
                 command = command.get_command(click.Context(command), name)
-            known = {option for parameter in command.params for option in parameter.opts}
+            known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
             assert set(options) <= known, f"{script} {set(options) - known}"
 
 
