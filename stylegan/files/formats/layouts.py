@@ -1,8 +1,9 @@
-"""How four other PyTorch programs store a generator.
+"""How five other PyTorch programs store a generator.
 
-For each program a function names our tensors, theirs, and how the numbers differ. All four are
-compared with the publishers' programs, which computed the numbers in `tests/foreign/`. Where a
-program differs from the official one, weights are scaled so that our network computes the same.
+For each program a function names our tensors, theirs, and how the numbers differ. All but
+lernapparat's, whose forward pass a test writes down, are compared with the publishers' programs,
+which computed the numbers in `tests/foreign/`. Where a program differs from the official one,
+weights are scaled so that our network computes the same.
 """
 
 import math
@@ -57,7 +58,7 @@ class Layout:
     # their names of the weights whose shapes tell the sizes
     dense: NameOf  # of a mapping layer
     conv: NameOf  # the last convolution of a block
-    rgb: str  # at 4x4
+    rgb: str  # a layer of it
     labels: str = ""  # the embedding
     blur: str  # names of the low-pass filters
     blurs: int = 1  # of them in each block
@@ -196,13 +197,30 @@ def progress_of_genforce(content: Content, weights: Tensors, config: NetworkConf
     return Progress(resolution, alpha, images_seen)
 
 
-def conv_of_huangzh13(block: int) -> str:
-    name = f"g_synthesis.blocks.{block - 1}.conv1" if block else "g_synthesis.init_block.conv"
-    return f"{name}.weight"
+def lernapparat_block(number: int) -> str:
+    return f"g_synthesis.blocks.{4 << number}x{4 << number}"
+
+
+def huangzh13_block(number: int) -> str:
+    return f"g_synthesis.blocks.{number - 1}" if number else "g_synthesis.init_block"
+
+
+def last_conv(block_of: NameOf) -> NameOf:
+    """The last convolution of a block of either program."""
+    return lambda number: f"{block_of(number)}.conv{1 if number else ''}.weight"
+
+
+def lernapparat(config: NetworkConfig, weights: Tensors) -> Iterator[Match]:
+    """As the official networks, but for the normalization; RGB of the full resolution alone."""
+    for i in range(config.mapping_layers):
+        yield from weight_and_bias(f"mapping.layers.{i}", f"g_mapping.dense{i}")
+    for block in blocks_of(config):
+        yield from block_of_lernapparat(block, lernapparat_block)
+    yield from weight_and_bias(blocks_of(config)[-1].rgb, "g_synthesis.torgb")
 
 
 def huangzh13(config: NetworkConfig, weights: Tensors) -> Iterator[Match]:
-    """As the official networks, but for the normalization."""
+    """The networks of lernapparat with other names, with labels and all RGB layers."""
     if "truncation.avg_latent" in weights:  # of a training with truncation
         yield Match("w_avg", "truncation.avg_latent")
     if config.label_dim:
@@ -210,28 +228,32 @@ def huangzh13(config: NetworkConfig, weights: Tensors) -> Iterator[Match]:
     for i in range(config.mapping_layers):
         yield from weight_and_bias(f"mapping.layers.{i}", f"g_mapping.map.dense{i}")
     for block in blocks_of(config):
-        ours = block.name
-        conv1 = conv_of_huangzh13(block.number)
-        if block.number == 0:
-            theirs = "g_synthesis.init_block"
-            yield Match(f"{ours}.const", f"{theirs}.const", factor=NORM)
-            yield Match(f"{ours}.epilogue0.bias", f"{theirs}.bias", factor=NORM)
-        else:
-            theirs = f"g_synthesis.blocks.{block.number - 1}"
-            conv0 = f"{theirs}.conv0_up"
-            turned = fused(block)
-            yield Match(f"{ours}.conv0.weight", f"{conv0}.weight", UP, rotated=turned, factor=NORM)
-            yield Match(f"{ours}.epilogue0.bias", f"{conv0}.bias", factor=NORM)
-        yield Match(block.last_conv, conv1, factor=NORM)
-        bias = f"{conv1.removesuffix('weight')}bias"
-        yield Match(f"{ours}.epilogue1.bias", bias, factor=NORM)
-        for j in range(2):
-            epilogue = f"{ours}.epilogue{j}"
-            epi = f"{theirs}.epi{j + 1}"
-            noise = f"{epi}.top_epi.noise.weight"
-            yield Match(f"{epilogue}.noise.strength", noise, factor=NORM)
-            yield from weight_and_bias(f"{epilogue}.style.affine", f"{epi}.style_mod.lin")
+        yield from block_of_lernapparat(block, huangzh13_block)
         yield from weight_and_bias(block.rgb, f"g_synthesis.to_rgb.{block.number}")
+
+
+def block_of_lernapparat(block: Block, block_of: NameOf) -> Iterator[Match]:
+    """All but the RGB layer."""
+    ours = block.name
+    theirs = block_of(block.number)
+    conv1 = last_conv(block_of)(block.number)
+    if block.number == 0:
+        yield Match(f"{ours}.const", f"{theirs}.const", factor=NORM)
+        yield Match(f"{ours}.epilogue0.bias", f"{theirs}.bias", factor=NORM)
+    else:
+        conv0 = f"{theirs}.conv0_up"
+        turned = fused(block)
+        yield Match(f"{ours}.conv0.weight", f"{conv0}.weight", UP, rotated=turned, factor=NORM)
+        yield Match(f"{ours}.epilogue0.bias", f"{conv0}.bias", factor=NORM)
+    yield Match(block.last_conv, conv1, factor=NORM)
+    bias = f"{conv1.removesuffix('weight')}bias"
+    yield Match(f"{ours}.epilogue1.bias", bias, factor=NORM)
+    for j in range(2):
+        epilogue = f"{ours}.epilogue{j}"
+        epi = f"{theirs}.epi{j + 1}"
+        noise = f"{epi}.top_epi.noise.weight"
+        yield Match(f"{epilogue}.noise.strength", noise, factor=NORM)
+        yield from weight_and_bias(f"{epilogue}.style.affine", f"{epi}.style_mod.lin")
 
 
 LATENT_NORM = 1 / (1 + 1e-6)  # to 1e-7: mmgeneration adds 1e-6 to the norm of a latent; ours is 1
@@ -322,12 +344,29 @@ LAYOUTS = (
             "mapping_lr_mul 0.01, final_tanh off",
         ),
     ),
+    Layout(  # official snapshots, converted: karras2019stylegan-ffhq-1024x1024.for_g_all.pt
+        program="lernapparat/lernapparat",
+        needed=("g_mapping.dense0.weight", "g_synthesis.blocks.4x4.const"),
+        matches=lernapparat,
+        dense=lambda i: f"g_mapping.dense{i}.weight",
+        conv=last_conv(lernapparat_block),
+        rgb="g_synthesis.torgb.weight",
+        blur=r"g_synthesis\.blocks\.\d+x\d+\.conv0_up\.intermediate\.kernel",
+        ignored=("truncation.avg_latent",),  # of some use of it; ours is over more latents
+        cutoff=8,
+        progress=lambda content, weights, config: Progress(config.resolution),
+        notes=(
+            "not specified by the file, taken as published: leaky ReLU, use_wscale, mapping_lrmul "
+            "0.01, instance norm without pixel norm, truncation 0.7 of 8 layers",
+            "only the RGB layer of the full resolution is there: smaller pictures cannot be made",
+        ),
+    ),
     Layout(
         program="huangzh13/StyleGAN.pytorch",
         needed=("g_synthesis.init_block.conv.weight",),
         matches=huangzh13,
         dense=lambda i: f"g_mapping.map.dense{i}.weight",
-        conv=conv_of_huangzh13,
+        conv=last_conv(huangzh13_block),
         rgb="g_synthesis.to_rgb.0.weight",
         labels="class_embedding.weight",
         blur=r"g_synthesis\.blocks\.\d+\.conv0_up\.intermediate\.kernel",
