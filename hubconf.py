@@ -22,11 +22,11 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
 
     weights: a run folder of this repository or a file in it, an exported .safetensors, an official
       NVIDIA snapshot (.pkl) or its variables (.npz), a checkpoint of genforce, rosinality,
-      huangzh13 or mmgeneration, an https address of such a file with its SHA-256, or a bundled
-      name (faces64). Nothing in a file is executed.
+      huangzh13, lernapparat or mmgeneration, an https address of such a file with its SHA-256, or
+      a bundled name (faces64). Nothing in a file is executed.
     map_location: the device to put it on.
 
-    Returns a torch.nn.Module in eval mode, `G`:
+    Returns a torch.nn.Module in eval mode, frozen, `G`:
       G(z, labels=None, *, psi=1.0, cutoff=None, resolution=None, alpha=None, noise="random")
         z (N, G.config.z_dim) -> images (N, G.config.image_channels, r, r), nominally in [-1, 1],
         as far as the network has grown unless another resolution is passed
@@ -56,7 +56,7 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
       Nothing in a file is executed.
     map_location: the device to put it on.
 
-    Returns a torch.nn.Module in eval mode, `D`:
+    Returns a torch.nn.Module in eval mode, its weights frozen, `D`:
       D(images, labels=None, *, alpha=1.0) -> logits (N,), positive for real
         images (N, D.config.image_channels, r, r) in [-1, 1], r = 4, 8, ... D.config.resolution
 
@@ -69,7 +69,7 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
     from stylegan.files.loading import open_weights
 
     opened = open_weights(weights, need="discriminator", map_location=map_location)
-    return opened.require_discriminator()
+    return opened.require_discriminator().requires_grad_(requires_grad=False)
 
 
 _BUNDLED = """A StyleGAN (version 1) generator of {subject}, bundled.

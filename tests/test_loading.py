@@ -1,5 +1,6 @@
 """Every source of a generator, and what is said about everything else."""
 
+import copy
 import email.message
 import io
 
@@ -21,8 +22,8 @@ from stylegan.files import checkpoint, download
 from stylegan.files.formats.own import save_discriminator, save_generator, save_loaded
 from stylegan.files.loading import open_weights
 from stylegan.networks import Discriminator
-from stylegan.schedule import Position, ScheduleConfig
-from stylegan.training import TrainState
+from stylegan.schedule import Position, ScheduleConfig, stage_at
+from stylegan.training import Share, TrainState, draw, train_step
 
 ABSENT = object()
 HOST = "https://host.invalid"
@@ -51,7 +52,7 @@ def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_
     assert torch.equal(before, torch.get_rng_state())
     assert_same_weights(generator, back)
     assert (back.config, back.w_avg.dtype, back.training) == (TINY, torch.float64, False)
-    assert all(p.requires_grad for p in back.parameters())
+    assert not any(p.requires_grad for p in back.parameters())
     assert torch.load(path, weights_only=True)["kind"] == "generator"
     loaded = load_generator(path).loaded
     assert (loaded.resolution, loaded.alpha, loaded.images_seen) == (16, 1.0, None)
@@ -229,3 +230,22 @@ def test_a_download_is_kept_if_its_hash_is_the_promised_one(hub_cache, tmp_path,
     kept.write_bytes(kept.read_bytes() + b"\0")
     with pytest.raises(ValueError, match="is damaged"):
         load_generator(f"{HOST}/{path.name}")
+
+
+def test_a_loaded_generator_is_frozen_and_gradients_reach_its_inputs_and_a_training(source):
+    generator = load_generator(source)
+    ws = generator.broadcast(generator.w_avg[None]).clone().requires_grad_()
+    images = generator.synthesis(ws, noise="const")
+    assert torch.equal(images, generator.synthesis(ws, noise="const"))
+    images.square().mean().backward()
+    assert ws.grad.abs().sum(dim=2).min() > 0  # of every layer
+    assert all(p.grad is None for p in generator.parameters())
+    schedule = ScheduleConfig(resolution=16, initial_resolution=16)
+    state = TrainState.create(
+        TrainConfig(network=TINY, schedule=schedule), copy.deepcopy(generator)
+    )
+    stage = stage_at(0, schedule)
+    reals = torch.rand(stage.batch_size, 3, 16, 16)
+    train_step(state, reals, None, stage, draw(state.config, 0, stage, None, Share()))
+    moved = state.generator.mapping.layers[0].weight
+    assert not torch.equal(moved, generator.mapping.layers[0].weight)

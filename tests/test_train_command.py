@@ -186,8 +186,9 @@ def test_what_writes_pictures_refuses_to_write_among_the_training_pictures(here)
     commands.told("generate", run, "--seeds", 0, "--out", run / "pictures")
 
 
-def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here):
-    assert "2 labels" in told("--labels")
+@pytest.mark.parametrize("option", ["--labels", "--cond", "--cond=1"])
+def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, option):
+    assert "2 labels" in told(option)
     loaded = load_generator(here / "run" / "generator-000000012.pt").loaded
     assert loaded.label_names == ("a", "b")
     assert loaded.generator.config.label_dim == 2

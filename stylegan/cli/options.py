@@ -53,6 +53,10 @@ def number_option(
     return click.option(name, type=values.Number(least, most), default=default, help=help)
 
 
+# A flag to which a value may be given, as in `--cond=1` of NVIDIA's programs.
+SWITCH = {"type": bool, "is_flag": False, "flag_value": "true", "metavar": ""}
+
+
 def data_option(default: str) -> Decorator:
     text = f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]"
     return click.option("--data", type=values.INPUT, help=text)

@@ -40,7 +40,7 @@ def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorato
     """An option of the command that is the `option` of the configuration: `asked_of` has it."""
 
     def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
-        if value is not None and value is not False:  # 0 is a value
+        if value is not None:  # 0 and false are values
             context.meta.setdefault(ASKED, {})[option] = value
 
     return click.option(*flags, expose_value=False, callback=remember, **attributes)
@@ -78,8 +78,17 @@ def asked_of(context: click.Context) -> dict[str, object]:
     metavar="KEY=VALUE",
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
-@configuring("data.labels", "--labels", is_flag=True, help="Condition on the class of each image.")
-@configuring("data.mirror", "--mirror", is_flag=True, help="Flip half of the images left to right.")
+@configuring(
+    "data.labels",
+    "--labels",
+    "--cond",
+    "labels",
+    help="Condition on the class of each image.",
+    **options.SWITCH,
+)
+@configuring(
+    "data.mirror", "--mirror", help="Flip half of the images left to right.", **options.SWITCH
+)
 @options.SHAPE
 @options.channels_option()
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")

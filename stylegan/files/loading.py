@@ -20,17 +20,19 @@ from stylegan.sampling import Look
 ACCEPTED = (
     f"a run folder, a folder with {SHARED}, a generator or state file of this project "
     "(.pt), an exported one (.safetensors), an official snapshot (.pkl) or its variables (.npz), "
-    "a checkpoint of rosinality, genforce, huangzh13 or mmgeneration (.model, .pth), "
+    "a checkpoint of rosinality, genforce, huangzh13, lernapparat or mmgeneration (.model, .pth, "
+    ".pt), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
 Device = str | torch.device
 
 
 def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Generator:
-    """The generator of what `open_weights` takes, in eval mode. It knows what its file says,
-    `loaded`: `sample` makes pictures by that, and calls show it as far as it has grown."""
+    """The generator of what `open_weights` takes, in eval mode and frozen: gradients reach z and w,
+    and weights after `requires_grad_()`. It knows what its file says, `loaded`: `sample` makes
+    pictures by that, and calls show it as far as it has grown."""
     loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
-    return attached(loaded)
+    return attached(loaded).requires_grad_(requires_grad=False)
 
 
 def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
