@@ -179,6 +179,8 @@ def test_the_opposite_of_a_claim_is_said():
 def test_rare_attributes_and_depths_of_a_mapping_that_hardly_moved_are_left_out():
     found = records(3)
     assert tables.attributes(found) == ["smile"]
+    found["A-seed0"]["measured"]["separability"]["smile"]["prevalence"] = 0.0
+    assert tables.attributes(found) == ["smile"]  # of row F alone
     assert "not testable" in tables.change(tables.numbers_by_row(found), "mapping-0")
 
 
@@ -186,14 +188,16 @@ def test_tables_of_a_part_of_the_trainings_stand_between_the_markers(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n" + "\nold\n".join(tables.MARKERS) + "\nafter\n")
     text = tables.report(records(1) | tables.read_records(tmp_path))
-    tables.put_into(page, text)
+    (tmp_path / "samples.png").touch()
+    tables.put_into(page, text, tmp_path)
+    text += "\n\n![Samples of the same latents, seed 0 of each row](samples.png)"
     assert (
         page.read_text() == f"before\n{tables.MARKERS[0]}\n\n{text}\n\n{tables.MARKERS[1]}\nafter\n"
     )
     assert "1 of 5 seeds" in text and "4 of 20 primary trainings, 1 others, 0 pilots" in text
     page.write_text("no place")
     with pytest.raises(ValueError, match="lacks the lines"):
-        tables.put_into(page, text)
+        tables.put_into(page, text, tmp_path)
 
 
 def test_bands_are_orthogonal_parts_of_an_image():
