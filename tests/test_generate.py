@@ -150,6 +150,16 @@ def test_a_different_picture_is_not_overwritten_unless_told(source, out):
     assert message == f"Error: {source} is a file; choose another folder"
 
 
+def test_a_whole_psi_of_a_file_is_shown_as_the_same_fraction(tmp_path):
+    pictures = []
+    for psi in (10**29, 1e29):
+        save_generator(tmp_path / "mine.pt", random_generator())
+        payload = torch.load(tmp_path / "mine.pt", weights_only=True)
+        torch.save(payload | {"psi": psi}, tmp_path / "mine.pt")
+        pictures.append(load_generator(tmp_path / "mine.pt").sample([1]))
+    assert torch.equal(*pictures)
+
+
 def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
     path, generator = tmp_path / "kinds.pt", random_generator(LABELED)
     save_generator(path, generator, label_names=["smile", "sad", "calm"], psi=1.0)

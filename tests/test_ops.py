@@ -198,6 +198,12 @@ def test_truncation_is_linear_in_the_distance_to_the_average(psi, cutoff):
     assert_close(truncate(ws, w_avg, psi, cutoff), expected, rtol=0, atol=1e-14)
 
 
+def test_a_whole_psi_is_the_same_as_a_fraction():
+    ws, w_avg = torch.randn(2, 6, 4), torch.randn(4)
+    for psi in (2, 10**29):
+        assert torch.equal(truncate(ws, w_avg, psi, 3), truncate(ws, w_avg, float(psi), 3))
+
+
 def test_truncation_with_psi_one_or_no_layers_changes_no_bit():
     ws, w_avg = normal(2, 6, 5), normal(5, seed=1)
     for psi, cutoff in ((1.0, None), (1, 3), (0.5, 0)):

@@ -95,6 +95,26 @@ def test_a_run_that_is_open_knows_its_images_and_trains_as_start_does(store, tmp
     assert state.finished and differing(state.to_payload(), started.to_payload()) == []
 
 
+@pytest.mark.parametrize(
+    ("group", "batch_gpu", "said"),
+    [
+        (4, 4, None),  # of batches of 4: nothing differs
+        (4, 2, "batch_gpu 0 -> 2: the minibatch deviation is that of other groups"),
+        (1, 2, "batch_gpu 0 -> 2: results differ in round-off"),
+    ],
+)
+def test_another_split_of_batches_is_told_by_its_effect(group, batch_gpu, said, store, tmp_path):
+    told = []
+    for gpu, kimg in ((0, 0.004), (batch_gpu, 0.008)):
+        config = tiny_config(
+            batch_gpu=gpu, network={"deviation_group": group}, schedule=SHORT | {"total_kimg": kimg}
+        )
+        told.clear()
+        run(config, store, tmp_path / "run", tell=told.append)
+    lines = [line for line in told if line.startswith("the run continues with")]
+    assert lines == ([f"the run continues with {said}"] if said else [])
+
+
 def test_a_stop_by_a_signal_is_an_exception_with_the_state_and_an_exit_code(store, tmp_path):
     def interrupt(progress):
         signal.raise_signal(signal.SIGTERM)

@@ -171,6 +171,7 @@ def truncate(ws: Tensor, w_avg: Tensor, psi: float | Tensor, cutoff: int | None)
         raise ValueError(f"cutoff must be None or at least 0, not {cutoff}")
     if cutoff == 0 or (not isinstance(psi, Tensor) and psi == 1):
         return ws
+    psi = psi if isinstance(psi, Tensor) else float(psi)  # torch takes no int beyond 2**63
     toward = w_avg if w_avg.ndim == 1 else w_avg[:, :cutoff]
     near = torch.lerp(toward.to(ws.dtype), ws[:, :cutoff], psi)
     return near if cutoff is None else torch.cat([near, ws[:, cutoff:]], dim=1)

@@ -16,6 +16,7 @@ from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import count, readable, reason_of
 from stylegan.run_folder import RunFolder
+from stylegan.schedule import coming
 from stylegan.threads import busy
 from stylegan.training.state import Payload, TrainState, whole
 
@@ -137,16 +138,35 @@ def resume(
             f"({'; '.join(different)})"
         )
     state.restore(payload)
-    before_and_now = {
-        "processes": (payload["processes"], distributed.world_size()),
-        "threads": (payload["threads"], torch.get_num_threads()),
-        "batch_gpu": (folder.config().batch_gpu, config.batch_gpu),
-    }
+    processes = payload["processes"], distributed.world_size()
+    batch_gpu = folder.config().batch_gpu, config.batch_gpu
+    batches = sorted({stage.batch_size for stage in coming(config.schedule, state.images_seen)})
+    at_once = [
+        [images_at_once(batch, *split) for batch in batches]
+        for split in zip(processes, batch_gpu, strict=True)
+    ]
     changes = [
         f"{name} {before} -> {now}"
-        for name, (before, now) in before_and_now.items()
-        if before != now
+        for name, (before, now), matters in (
+            ("processes", processes, True),
+            ("threads", (payload["threads"], torch.get_num_threads()), True),
+            ("batch_gpu", batch_gpu, at_once[0] != at_once[1]),
+        )
+        if before != now and matters
     ]
     if not changes:
         return []
-    return [f"the run continues with {', '.join(changes)}: results differ in round-off"]
+    reasons = []
+    if at_once[0] != at_once[1] and config.network.deviation_group > 1:
+        reasons.append("the minibatch deviation is that of other groups")
+    if processes[0] != processes[1] and config.noise == "random" and config.network.noise:
+        reasons.append("noise is drawn anew")
+    how = " and ".join(reasons) or "results differ in round-off"
+    return [f"the run continues with {', '.join(changes)}: {how}"]
+
+
+def images_at_once(batch: int, processes: int, batch_gpu: int) -> int:
+    """Images of a batch that go through the networks together. Groups of the minibatch deviation
+    are of these alone."""
+    share = batch // processes
+    return min(batch_gpu or share, share)

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import math
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ from stylegan.files import checkpoint
 from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
-from stylegan.sampling import is_count
+from stylegan.sampling import is_count, is_finite
 from stylegan.schedule import Position, Stage, check_resolution
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks
@@ -180,6 +179,6 @@ def whole(name: str, value: object) -> int:
 
 
 def finite(name: str, value: object) -> int | float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if not isinstance(value, int | float) or not is_finite(value):
         raise ValueError(f"{name} is {readable(repr(value))}, not a finite number")
-    return value
+    return value if is_count(value) else float(value)
