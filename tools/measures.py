@@ -82,17 +82,18 @@ class Bench:
         self, file: Path, data: Path, names: str, latents: int = 1, psis: Sequence[float] = (1.0,)
     ) -> list[dict[str, float]]:
         """Values of the metrics for each psi."""
+        tools = Tools(self.cache)
         rows = compare(
             [str(file)],
             data,
             ",".join(f"{name}{self.samples}" for name in names.split(",")),
-            Tools(self.cache),
+            tools,
             device=torch.device(self.device),
             conditions=Conditions(psis=psis),
             adjust=partial(with_latents, latents=latents),
         )
         return [
-            {name: value for result in row.results for name, value in result.values.items()}
+            {name: value for result in row.measure(tools) for name, value in result.values.items()}
             for row in rows
         ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import click
 
@@ -16,7 +16,7 @@ from stylegan.disk import check_outputs, without_links
 from stylegan.messages import reason_of
 
 if TYPE_CHECKING:
-    from stylegan.metrics import Result, Row
+    from stylegan.metrics import Row, Tools
     from stylegan.metrics.comparing import Setting
 
 
@@ -126,7 +126,7 @@ def metrics(
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     tools = common.measuring_tools(feature_weights, classifiers)
-    rows: list[TableRow] = []
+    rows: list[library.Row] = []
     unwritten: list[str] = []
     with process_group(on_device), printed_at_the_end(rows, as_json=as_json):
         compared = library.compare(
@@ -140,8 +140,8 @@ def metrics(
             progress=common.ImageBars(),
         )
         for row in compared:
-            rows.append(TableRow(row, []))
-            measure_and_write(rows[-1], out, unwritten, as_json=as_json)
+            rows.append(row)
+            measure_and_write(row, tools, out, unwritten, as_json=as_json)
     anything = any(row.results for row in rows)
     refuse_missing(rows, is_asked_for=names is not None or not anything)
     if unwritten:
@@ -149,19 +149,8 @@ def metrics(
         raise OSError(f"measured, but the lines of JSON could not be kept: {reasons}")
 
 
-class TableRow(NamedTuple):
-    """A row of the table: a source, or a yardstick beside it, and its results."""
-
-    source: "Row"
-    results: "list[Result]"
-
-    @property
-    def psi(self) -> str:
-        return "" if self.source.psi is None else f"{self.source.psi:g}"
-
-
 @contextmanager
-def printed_at_the_end(rows: Sequence[TableRow], *, as_json: bool) -> Iterator[None]:
+def printed_at_the_end(rows: "Sequence[Row]", *, as_json: bool) -> Iterator[None]:
     """Print the table, unless the lines of JSON are printed; also if a later source fails or the
     user stops: what has been measured may have taken hours."""
     try:
@@ -172,13 +161,12 @@ def printed_at_the_end(rows: Sequence[TableRow], *, as_json: bool) -> Iterator[N
 
 
 def measure_and_write(
-    row: TableRow, out: Path | None, unwritten: list[str], *, as_json: bool
+    row: "Row", tools: "Tools", out: Path | None, unwritten: list[str], *, as_json: bool
 ) -> None:
     """Measure a source, and write each result as it comes, to `out` or beside the run; what cannot
     be written is shown all the same, as it may have taken hours, and why goes to `unwritten`."""
-    place = out or (row.source.run.metrics_file if row.source.run else None)
-    for result in row.source.results:  # each is measured here
-        row.results.append(result)
+    place = out or (row.run.metrics_file if row.run else None)
+    for result in row.measure(tools):
         if as_json:
             say(result.line())
         if place is not None:
@@ -188,25 +176,25 @@ def measure_and_write(
                 unwritten.append(reason_of(error, with_file=True))
 
 
-def refuse_missing(rows: Sequence[TableRow], *, is_asked_for: bool) -> None:
+def refuse_missing(rows: "Sequence[Row]", *, is_asked_for: bool) -> None:
     """ValueError if something that `is_asked_for` could not be measured of a source."""
     missing: dict[str, None] = {}
     for row in rows:
         measured = {result.metric for result in row.results}
-        if not row.source.is_yardstick:
-            names = (request.name for request in row.source.requests)
+        if not row.is_yardstick:
+            names = (request.name for request in row.requests)
             missing |= dict.fromkeys(name for name in names if name not in measured)
     if missing and is_asked_for:
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
 
 
-def table(rows: Sequence[TableRow]) -> list[str]:
+def table(rows: "Sequence[Row]") -> list[str]:
     """Markdown with a line for each row, 95 % intervals in (), and the means of equal runs."""
     from stylegan.metrics.engine import interval_text, score_name
 
     rows = [row for row in rows if row.results]  # of one that was interrupted there are none
     lines = [
-        {"": row.source.name, "psi": row.psi}
+        {"": row.name, "psi": psi_of(row)}
         | {
             score_name(result.metric, name): f"{value:.4g}{interval_text(result.protocol, name)}"
             for result in row.results
@@ -221,14 +209,19 @@ def table(rows: Sequence[TableRow]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def means(rows: Sequence[TableRow]) -> list[dict[str, str]]:
+def psi_of(row: "Row") -> str:
+    return "" if row.psi is None else f"{row.psi:g}"
+
+
+def means(rows: "Sequence[Row]") -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
     groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
-        run, setting = row.source.run, row.source.setting
+        run = row.run
+        setting = row.setting
         if run is not None and setting is not None and row.results:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[setting, row.psi][without_links(run.path)] = scores
+            groups[setting, psi_of(row)][without_links(run.path)] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

@@ -3,11 +3,9 @@
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 import re
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,14 +22,13 @@ from stylegan.metrics.sources import share_of
 
 BYTES_AT_ONCE = 2**24  # sent between processes
 MOST_BYTES = 2**33  # of kept arrays; beyond, those unused for longest go
-CHECKSUM_BYTES = 4  # behind the array: the CRC-32 of all before it
 NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
 
 
 def cached(
     tools: Tools, name: str, key_parts: Mapping[str, object], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
-    """The array that `name` and `about` (JSON) define, in rank 0; None in the others: read from
+    """The array that `name` and `key_parts` (JSON) define, in rank 0; None in the others: read from
     `tools.cache`, or else made by all processes and kept there."""
     key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:24]
     path = tools.cache / f"{name}-{key}.npy"
@@ -52,7 +49,8 @@ def cached(
     if array is not None:
         try:
             tools.cache.mkdir(parents=True, exist_ok=True)
-            write_array(path, array)
+            with atomic_file(path) as file:
+                np.save(file, array)
             for unused in beyond(kept_arrays(tools.cache), MOST_BYTES):
                 unused.path.unlink(missing_ok=True)
         except OSError as error:
@@ -60,34 +58,12 @@ def cached(
     return array
 
 
-def write_array(path: Path, array: np.ndarray) -> None:
-    """As `numpy.save`, and the checksum of that behind it."""
-    with atomic_file(path) as file:
-        np.save(file, array)
-        file.flush()
-        file.write(checksum(path=Path(file.name)).to_bytes(CHECKSUM_BYTES, "big"))
-
-
 def read_array(path: Path) -> np.ndarray:
-    """The array of `write_array`, mapped, which is in use now. ValueError if it is damaged."""
-    with open(path, "rb") as file:
-        length = file.seek(0, os.SEEK_END) - CHECKSUM_BYTES
-        if length <= 0:
-            raise ValueError(f"{path} is cut short")
-        file.seek(length)
-        expected = int.from_bytes(file.read(), "big")
-    if checksum(path=path, length=length) != expected:
-        raise ValueError(f"{path} has changed")
+    """A kept array, mapped, which is in use now. ValueError if it is cut short."""
     array: np.ndarray = np.load(path, mmap_mode="c")
     with contextlib.suppress(OSError):  # a cache that belongs to somebody else
         os.utime(path)  # the time of the last use
     return array
-
-
-def checksum(path: Path, length: int | None = None) -> int:
-    """The CRC-32 of the first `length` bytes of a file, or of all."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return zlib.crc32(memoryview(content)[:length])
 
 
 @dataclass(frozen=True)

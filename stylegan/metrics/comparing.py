@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
@@ -22,7 +22,6 @@ from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
 from stylegan.metrics.sources import (
     Comparison,
-    GeneratorSamples,
     ImageProgress,
     quiet,
     store_of,
@@ -58,62 +57,25 @@ class Setting(NamedTuple):
         return cls(config, run.data(), loaded.images_seen)
 
 
-@dataclass(frozen=True, eq=False)
-class Measurable:
-    """A source that is open and can be measured."""
+@dataclass(eq=False, kw_only=True)
+class Row:
+    """A source that is open, or a yardstick beside it: a comparison with half of the reals, of a
+    generator or of the other half."""
 
     name: str
+    comparison: Comparison
     requests: Sequence[Request]
-    comparisons: Sequence[Comparison]  # of pictures one, of a generator one for each psi
+    psi: float | None = None  # None: it is not a generator
     run: RunFolder | None = None  # to which the source belongs
-    setting: Setting | None = None
+    setting: Setting | None = None  # None for what is not of a run, and for yardsticks
+    is_yardstick: bool = False
+    results: list[Result] = field(default_factory=list)  # so far
 
-    def rows(self, tools: Tools, *, yardsticks: bool) -> "Iterator[Row]":
-        """A row for each comparison; then, as `yardsticks`, half of the reals compared with the
-        first of what is measured and with the other half of them."""
-        for comparison in self.comparisons:
-            yield Row(
-                name=self.name,
-                psi=psi_of(comparison),
-                run=self.run,
-                setting=self.setting,
-                is_yardstick=False,
-                requests=self.requests,
-                results=evaluate(comparison, self.requests, tools),
-            )
-        if yardsticks and need_reals(self.requests):
-            against_half, other_half, fewer = halves(self.comparisons[0], self.requests)
-            if not fewer:
-                images = len(other_half.require_reals().store)
-                tools.tell(f"no yardsticks: a half of {count(images, 'real image')} is too few")
-                return
-            named = {
-                f"{self.name} against half of the reals": against_half,
-                "another half of the reals": other_half,
-            }
-            for name, comparison in named.items():
-                yield Row(
-                    name=name,
-                    psi=psi_of(comparison),
-                    run=self.run,
-                    setting=None,
-                    is_yardstick=True,
-                    requests=fewer,
-                    results=evaluate(comparison, fewer, tools),
-                )
-
-
-class Row(NamedTuple):
-    """A source, or a yardstick beside it, and what is measured of it. A yardstick is a comparison
-    with half of the reals, of a generator or of the other half."""
-
-    name: str
-    psi: float | None  # None: it is not a generator
-    run: RunFolder | None  # to which the source belongs
-    setting: Setting | None  # None for what is not of a run, and for yardsticks
-    is_yardstick: bool
-    requests: Sequence[Request]
-    results: Iterator[Result]  # measured as they are asked for
+    def measure(self, tools: Tools) -> Iterator[Result]:
+        """What is requested, one result after the other."""
+        for result in evaluate(self.comparison, self.requests, tools):
+            self.results.append(result)
+            yield result
 
 
 def compare(
@@ -127,7 +89,7 @@ def compare(
     adjust: Callable[[LoadedGenerator], LoadedGenerator] = lambda loaded: loaded,
     progress: ImageProgress = quiet,
 ) -> Iterator[Row]:
-    """Open each source in turn; its rows measure what `names` says when their results are read.
+    """Open each source in turn; its rows can measure what `names` says.
 
     A generator, after `adjust`, has a row for every psi, pictures have one; yardsticks follow.
     `data` None: what a run was trained on.
@@ -135,12 +97,12 @@ def compare(
     conditions = conditions or Conditions()
     for source in sources:
         if holds_pictures(source):
-            measurable = measurable_pictures(
+            rows = row_of_pictures(
                 source, data, names, conditions, device=device, tell=tools.tell, progress=progress
             )
         else:
             weights = on_all_ranks(partial(open_weights, source, map_location=device))
-            measurable = measurable_generator(
+            rows = rows_of_generator(
                 source,
                 adjust(weights.require_loaded()),
                 RunFolder.of(weights.file),
@@ -150,19 +112,39 @@ def compare(
                 tell=tools.tell,
                 progress=progress,
             )
-        yield from measurable.rows(tools, yardsticks=conditions.yardsticks)
+        yield from rows
+        if conditions.yardsticks and need_reals(rows[0].requests):
+            yield from yardsticks(rows[0], tools.tell)
 
 
-def psi_of(comparison: Comparison) -> float | None:
-    samples = comparison.samples
-    return samples.loaded.psi if isinstance(samples, GeneratorSamples) else None
+def yardsticks(row: Row, tell: Callable[[str], None]) -> list[Row]:
+    """Half of the reals compared with what the row measures, and with the other half of them."""
+    against_half, other_half, fewer = halves(row.comparison, row.requests)
+    if not fewer:
+        images = len(other_half.require_reals().store)
+        tell(f"no yardsticks: a half of {count(images, 'real image')} is too few")
+        return []
+    first = dataclasses.replace(
+        row,
+        name=f"{row.name} against half of the reals",
+        comparison=against_half,
+        requests=fewer,
+        setting=None,
+        is_yardstick=True,
+        results=[],
+    )
+    name = "another half of the reals"
+    return [
+        first,
+        dataclasses.replace(first, name=name, psi=None, comparison=other_half, results=[]),
+    ]
 
 
 def need_reals(requests: Sequence[Request]) -> bool:
     return any(KINDS[request.kind].reals for request in requests)
 
 
-def measurable_pictures(
+def row_of_pictures(
     source: str,
     data: Path | None,
     names: str,
@@ -171,7 +153,7 @@ def measurable_pictures(
     device: torch.device,
     tell: Callable[[str], None],
     progress: ImageProgress,
-) -> Measurable:
+) -> list[Row]:
     """All pictures of a source; `names` may ask for a number of them."""
     pictures, reals = open_pictures(
         Path(source),
@@ -187,10 +169,10 @@ def measurable_pictures(
     if at_once is None:
         at_once = sampling.default_batch(pictures.resolution)
     comparison = Comparison(pictures, reals, batch=at_once, progress=progress)
-    return Measurable(source, parse(names, len(pictures.store)), [comparison])
+    return [Row(name=source, comparison=comparison, requests=parse(names, len(pictures.store)))]
 
 
-def measurable_generator(
+def rows_of_generator(
     source: str,
     loaded: LoadedGenerator,
     run: RunFolder | None,
@@ -200,7 +182,7 @@ def measurable_generator(
     *,
     tell: Callable[[str], None],
     progress: ImageProgress,
-) -> Measurable:
+) -> list[Row]:
     """A generator at every psi, beside the reals of `data` or of its run."""
     comparison = beside_reals(
         loaded,
@@ -214,9 +196,17 @@ def measurable_generator(
         tell=tell,
         progress=progress,
     )
-    comparisons = [comparison.at_psi(psi) for psi in dict.fromkeys(conditions.psis)]
-    setting = Setting.of(run, loaded) if run else None
-    return Measurable(source, requests, comparisons, run, setting)
+    return [
+        Row(
+            name=source,
+            comparison=comparison.at_psi(psi),
+            requests=requests,
+            psi=psi,
+            run=run,
+            setting=Setting.of(run, loaded) if run else None,
+        )
+        for psi in dict.fromkeys(conditions.psis)
+    ]
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:

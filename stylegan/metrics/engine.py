@@ -3,8 +3,8 @@
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -12,107 +12,35 @@ import torch
 
 from stylegan import distributed
 from stylegan.messages import reason_of
-from stylegan.metrics.efficientnet import load_efficientnet, weights_path
-from stylegan.metrics.families import EFF, INCEPTION
-from stylegan.metrics.features import Refused, Scores, Tools, inception
+from stylegan.metrics.efficientnet import weights_path
+from stylegan.metrics.families import EFF, INCEPTION, Kind, Measure
+from stylegan.metrics.features import Refused, Tools
 from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
-from stylegan.metrics.sources import Comparison, StoreImages
+from stylegan.metrics.sources import Comparison
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
-# Measures several kinds of metrics in one pass over that many images.
-Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Scores | Refused]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """What is known of a metric beside its number."""
-
-    measure: Measure  # kinds with the same one are measured together
-    images: int  # number of samples, if the name has none
-    best_by: str  # the name of its main result
-    help: str
-    # loads what it computes with, so that what is missing is told before it is needed
-    needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
-    # why one of so many samples cannot be measured beside these reals, if they are known; or ""
-    why_not: Callable[[str, int, StoreImages | None], str] = lambda kind, images, reals: ""
-    reals: bool = True  # whether it compares with real images
-    lower_is_better: bool = True
-
-
 LEAST = 2  # images that a metric may be of
-INCEPTION_IMAGES = 50_000
-EFF_IMAGES = 5_000
-PATHS = 100_000
+PATH_LENGTHS = {
+    "ppl-z-full": "perceptual path length",
+    "ppl-w-full": "perceptual path length in W",
+    "ppl-z-end": "the same at t = 0",
+    "ppl-w-end": "the same in W at t = 0",
+}
 KINDS: dict[str, Kind] = {  # a script may add its own
-    "fid": Kind(
-        measure=INCEPTION.measure,
-        why_not=INCEPTION.why_not,
-        needs=inception,
-        images=INCEPTION_IMAGES,
-        best_by="fid",
-        help="Frechet Inception distance",
-    ),
-    "kid": Kind(
-        measure=INCEPTION.measure,
-        why_not=INCEPTION.why_not,
-        needs=inception,
-        images=INCEPTION_IMAGES,
-        best_by="kid",
-        help="kernel Inception distance",
-    ),
-    "pr": Kind(
-        measure=INCEPTION.measure,
-        why_not=INCEPTION.why_not,
-        needs=inception,
-        images=INCEPTION_IMAGES,
-        best_by="precision",
-        help="precision and recall",
-        lower_is_better=False,
-    ),
-    "is": Kind(
-        measure=INCEPTION.measure,
-        why_not=INCEPTION.why_not,
-        needs=inception,
-        images=INCEPTION_IMAGES,
-        best_by="is",
-        help="Inception score",
-        reals=False,
-        lower_is_better=False,
-    ),
-    "ppl-z-full": Kind(
-        measure=measure_path_length,
-        needs=lpips_of,
-        images=PATHS,
-        best_by="ppl-z-full",
-        help="perceptual path length",
-        reals=False,
-    ),
-    "ppl-w-full": Kind(
-        measure=measure_path_length,
-        needs=lpips_of,
-        images=PATHS,
-        best_by="ppl-w-full",
-        help="perceptual path length in W",
-        reals=False,
-    ),
-    "ppl-z-end": Kind(
-        measure=measure_path_length,
-        needs=lpips_of,
-        images=PATHS,
-        best_by="ppl-z-end",
-        help="the same at t = 0",
-        reals=False,
-    ),
-    "ppl-w-end": Kind(
-        measure=measure_path_length,
-        needs=lpips_of,
-        images=PATHS,
-        best_by="ppl-w-end",
-        help="the same in W at t = 0",
-        reals=False,
-    ),
+    **INCEPTION.kinds(),
+    **{
+        name: Kind(
+            measure=measure_path_length,
+            needs=lpips_of,
+            images=100_000,
+            best_by=name,
+            help=help,
+            reals=False,
+        )
+        for name, help in PATH_LENGTHS.items()
+    },
     "ls": Kind(
         measure=measure_separability,
         images=200_000,
@@ -126,31 +54,7 @@ KINDS: dict[str, Kind] = {  # a script may add its own
         best_by="swd",
         help="sliced Wasserstein distance, per resolution",
     ),
-    "eff-fd": Kind(
-        measure=EFF.measure,
-        why_not=EFF.why_not,
-        needs=lambda tools, device: load_efficientnet(device),
-        images=EFF_IMAGES,
-        best_by="eff-fd",
-        help="Frechet distance, EfficientNet features",
-    ),
-    "eff-kid": Kind(
-        measure=EFF.measure,
-        why_not=EFF.why_not,
-        needs=lambda tools, device: load_efficientnet(device),
-        images=EFF_IMAGES,
-        best_by="eff-kid",
-        help="kernel distance, EfficientNet features",
-    ),
-    "eff-pr": Kind(
-        measure=EFF.measure,
-        why_not=EFF.why_not,
-        needs=lambda tools, device: load_efficientnet(device),
-        images=EFF_IMAGES,
-        best_by="eff-precision",
-        help="precision, recall, EfficientNet features",
-        lower_is_better=False,
-    ),
+    **EFF.kinds(),
 }
 LINE_BEGINS = b'{"metric":'  # each line of a file of results
 PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images

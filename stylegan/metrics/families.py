@@ -8,6 +8,7 @@ anything in EfficientNet's features, which have a scale of their own.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from stylegan.distributed import from_rank0
 from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
-from stylegan.metrics.efficientnet import efficientnet
+from stylegan.metrics.efficientnet import efficientnet, load_efficientnet
 from stylegan.metrics.features import FEATURES, FeatureNetwork, Refused, Scores, Tools, inception
 from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
@@ -29,17 +30,63 @@ SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Incep
 Compare = Callable[[str, np.ndarray, np.ndarray, Comparison], Scores]
 
 
-@dataclass(frozen=True, eq=False)
+# Measures several kinds of metrics in one pass over that many images.
+Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Scores | Refused]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What is known of a metric beside its number."""
+
+    measure: Measure  # kinds with the same one are measured together
+    images: int  # number of samples, if the name has none
+    best_by: str  # the name of its main result
+    help: str
+    # loads what it computes with, so that what is missing is told before it is needed
+    needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
+    # why one of so many samples cannot be measured beside these reals, if they are known; or ""
+    why_not: Callable[[str, int, StoreImages | None], str] = lambda kind, images, reals: ""
+    reals: bool = True  # whether it compares with real images
+    lower_is_better: bool = True
+
+
+class Member(NamedTuple):
+    """A metric of a family."""
+
+    best_by: str
+    help: str
+    least: int  # images of each sort that it needs
+    lower_is_better: bool = True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Family:
     """The metrics that look at the features of one network."""
 
     name: str
-    load: Callable[[Tools, Comparison], FeatureNetwork]
+    images: int  # number of samples, if the name of a metric has none
+    load: Callable[[Tools, torch.device, int], FeatureNetwork]  # for images of that resolution
+    needs: Callable[[Tools, torch.device], object]
     compare: Compare
-    least: Mapping[str, int]  # images of each sort that a metric needs
+    members: Mapping[str, Member]
     alone: str = ""  # the metric that does not compare with reals
     evenly: bool = False  # take reals from the whole data, both ways round if they are mirrored
     dim_of_reals: int | None = None  # features of reals that are compared; None: all
+
+    def kinds(self) -> dict[str, Kind]:
+        return {
+            name: Kind(
+                measure=self.measure,
+                why_not=self.why_not,
+                needs=self.needs,
+                images=self.images,
+                best_by=member.best_by,
+                help=member.help,
+                reals=name != self.alone,
+                lower_is_better=member.lower_is_better,
+            )
+            for name, member in self.members.items()
+        }
 
     def number_of_reals(self, images: int, reals: StoreImages | None) -> int:
         """How many reals are compared with so many samples; None: unknown, as many as needed."""
@@ -50,11 +97,12 @@ class Family:
     def why_not(self, kind: str, images: int, reals: StoreImages | None) -> str:
         """Why a metric of so many samples cannot be measured; empty if it can."""
         num_reals = self.number_of_reals(images, None if kind == self.alone else reals)
-        if num_reals >= self.least[kind]:
+        least = self.members[kind].least
+        if num_reals >= least:
             return ""
         return (
             f"found {images:,} samples and {num_reals:,} real images, at least "
-            f"{self.least[kind]:,} of each are needed"
+            f"{least:,} of each are needed"
         )
 
     def measure(
@@ -71,7 +119,7 @@ class Family:
         enough = [kind for kind in kinds if kind not in measured]
         if not enough:
             return measured
-        network = self.load(tools, comparison)
+        network = self.load(tools, comparison.device, comparison.resolution)
         protocol = {**network.about(), "images": images}
 
         def features(batches: Iterable[Tensor], num: int, dim: int) -> np.ndarray | None:
@@ -151,17 +199,37 @@ def compare_eff(kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Com
 
 
 INCEPTION = Family(
-    "inception",
-    lambda tools, comparison: inception(tools, comparison.device),
-    compare_inception,
-    {"fid": 2, "kid": 2, "pr": LEAST_FOR_NEIGHBORHOODS, "is": SPLITS},
+    name="inception",
+    images=50_000,
+    load=lambda tools, device, resolution: inception(tools, device),
+    needs=inception,
+    compare=compare_inception,
+    members={
+        "fid": Member("fid", "Frechet Inception distance", 2),
+        "kid": Member("kid", "kernel Inception distance", 2),
+        "pr": Member(
+            "precision", "precision and recall", LEAST_FOR_NEIGHBORHOODS, lower_is_better=False
+        ),
+        "is": Member("is", "Inception score", SPLITS, lower_is_better=False),
+    },
     alone="is",
     dim_of_reals=FEATURES,
 )
 EFF = Family(
-    "eff",
-    lambda tools, comparison: efficientnet(comparison.device, comparison.resolution),
-    compare_eff,
-    {"eff-fd": 2 * GROUPS, "eff-kid": 2 * GROUPS, "eff-pr": LEAST_FOR_NEIGHBORHOODS},
+    name="eff",
+    images=5_000,
+    load=lambda tools, device, resolution: efficientnet(device, resolution),
+    needs=lambda tools, device: load_efficientnet(device),
+    compare=compare_eff,
+    members={
+        "eff-fd": Member("eff-fd", "Frechet distance, EfficientNet features", 2 * GROUPS),
+        "eff-kid": Member("eff-kid", "kernel distance, EfficientNet features", 2 * GROUPS),
+        "eff-pr": Member(
+            "eff-precision",
+            "precision, recall, EfficientNet features",
+            LEAST_FOR_NEIGHBORHOODS,
+            lower_is_better=False,
+        ),
+    },
     evenly=True,
 )
