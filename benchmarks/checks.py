@@ -27,6 +27,7 @@ from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
+from stylegan.console import Console
 from stylegan.schedule import resolutions, stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
 from stylegan.training.run import backend_flags
@@ -250,12 +251,13 @@ def resume(device: str, settings: Sequence[str]) -> None:
     config = load_config("quickstart", [*options, *settings])
 
     def trained(out: Path, stop_at: int | None = None) -> dict[str, Any]:
-        def stop(progress: TrainingProgress) -> None:
-            if progress.images_seen == stop_at:
-                signal.raise_signal(signal.SIGINT)
+        class Stopping(Console):
+            def progress(self, what: object, done: int, total: int) -> None:
+                if isinstance(what, TrainingProgress) and done == stop_at:
+                    signal.raise_signal(signal.SIGINT)
 
         try:
-            state = start(config, FACES, out, device=device, report=stop, preflight=False)
+            state = start(config, FACES, out, device=device, console=Stopping(), preflight=False)
         except Stopped as stopped:
             state = stopped.state
         return state.to_payload()
@@ -312,14 +314,16 @@ def training(
     """Speed of a real run, and the part of its time in which it waits for images."""
     seen = dict[int, TrainingProgress]()  # the last line of each resolution
 
-    def report(progress: TrainingProgress) -> None:
-        seen[progress.stage.resolution] = progress
+    class Noting(Console):
+        def progress(self, what: object, done: int, total: int) -> None:
+            if isinstance(what, TrainingProgress):
+                seen[what.stage.resolution] = what
 
     with tempfile.TemporaryDirectory() as folder:
         source = make_source(Path(folder), photographs) if photographs else FACES
         of_run = load_config(config, settings)
         run = Path(folder, "run")
-        start(of_run, source, run, device=device, report=report, preflight=False)
+        start(of_run, source, run, device=device, console=Noting(), preflight=False)
     rows = [
         {
             "px": str(resolution),

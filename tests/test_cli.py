@@ -15,7 +15,7 @@ from helpers.processes import ended, printed
 from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
-from stylegan.cli.common import Command, command, progress_bar
+from stylegan.cli.common import Command, Terminal, command
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
 from stylegan.networks import Generator
@@ -62,10 +62,11 @@ def test_every_command_has_help_with_an_example(name):
 
 
 def bar_lines(capsys):
-    with progress_bar("img") as progress:
+    with click.Context(Command("working")):
+        console = Terminal()
         for done in range(60):
             time.sleep(0.01)
-            progress(done, 60)
+            console.progress("", done, 60)
     return capsys.readouterr().err.replace("\n", "\r").count("\r")
 
 

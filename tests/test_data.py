@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.consoles import Heard
 from helpers.pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
 from PIL import Image
 
@@ -72,7 +73,7 @@ def test_resolution_follows_from_the_first_readable_image(tmp_path):
 
 def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
     seen = []
-    store = store_of(tmp_path, BAD, progress=lambda *done: seen.append(done))
+    store = store_of(tmp_path, BAD, console=Heard(done=lambda *done: seen.append(done)))
     assert store.names == ["0.png", "5.png"]
     assert store.images(16).shape == (2, 3, 16, 16)
     assert [name for name, _ in store.skipped] == ["1.png", "2.png", "3.jpg", "4.png"]
@@ -118,7 +119,7 @@ def test_interrupted_preparation_leaves_nothing(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store_of(tmp_path, {f"{i}.png": png() for i in range(9)}, progress=interrupt)
+        store_of(tmp_path, {f"{i}.png": png() for i in range(9)}, console=Heard(done=interrupt))
     assert os.listdir(tmp_path) == ["images"]
 
 

@@ -8,11 +8,11 @@ import threading
 import numpy as np
 import pytest
 from helpers.commands import refused, told
+from helpers.consoles import Heard
 from helpers.pictures import BAD, folder, png, store_of
 
 from stylegan.data import Preparation, Store, cached_store, check, digest, prepare
 from stylegan.data.digest import STAMPS, Digest
-from stylegan.metrics.cache import write_array
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
@@ -22,7 +22,7 @@ def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
     def refuse(*done):
         raise AssertionError("prepared again")
 
-    assert cached_store(mixed, cache_dir=cache, progress=refuse).path == first.path
+    assert cached_store(mixed, cache_dir=cache, console=Heard(done=refuse)).path == first.path
     others = [
         cached_store(mixed, Preparation(resolution=8), cache_dir=cache).path,
         cached_store(mixed, Preparation(channels=1), cache_dir=cache).path,
@@ -113,7 +113,7 @@ def test_features_of_metrics_are_listed_and_cleared(tmp_path, monkeypatch):
     name = f"eff-features-{'0' * 24}.npy"
     others = tmp_path / "metrics" / "mine.npy"
     others.parent.mkdir()
-    write_array(others.with_name(name), np.zeros((3, 4), np.float32))
+    np.save(others.with_name(name), np.zeros((3, 4), np.float32))
     others.write_bytes(b"mine")
     first, _, row = told("cache").splitlines()
     assert first == f"{tmp_path}: 0 stores and 1 file of features, 0.0 MiB"
@@ -152,7 +152,9 @@ def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
 
     def run():
         stores.append(
-            cached_store(source, cache_dir=tmp_path / "cache", progress=wait_for_the_others)
+            cached_store(
+                source, cache_dir=tmp_path / "cache", console=Heard(done=wait_for_the_others)
+            )
         )
 
     threads = [threading.Thread(target=run) for _ in range(3)]
@@ -246,8 +248,7 @@ def test_a_start_reads_nothing_and_of_a_copy_all_files_that_it_needs_once(tmp_pa
         cached_store(
             copy,
             Preparation(resolution=8),
-            progress=lambda *done: seen.append(done),
-            tell=told.append,
+            console=Heard(told, done=lambda *done: seen.append(done)),
         )
     small = ["0004.npy", "0008.npy", "names.txt", "labels.npy"]
     assert sorted(read) == sorted(small)

@@ -9,6 +9,7 @@ import warnings
 import zipfile
 
 import pytest
+from helpers.consoles import Heard
 from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
 from helpers.tiny_training import write_pictures
 
@@ -190,8 +191,10 @@ def test_a_drive_that_is_taken_away_while_it_is_read_does_not_leave_a_smaller_da
 
     message = r"was in .*photos and is no longer there \(No such file"
     for read in (
-        lambda: prepare(pictures, tmp_path / "store", Preparation(16), progress=take_away),
-        lambda: check(pictures, Preparation(16), progress=take_away),
+        lambda: prepare(
+            pictures, tmp_path / "store", Preparation(16), console=Heard(done=take_away)
+        ),
+        lambda: check(pictures, Preparation(16), console=Heard(done=take_away)),
     ):
         with pytest.raises(ValueError, match=message):
             read()

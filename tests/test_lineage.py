@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 
 import pytest
+from helpers.consoles import Heard
 from helpers.reference import SNAPSHOT
 from helpers.runs import log_of
 from helpers.tiny_generators import loaded_of, random_generator
@@ -28,8 +29,7 @@ MINE = Source("mine/state-000000012.pt", "0" * 64)
 def trained(store, out, source, lines=None, **changes):
     """A run of a few steps from `source`."""
     config = tiny_config(schedule=SHORT, **changes)
-    tell = (lines if lines is not None else []).append
-    return start(config, store, out, init_from=source, tell=tell, **QUIET)
+    return start(config, store, out, init_from=source, console=Heard(lines), **QUIET)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.commands import refused, stylegan, told
+from helpers.consoles import Heard
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
 from helpers.tiny_generators import LABELED, loaded_of, random_generator, tiny_loaded
@@ -102,7 +103,7 @@ def test_names_of_metrics_carry_the_number_of_images():
 
 def test_an_array_is_made_once_and_again_when_it_is_cut_short(tmp_path):
     made, notes = [], []
-    tools = Tools(tmp_path / "new", tell=notes.append)
+    tools = Tools(tmp_path / "new", console=Heard(notes))
 
     def make():
         made.append(np.arange(35.0).reshape(5, 7))
@@ -157,7 +158,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
     source, notes = Comparison.of(tiny_loaded()), []
-    assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
+    assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, console=Heard(notes)))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
 
@@ -194,7 +195,7 @@ def measured_with_a_full_disk(folder):
     loaded = tiny_loaded(8)
     source = Comparison.of(loaded, Store(folder / "store"), batch=1)
     source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
-    results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
+    results = evaluate(source, parse("swd9"), Tools(folder / "cache", console=Heard(told)))
     return [result.metric for result in results], told
 
 
@@ -285,7 +286,7 @@ def test_results_are_written_or_it_is_told_and_training_goes_on(tmp_path):
         if progress.images_seen == 12:
             (out / "metrics.jsonl").rmdir()
 
-    state = run(config, store, out, evaluation=measured, report=refuse, tell=told.append)
+    state = run(config, store, out, evaluation=measured, console=Heard(told, act=refuse))
     assert [score["images_seen"] for score in state.scores] == [4, 8, 12]
     assert [line for line in told if "metrics.jsonl" in line] == [
         "could not write metrics.jsonl: Is a directory; no state has been saved yet; going on"
@@ -400,7 +401,7 @@ def test_labels_are_those_of_the_same_name_and_others_are_refused(store, tmp_pat
 
 def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_path):
     told, pictures = [], write_pictures(tmp_path / "few", n=3)
-    tools = Tools(tmp_path, tell=told.append)
+    tools = Tools(tmp_path, console=Heard(told))
     few = cached_store(pictures, Preparation(resolution=16), cache_dir=tmp_path / "cache")
     for reals, rows, expected in (
         (few, 1, ["no yardsticks: a half of 3 real images is too few"]),
@@ -409,7 +410,7 @@ def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_p
         told.clear()
         comparison = Comparison.of(tiny_loaded(), reals)
         row = Row(name="g", comparison=comparison, requests=parse("swd9"))
-        found = [row, *yardsticks(row, tools.tell)]
+        found = [row, *yardsticks(row, tools.console)]
         assert (len(found), told) == (rows, expected)
         (result,) = found[-1].measure(tools)
         assert result.protocol["interval_95"] == {}
@@ -483,7 +484,7 @@ def test_a_run_is_not_compared_with_other_images_than_it_was_trained_on(tmp_path
     measure = ("metrics", tmp_path / "run", "--metrics", "swd6", "--json")
     before = json.loads(told(*measure))["values"]
     write_pictures(pictures / "a", n=2, seed=5)
-    why = "was trained on other images or classes than pictures holds now (added: a/a/0.png, a/b/1"
+    why = "was trained on other images or classes than"
     assert why in refused(*measure)
     assert why in refused("figure", "neighbors", tmp_path / "run", "--out", tmp_path / "n.png")
     told("report", tmp_path / "run")

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+from helpers.consoles import Heard
 from helpers.tiny_training import QUIET, SHORT, differing, run, tiny_config
 
 from stylegan import training
@@ -45,7 +46,7 @@ def test_precision_and_determinism_act_inside_and_end_with_the_training(
 
     config = tiny_config(precision=precision, deterministic=deterministic, schedule=SHORT)
     try:
-        run(config, store, tmp_path / "run", report=report)
+        run(config, store, tmp_path / "run", console=Heard(act=report))
     except ValueError as error:
         assert fails and str(error) == "enough"
     products = "ieee" if precision == "fp32" else "tf32"
@@ -65,7 +66,7 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     config, told, reported = tiny_config(schedule=SHORT), [], []
     for name, data in (("folder", store.origin), ("store", Store(store.path))):
-        calls = {"tell": told.append, "report": reported.append, "preflight": True}
+        calls = {"console": Heard(told, act=reported.append), "preflight": True}
         state = run(config, data, tmp_path / name, **calls)
         assert state.finished and state.images_seen == 12
         assert RunFolder(tmp_path / name).data() == (data.path if name == "store" else data)
@@ -79,7 +80,7 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     ]
     assert told[4].startswith("about ")
     assert told[-1] == f"{tmp_path / 'store'} is finished, with 12 images seen"
-    run(config, Store(store.path), tmp_path / "store", tell=told.append)
+    run(config, Store(store.path), tmp_path / "store", console=Heard(told))
     assert told[-2].startswith("continuing from") and told[-1].endswith("with 12 images seen")
     assert [progress.images_seen for progress in reported] == [4, 8, 12] * 2
     assert capfd.readouterr() == ("", "")
@@ -121,7 +122,9 @@ def test_a_stop_by_a_signal_is_an_exception_with_the_state_and_an_exit_code(stor
 
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     with pytest.raises(KeyboardInterrupt) as caught:
-        training.start(tiny_config(schedule=SHORT), store, tmp_path, **QUIET, report=interrupt)
+        training.start(
+            tiny_config(schedule=SHORT), store, tmp_path, **QUIET, console=Heard(act=interrupt)
+        )
     stopped = caught.value
     assert isinstance(stopped, Stopped)
     assert (stopped.signal_number, stopped.exit_code) == (signal.SIGTERM, 143)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.consoles import Heard
 from helpers.processes import begun as child
 from helpers.runs import contents, log_of
 from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, run, tiny_config
@@ -48,7 +49,7 @@ def going(config, store, out, actions, **options):
             actions[progress.images_seen]()
 
     try:
-        state = start(config, store, out, **QUIET, report=act, tell=told.append, **options)
+        state = start(config, store, out, **QUIET, console=Heard(told, act=act), **options)
     except Stopped as stopped:
         stopped_by, state = stopped.signal_number, stopped.state
     usual = ("14 images of ", "2 labels found", "continuing from ", f"{out} is finished")
@@ -184,7 +185,7 @@ def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_al
 
     told = []
     with pytest.raises(OSError, match=r"run was renamed or removed while .* left alone whatever"):
-        run(tiny_config(), store, out, tensorboard=True, tell=told.append, report=at(60, rename))
+        run(tiny_config(), store, out, tensorboard=True, console=Heard(told, act=at(60, rename)))
     assert log_of(old)[-1]["images_seen"] == 60
     assert states(old) == [40] and not any("could not write" in line for line in told)
     if successor:
@@ -336,7 +337,7 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     payload["discriminator"]["head.out.weight"].fill_(torch.finfo(torch.float32).max)
     checkpoint.save(out / "state-000000036.pt", "state", payload)
     with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
-        run(config, store, out, tell=told.append)
+        run(config, store, out, console=Heard(told))
     assert told[-1] == "stopped at image 60; last good state: state-000000040.pt"
     assert told[-2].startswith("no state is saved at image 56: updates are being skipped")
     assert states(out) == [8, 16, 24, 32, 36, 40]  # none from the third skipped update on

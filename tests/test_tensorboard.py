@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorboard.summary.writer.event_file_writer
 import torch.utils.tensorboard.writer
+from helpers.consoles import Heard
 from helpers.runs import log_of
 from helpers.tiny_training import SHORT, largest_file, run, tiny_config
 from PIL import Image
@@ -112,7 +113,7 @@ def test_a_disk_that_refuses_ends_the_curves_and_not_the_run_and_no_thread_is_le
             if progress.images_seen == 8:
                 disk.close()
 
-        recorded(store, tmp_path / "run", {"report": fill, "tell": told.append})
+        recorded(store, tmp_path / "run", {"console": Heard(told, act=fill)})
     assert sum("could not write tensorboard: File too large" in line for line in told) == 1
     assert [event.step for event in events(tmp_path / "run").Scalars("d/fake_logits")] == [4]
     assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in threading.enumerate()}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.consoles import Heard
 from helpers.processes import begun
 from helpers.tiny_training import QUIET, stage, tiny_config
 
@@ -88,7 +89,7 @@ def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, stor
         monkeypatch.setattr(resuming, "busy", lambda others=others: others)
         config = tiny_config(schedule={"total_kimg": total_kimg})
         report = lambda progress: used.append(torch.get_num_threads())  # noqa: E731
-        start(config, store, tmp_path / "run", **QUIET, report=report, tell=told.append)
+        start(config, store, tmp_path / "run", **QUIET, console=Heard(told, act=report))
         assert torch.get_num_threads() == 2  # as before
     assert set(used) == {1}
     assert f"1 thread, {OTHERS}; --threads 2 changes it" in told

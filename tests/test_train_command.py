@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,7 @@ from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan import load_generator
-from stylegan.cli.train import status_line, train
+from stylegan.cli.train import TrainingTerminal, train
 from stylegan.config import load_config, to_toml
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
@@ -347,8 +348,8 @@ def test_what_stdout_goes_to_may_be_full(monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         full.write("what was told before")
-        with status_line(load_config("quickstart")) as show:
-            show(progress)
+        with click.Context(train):
+            TrainingTerminal(load_config("quickstart")).progress(progress, 8, 100)
         monkeypatch.undo()
         with pytest.raises(OSError, match="No space"):  # it waits there still
             full.flush()

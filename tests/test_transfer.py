@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.consoles import Heard
 from helpers.tiny_generators import assert_same_weights, loaded_of, random_generator
 from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
 
@@ -49,7 +50,7 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
         cache_dir=folder / f"cache{resolution}",
     )
     out = folder / name
-    return start(config, store, out, init_from=init_from, tell=lines.append, **QUIET), lines
+    return start(config, store, out, init_from=init_from, console=Heard(lines), **QUIET), lines
 
 
 def decided(folder, source, *overrides, config=None, run="none", width=None):

@@ -7,19 +7,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from stylegan.console import Console
 from stylegan.memory import is_out_of_memory, keep_memory
 from stylegan.messages import count, listed, printable, reason_of
 from stylegan.signals import answered, ending_signals
 
 if TYPE_CHECKING:
     import torch
+    from tqdm import tqdm
 
     from stylegan.metrics import Tools
 
@@ -156,62 +158,55 @@ def working(activity: str) -> Iterator[None]:
         timer.cancel()
 
 
-@contextmanager
-def progress_bar(unit: str, description: str | None = None) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows (done, total) as a bar on stderr, if it takes a while."""
-    from tqdm import tqdm
+class Terminal(Console):
+    """Prints messages, and shows on stderr a bar for every kind of work that takes a while, closed
+    before an error is printed."""
 
-    bar: tqdm[NoReturn] | None = None
-    began = time.monotonic()
+    def __init__(self, unit: str = "img", say: Callable[[str], None] = note) -> None:
+        self.unit = unit
+        self.say = say
+        self.what: object = None
+        self.bar: tqdm[NoReturn] | None = None
+        self.began = time.monotonic()
+        if context := click.get_current_context(silent=True):
+            context.call_on_close(self.close)
 
-    def show(done: int, total: int) -> None:
-        nonlocal bar
-        is_slow = time.monotonic() - began >= BAR_SECONDS
-        if bar is None and done < total and is_slow and first_process() and sys.stderr:
+    def tell(self, text: str) -> None:
+        self.say(text)
+
+    def progress(self, what: object, done: int, total: int) -> None:
+        if what != self.what:
+            self.close()
+            self.what = what
+            self.began = time.monotonic()
+        is_slow = time.monotonic() - self.began >= BAR_SECONDS
+        if self.bar is None and done < total and is_slow and first_process() and sys.stderr:
+            from tqdm import tqdm
+
             pause = 0.1 if sys.stderr.isatty() else LINE_SECONDS
-            bar = tqdm(
+            self.bar = tqdm(
                 total=total,
-                unit=unit,
+                unit=self.unit,
                 leave=False,
                 initial=done,
-                desc=description,
+                desc=str(what) or None,
                 mininterval=pause,
                 maxinterval=LINE_SECONDS,
             )
-        if bar is not None:
-            bar.update(done - bar.n)
-            if done >= total:
-                bar.close()
-                bar = None
-
-    try:
-        yield show
-    finally:
-        if bar is not None:
-            bar.close()
-
-
-class ImageBars:
-    """A bar on stderr for every pass over images, of the first process's part."""
-
-    def __init__(self) -> None:
-        self.bar = click.get_current_context().with_resource(ExitStack())  # closed before an error
-        self.description = ""
-        self.show: Callable[[int, int], None] | None = None
-
-    def __call__(self, description: str, done: int, total: int) -> None:
-        if self.show is None or description != self.description:
-            self.bar.close()
-            self.show = self.bar.enter_context(progress_bar("img", description))
-            self.description = description
-        self.show(done, total)
+        if self.bar is not None:
+            self.bar.update(done - self.bar.n)
         if done >= total:
+            self.close()
+
+    def close(self) -> None:
+        if self.bar is not None:
             self.bar.close()
-            self.show = None
+        self.bar = None
+        self.what = None
 
 
 def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> "Tools":
     from stylegan.data import default_cache_dir
     from stylegan.metrics import Tools
 
-    return Tools(default_cache_dir() / FEATURES, weights, classifiers, tell=note)
+    return Tools(default_cache_dir() / FEATURES, weights, classifiers, Terminal())

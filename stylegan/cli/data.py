@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import FEATURES, Command, command, note, progress_bar, refuse_left_out, say
+from stylegan.cli.common import FEATURES, Command, Terminal, command, note, refuse_left_out, say
 from stylegan.messages import aligned, count, listed, readable, suggestion
 
 if TYPE_CHECKING:
@@ -80,10 +80,9 @@ def prepare(
     preparation = preparation_of(source, reading)
     opened = data.open_source(source, include=preparation.include)
     say(*opened.notes())
-    with progress_bar("img") as progress:
-        store = data.prepare(
-            opened, out, preparation, strict=strict, workers=workers, progress=progress
-        )
+    store = data.prepare(
+        opened, out, preparation, strict=strict, workers=workers, console=Terminal()
+    )
     size = store.resolution
     say(
         f"{readable(out)}: {count(store.num_images, 'image')} of {size}x{size}, "
@@ -123,8 +122,7 @@ def check(
     from stylegan import data
 
     preparation = preparation_of(source, reading)
-    with progress_bar("img") as progress:
-        findings = data.check(source, preparation, workers=workers, progress=progress)
+    findings = data.check(source, preparation, workers=workers, console=Terminal())
     say(*findings.lines())
     if every:
         say(*(f"  {readable(name)}: {readable(reason)}" for name, reason in findings.skipped))
@@ -231,8 +229,8 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     from stylegan.data.faces import align_files, read_landmarks
 
     faces = read_landmarks(landmarks)
-    with progress_bar("picture") as bar:
-        sides, errors = align_files(source, faces, out, size, overwrite=overwrite, progress=bar)
+    console = Terminal("picture")
+    sides, errors = align_files(source, faces, out, size, overwrite=overwrite, console=console)
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")

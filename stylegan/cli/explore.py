@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, note, say, use_device, working
+from stylegan.cli.common import Command, Terminal, note, say, use_device, working
 
 
 @click.command(cls=Command)
@@ -35,7 +35,7 @@ def explore(
 
     with working(f"opening {source} and its directions"):
         loaded = open_weights(source, map_location=use_device(device)).require_loaded()
-        known = known_directions(source, loaded, directions, tell=note)
+        known = known_directions(source, loaded, directions, console=Terminal())
     with serving(Page(loaded, known, Path(source).name), port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:

@@ -235,8 +235,7 @@ def neighbors(
         selection.run,
         data,
         mirror=mirror,
-        tell=common.note,
-        progress=common.ImageBars(),
+        console=common.Terminal(),
     )
     if comparison.reals is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")

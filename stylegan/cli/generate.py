@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli.common import Command, progress_bar, say
+from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import (
     BATCH,
     LOOK,
@@ -81,13 +81,13 @@ def generate(
     if grid:  # what is too large is refused before it is drawn
         size = figures.grid_size(len(seeds), loaded.picture_size(), labels=labels_below)
         figures.check_size(grid_file, size)
-    with progress_bar("img") as progress:
-        for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
-            path = out / f"{selection.unit}{seed:04d}.{ending}"
-            figures.save_picture(path, picture(pixels), overwrite=overwrite)
-            if grid:
-                in_grid.append(pixels)
-            progress(i, len(seeds))
+    console = Terminal()
+    for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
+        path = out / f"{selection.unit}{seed:04d}.{ending}"
+        figures.save_picture(path, picture(pixels), overwrite=overwrite)
+        if grid:
+            in_grid.append(pixels)
+        console.progress("", i, len(seeds))
     if grid:
         image = figures.grid(in_grid, labels=labels_below)
         figures.save_picture(grid_file, image, overwrite=overwrite)

@@ -137,7 +137,6 @@ def metrics(
             device=on_device,
             conditions=asked,
             adjust=partial(options.with_centers, centers=centers),
-            progress=common.ImageBars(),
         )
         for row in compared:
             rows.append(row)
@@ -255,6 +254,5 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     read_run(run)  # mistakes are found before anything takes time
     check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
     tools = common.measuring_tools()
-    bars = common.ImageBars()
-    drawings = drawings_of(run, tools, data=data, device=on_device, progress=bars)
+    drawings = drawings_of(run, tools, data=data, device=on_device)
     say(f"the report is {write_report(run, drawings, out)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import note, use_device
+from stylegan.cli.common import Terminal, note, use_device
 from stylegan.cli.values import LARGEST as MOST
 from stylegan.disk import without_links
 from stylegan.messages import listed, readable
@@ -245,7 +245,7 @@ class Selection:
         if self.edits:
             from stylegan.directions import read_edits  # and what it needs: a tenth of a second
 
-            edits = read_edits(self.edits, loaded, self.source, tell=note_once)
+            edits = read_edits(self.edits, loaded, self.source, console=Terminal(say=note_once))
         look = loaded.look.but(
             resolution=self.resolution,
             psi=1.0 if self.psi is None and self.latents is not None else self.psi,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 import click
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import progress_bar, say
+from stylegan.cli.common import Terminal, say
 from stylegan.disk import check_outputs
 from stylegan.messages import count, readable
 
@@ -147,10 +147,8 @@ def write_projections(
     """Project the images, and say how their pictures are made again."""
     from stylegan.projection import project_files
 
-    with progress_bar("step") as progress:
-        projected, errors = project_files(
-            request, images, out, overwrite=overwrite, tell=say, progress=progress
-        )
+    console = Terminal("step", say)
+    projected, errors = project_files(request, images, out, overwrite=overwrite, console=console)
     if projected:
         generator = str(out / "tuned.pt") if request.tuning else source
         again = ["generate", generator, "--latents", str(out / "latents.npz"), "--out", "again"]

@@ -2,18 +2,17 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import click
 import torch
 from tqdm import tqdm
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import command, first_process, progress_bar, say
+from stylegan.cli.common import Terminal, command, first_process, say
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
 from stylegan.distributed import process_group
@@ -208,39 +207,34 @@ def train(
         return
     place = common.use_device(device)
     with nothing_to_save(), process_group(place, hang_minutes):
-        with progress_bar("img") as bar:
-            planned = plan(request, Machine.here(place), threads=threads, progress=bar)
+        console = TrainingTerminal()
+        planned = plan(request, Machine.here(place), threads=threads, console=console)
         print_hint(*planned.lines)
         if dry_run:
-            with progress_bar("img") as bar:
-                lines = planned.preview(tell=print_hint, progress=bar)
-            print_hint(*lines)
+            print_hint(*planned.preview(console=console))
             return
         measurement = None
         if names is not None:
             measurement = Measurement.checked(names, metrics_every, feature_weights, place)
         folder = planned.known.run
         begun = folder.saved()
-        with progress_bar("img") as bar:
-            opened = planned.open(
-                tell=print_hint, progress=bar, strict=strict, hang_minutes=hang_minutes
-            )
-            with opened as run, status_line(run.config) as report:
-                if planned.known.is_own and not begun:
-                    started = planned.known.start is not None
-                    print_hint(*advice(run.store.num_images, run.config, started=started))
-                try:
-                    state = run.train(
-                        measurement.of(run) if measurement else None,
-                        report=report,
-                        preflight=preflight,
-                        threads=threads,
-                        workers=workers,
-                        tensorboard=tensorboard,
-                    )
-                except Stopped as stopped:
-                    print_hint(str(stopped))
-                    sys.exit(stopped.exit_code)
+        opened = planned.open(console=console, strict=strict, hang_minutes=hang_minutes)
+        with opened as run, closing(console):
+            console.config = run.config
+            if planned.known.is_own and not begun:
+                started = planned.known.start is not None
+                print_hint(*advice(run.store.num_images, run.config, started=started))
+            try:
+                state = run.train(
+                    measurement.of(run) if measurement else None,
+                    preflight=preflight,
+                    threads=threads,
+                    workers=workers,
+                    tensorboard=tensorboard,
+                )
+            except Stopped as stopped:
+                print_hint(str(stopped))
+                sys.exit(stopped.exit_code)
         is_written = folder.report_file.exists() and state.images_seen == begun
         if first_process() and not is_written:
             write_page(folder.path, place)
@@ -290,7 +284,6 @@ class Measurement:
             mirror=run.config.data.mirror,
             store=run.store,
             tools=self.tools,
-            progress=common.ImageBars(),
         )
 
 
@@ -331,43 +324,48 @@ def print_hint(*lines: str) -> None:
         say(*lines)
 
 
-@contextmanager
-def status_line(config: TrainConfig) -> Iterator[Callable[[TrainingProgress], None]]:
-    """A progress bar with speed, time left, stage, meters of overfitting and losses."""
-    total = config.schedule.total_images
-    known = dict[int, float]()
-    bar: tqdm[NoReturn] | None = None
+class TrainingTerminal(Terminal):
+    """Shows below its lines how a training goes: speed, time left, stage, meters of overfitting and
+    losses."""
 
-    def show(progress: TrainingProgress) -> None:
-        nonlocal bar
-        stage = progress.stage
-        speed = progress.images_per_second
-        known.pop(stage.resolution, None)  # to be the last of them
-        known[stage.resolution] = 1 / speed
-        costs = Costs.scaled(config, known)
-        left = duration(costs.seconds_left(config.schedule, progress.images_seen))
+    def __init__(self, config: TrainConfig | None = None) -> None:
+        super().__init__(say=print_hint)
+        self.config = config  # of the run, once it is open
+        self.seconds: dict[int, float] = {}  # of an image, by resolution
+
+    def progress(self, what: object, done: int, total: int) -> None:
+        if self.config is None or not isinstance(what, TrainingProgress):
+            super().progress(what, done, total)
+            return
+        stage = what.stage
+        speed = what.images_per_second
+        self.seconds.pop(stage.resolution, None)  # to be the last of them
+        self.seconds[stage.resolution] = 1 / speed
+        schedule = self.config.schedule
+        costs = Costs.scaled(self.config, self.seconds)
+        left = duration(costs.seconds_left(schedule, what.images_seen))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
-        done = min(progress.images_seen, total) / 1000
-        texts = [f"{done:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
+        kimg = min(done, total) / 1000
+        texts = [f"{kimg:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
         texts += [f"res {stage.resolution}{fade}"]
-        texts += short_values(progress, augmented=config.augment.kind != "none")
+        texts += short_values(what, augmented=self.config.augment.kind != "none")
+        if self.what is not TrainingProgress:  # all of them are shown on one line
+            self.close()
+            self.what = TrainingProgress
         with suppress(OSError):  # nobody reads now, or the disk is full that it goes to
             sys.stdout.flush()  # as a new bar does, which would be left half made
-            bar = bar or tqdm(
+            self.bar = self.bar or tqdm(
                 total=total / 1000,
                 bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
                 dynamic_ncols=True,  # cuts what does not fit
                 disable=not first_process(),
             )
-            bar.n = done
-            bar.set_description_str("  ".join(texts))
+            self.bar.n = kimg
+            self.bar.set_description_str("  ".join(texts))
 
-    try:
-        yield show
-    finally:
-        if bar is not None:
-            with suppress(OSError):
-                bar.close()
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
 
 
 FEW_TO_MEASURE = 2000  # training images; metrics take 5,000 samples and more by default

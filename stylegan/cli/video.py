@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, progress_bar, say
+from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import (
     CENTERS,
     CUTOFF,
@@ -98,15 +98,14 @@ def film_command(
             options.refuse_training_folder(selection.source, out)
             film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
-            with progress_bar("frame") as progress:
-                library.write_video(
-                    out,
-                    shown,
-                    count=film.count,
-                    fps=fps,
-                    overwrite=overwrite,
-                    progress=progress,
-                )
+            library.write_video(
+                out,
+                shown,
+                count=film.count,
+                fps=fps,
+                overwrite=overwrite,
+                console=Terminal("frame"),
+            )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             say(f"{out}, {took}, from the {origin}")

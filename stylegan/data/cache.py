@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stylegan import distributed
+from stylegan.console import SILENT, Console
 from stylegan.disk import write_text
 from stylegan.messages import readable
 
@@ -20,7 +21,6 @@ from .sources import Source, open_source, reasons_of
 from .store import (
     META,
     ORIGIN,
-    ProgressCallback,
     Store,
     StoreMeta,
     is_store,
@@ -48,8 +48,7 @@ def cached_store(
     labels: bool = False,
     cache_dir: str | Path | None = None,
     workers: int | None = None,
-    progress: ProgressCallback | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    console: Console = SILENT,
 ) -> Store:
     """The store of a folder or zip, made on first use and again if it is damaged or files change.
 
@@ -57,15 +56,14 @@ def cached_store(
     images that cannot be used, `labels`, before any work, files whose labels cannot be read.
 
     All processes call it; the first of each machine prepares, and reads, in search of damage, files
-    that were written since they were last read; the first of all shows its progress and tells.
+    that were written since they were last read; the first of all tells the console.
     """
-    first = distributed.rank() == 0
-    say = tell if first else lambda text: None
+    console = console if distributed.rank() == 0 else SILENT
 
     def read(store: Store) -> None:
         if distributed.local_rank() == 0 and (names := store.unread(preparation.resolution)):
-            say(f"reading {readable(store.path)} in search of damage")
-            store.verify(names, progress if first else None)
+            console.tell(f"reading {readable(store.path)} in search of damage")
+            store.verify(names, console)
 
     def of_files() -> Store:
         source = (
@@ -74,7 +72,7 @@ def cached_store(
         if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels}")
         for note in source.notes():
-            say(note)
+            console.tell(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
         store = sound_store(path, read) or prepared(
             source,
@@ -82,8 +80,7 @@ def cached_store(
             preparation,
             strict=strict,
             workers=workers,
-            progress=progress if first else None,
-            tell=say,
+            console=console,
         )
         mark_used(store, source, preparation)
         return store
@@ -110,8 +107,7 @@ def prepared(
     *,
     strict: bool,
     workers: int | None,
-    progress: ProgressCallback | None,
-    tell: Callable[[str], None],
+    console: Console,
 ) -> Store:
     """A new store at `path`, or that of another program that was faster."""
     try:
@@ -121,8 +117,7 @@ def prepared(
             preparation,
             strict=strict,
             workers=workers,
-            progress=progress,
-            tell=tell,
+            console=console,
         )
     except (OSError, ValueError):
         if store := sound_store(path, lambda store: None):

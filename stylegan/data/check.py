@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stylegan.console import SILENT, Console
 from stylegan.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
@@ -17,7 +18,7 @@ from .labels import Labels
 from .preparation import Preparation
 from .prepare import ANY, SMALL, decoded, too_small
 from .sources import Source, kinds_of, open_source
-from .store import ProgressCallback, Skipped, Store, is_store
+from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
 MOST_NAMED = 12  # files in one line
@@ -112,13 +113,13 @@ def check(
     *,
     decode: bool = True,
     workers: int | None = None,
-    progress: ProgressCallback | None = None,
+    console: Console = SILENT,
 ) -> Findings:
     """What is in a folder, zip or store, and what `prepare` would leave out. Every image is
     decoded, all files of a store are compared with their hashes; without `decode` only the heads
     of files are read, and damage behind them is not found."""
     if not isinstance(source, Source) and is_store(source):
-        return check_store(Store(source), decode=decode, progress=progress)
+        return check_store(Store(source), decode=decode, console=console)
     opened = (
         source if isinstance(source, Source) else open_source(source, include=preparation.include)
     )
@@ -135,7 +136,7 @@ def check(
     findings.ignored = opened.ignored
     findings.notes = opened.notes()
     usable: list[int] = []  # places of the images
-    looks = decoded(look, opened.names, workers, progress)
+    looks = decoded(look, opened.names, workers, console, "checked")
     for i, (name, seen) in enumerate(zip(opened.names, looks, strict=True)):
         if isinstance(seen, Skipped):
             findings.skipped.append(seen)
@@ -153,12 +154,10 @@ def check(
     return findings
 
 
-def check_store(
-    store: Store, *, decode: bool, progress: ProgressCallback | None = None
-) -> Findings:
+def check_store(store: Store, *, decode: bool, console: Console = SILENT) -> Findings:
     """What is in a store; with `decode` all its files are compared with their hashes."""
     if decode:
-        store.verify(progress=progress)
+        store.verify(console=console)
     findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)
     findings.sizes = Counter({(store.resolution, store.resolution): store.num_images})
     findings.offered = findings.sizes

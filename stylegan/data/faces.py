@@ -6,7 +6,7 @@ from two points of the eyes and two of the mouth.
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageFilter
 
+from stylegan.console import SILENT, Console
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
 from stylegan.disk import atomic_file, check_outputs, errors_name, name_of, without_links
@@ -189,7 +190,7 @@ def align_files(
     size: int,
     *,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    console: Console = SILENT,
 ) -> tuple[dict[Path, float], list[ValueError | OSError]]:
     """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
     by the name of the picture, of several faces with `-0`, `-1`, ...
@@ -232,5 +233,5 @@ def align_files(
                 left_out.append(error)
                 if picture is None and error is not face:  # none of its faces can be made
                     break
-        progress(done, len(files))
+        console.progress("aligned", done, len(files))
     return sides, left_out

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from stylegan.console import SILENT, Console
 from stylegan.disk import atomic_folder, check_folder
 from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
@@ -29,7 +30,6 @@ from .store import (
     META,
     NAMES,
     VECTORS,
-    ProgressCallback,
     Skipped,
     Store,
     StoreMeta,
@@ -50,8 +50,7 @@ def prepare(
     *,
     strict: bool = False,
     workers: int | None = None,
-    progress: ProgressCallback | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    console: Console = SILENT,
 ) -> Store:
     """Make a store of all images of a folder, zip or TFRecords, in the order of their names.
 
@@ -66,11 +65,11 @@ def prepare(
     if preparation.resolution is None:
         offered = offered_resolution(source, preparation.fit)
         preparation = dataclasses.replace(preparation, resolution=offered)
-    tell(f"preparing {space_for(out, len(source.names), preparation)}")
+    console.tell(f"preparing {space_for(out, len(source.names), preparation)}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
         load = functools.partial(levels_of, source, preparation)
-        loaded = decoded(load, source.names, workers, progress)
+        loaded = decoded(load, source.names, workers, console, "prepared")
         written = write_levels(folder, loaded, preparation)
         skipped = [*source.unreadable, *written.skipped]
         if not written.places:
@@ -107,12 +106,12 @@ def prepare_images(
     labels: Sequence[str] | None = None,
     strict: bool = False,
     workers: int = 1,
-    progress: ProgressCallback | None = None,
+    console: Console = SILENT,
 ) -> Store:
     """As `prepare`, of the images of a sequence, whose classes are `labels`. `images[i]` is asked
     for when its turn comes, by `workers` threads, so that the sequence may read or draw it then."""
     source = SequenceSource(images, labels, Path(out))
-    return prepare(source, out, preparation, strict=strict, workers=workers, progress=progress)
+    return prepare(source, out, preparation, strict=strict, workers=workers, console=console)
 
 
 def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, np.ndarray]:
@@ -270,7 +269,8 @@ def decoded(
     function: Callable[[str], Result],
     names: Sequence[str],
     workers: int | None = None,
-    progress: ProgressCallback | None = None,
+    console: Console = SILENT,
+    what: str = "",
 ) -> Iterator[Result | Skipped]:
     """What a function that decodes an image gives for each name; its OSErrors and ValueErrors are
     reasons to leave one out. On threads: Pillow's decoders release the interpreter lock."""
@@ -286,8 +286,7 @@ def decoded(
         with quiet_decoding():
             for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
                 yield result
-                if progress is not None:
-                    progress(done, len(names))
+                console.progress(what, done, len(names))
     except Gone as error:
         raise ValueError(str(error)) from error
 

@@ -7,12 +7,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from stylegan.console import SILENT, Console
 from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
@@ -27,7 +28,6 @@ CLASSES = "labels.npy"
 VECTORS = "label_vectors.npy"
 ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
-ProgressCallback = Callable[[int, int], None]  # images done, images in all
 NO_LABELS = (
     "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
     "labels"
@@ -256,11 +256,9 @@ class Store:
         above = {file_name(r) for r in self._images if r > (resolution or self.resolution)}
         return self.digest.unread(name for name in self.meta.pixel_hashes if name not in above)
 
-    def verify(
-        self, names: Sequence[str] | None = None, progress: ProgressCallback | None = None
-    ) -> None:
+    def verify(self, names: Sequence[str] | None = None, console: Console = SILENT) -> None:
         """Read files, by default all, and compare them with their hashes; ValueError for a damaged
-        one. `progress` gets the part of all bytes as a number of images."""
+        one. The console hears the part of all bytes as a number of images."""
         names = list(self.meta.pixel_hashes) if names is None else names
         total = sum(map(self.digest.size, names))
         done = 0
@@ -268,8 +266,7 @@ class Store:
         def seen(size: int) -> None:
             nonlocal done
             done += size
-            if progress is not None:
-                progress(min(done, total) * len(self) // total, len(self))
+            console.progress("read", min(done, total) * len(self) // total, len(self))
 
         try:
             self.digest.verify(names, seen)

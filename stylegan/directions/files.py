@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
 
+from stylegan.console import SILENT, Console
 from stylegan.directions.finding import (
     COUNT,
     KNOWN,
@@ -161,11 +162,11 @@ def known_directions(
     file: Path | None = None,
     *,
     methods: Sequence[str] = METHODS,
-    tell: Callable[[str], None] = lambda text: None,
+    console: Console = SILENT,
 ) -> list[Directions]:
     """Directions of the file; by default of the one that is `kept_for` the source, and those of
     `methods` that it lacks, found from the first 10,000 seeds. If that file is damaged or of other
-    weights, `tell` gets the reason, and it is not used."""
+    weights, the console hears the reason, and it is not used."""
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
@@ -174,7 +175,7 @@ def known_directions(
         try:
             directions = load_directions(place, loaded.generator)
         except ValueError as error:
-            tell(f"not used: {error}")
+            console.tell(f"not used: {error}")
     config = loaded.generator.config
     in_file = {d.method for d in directions}
     possible = METHODS if config.styles else METHODS[:1]
@@ -191,7 +192,7 @@ def read_edits(
     loaded: LoadedGenerator,
     source: str | Path,
     *,
-    tell: Callable[[str], None] = lambda text: None,
+    console: Console = SILENT,
 ) -> list[Edit]:
     """The move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3` or
     `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
@@ -208,7 +209,7 @@ def read_edits(
         key = (parts.file, parts.method)
         if key not in known:
             directions = known_directions(
-                source, loaded, parts.file, methods=[parts.method], tell=tell
+                source, loaded, parts.file, methods=[parts.method], console=console
             )
             known |= {(parts.file, d.method): d for d in directions}
         if key not in known:

@@ -40,7 +40,7 @@ def cached(
             try:
                 array = read_array(path)
             except (OSError, ValueError, EOFError):
-                tools.tell(f"{path} is damaged and made again")
+                tools.console.tell(f"{path} is damaged and made again")
         return array is not None
 
     if from_rank0(read):
@@ -54,7 +54,7 @@ def cached(
             for unused in beyond(kept_arrays(tools.cache), MOST_BYTES):
                 unused.path.unlink(missing_ok=True)
         except OSError as error:
-            tools.tell(f"{path.name} could not be kept ({error}); going on")
+            tools.console.tell(f"{path.name} could not be kept ({error}); going on")
     return array
 
 

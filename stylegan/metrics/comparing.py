@@ -11,6 +11,7 @@ import torch
 
 from stylegan import sampling
 from stylegan.config import to_toml
+from stylegan.console import SILENT, Console
 from stylegan.data import Store
 from stylegan.data.images import is_image
 from stylegan.distributed import on_all_ranks
@@ -22,8 +23,6 @@ from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
 from stylegan.metrics.sources import (
     Comparison,
-    ImageProgress,
-    quiet,
     store_of,
 )
 from stylegan.run_folder import RunFolder
@@ -87,7 +86,6 @@ def compare(
     device: torch.device,
     conditions: Conditions | None = None,
     adjust: Callable[[LoadedGenerator], LoadedGenerator] = lambda loaded: loaded,
-    progress: ImageProgress = quiet,
 ) -> Iterator[Row]:
     """Open each source in turn; its rows can measure what `names` says.
 
@@ -98,7 +96,7 @@ def compare(
     for source in sources:
         if holds_pictures(source):
             rows = row_of_pictures(
-                source, data, names, conditions, device=device, tell=tools.tell, progress=progress
+                source, data, names, conditions, device=device, console=tools.console
             )
         else:
             weights = on_all_ranks(partial(open_weights, source, map_location=device))
@@ -109,20 +107,19 @@ def compare(
                 data,
                 parse(names),
                 conditions,
-                tell=tools.tell,
-                progress=progress,
+                console=tools.console,
             )
         yield from rows
         if conditions.yardsticks and need_reals(rows[0].requests):
-            yield from yardsticks(rows[0], tools.tell)
+            yield from yardsticks(rows[0], tools.console)
 
 
-def yardsticks(row: Row, tell: Callable[[str], None]) -> list[Row]:
+def yardsticks(row: Row, console: Console) -> list[Row]:
     """Half of the reals compared with what the row measures, and with the other half of them."""
     against_half, other_half, fewer = halves(row.comparison, row.requests)
     if not fewer:
         images = len(other_half.require_reals().store)
-        tell(f"no yardsticks: a half of {count(images, 'real image')} is too few")
+        console.tell(f"no yardsticks: a half of {count(images, 'real image')} is too few")
         return []
     first = dataclasses.replace(
         row,
@@ -151,8 +148,7 @@ def row_of_pictures(
     conditions: Conditions,
     *,
     device: torch.device,
-    tell: Callable[[str], None],
-    progress: ImageProgress,
+    console: Console,
 ) -> list[Row]:
     """All pictures of a source; `names` may ask for a number of them."""
     pictures, reals = open_pictures(
@@ -162,13 +158,12 @@ def row_of_pictures(
         mirror=bool(conditions.mirror),
         seed=conditions.seed,
         device=device,
-        tell=tell,
-        progress=partial(progress, "prepared"),
+        console=console,
     )
     at_once = conditions.batch
     if at_once is None:
         at_once = sampling.default_batch(pictures.resolution)
-    comparison = Comparison(pictures, reals, batch=at_once, progress=progress)
+    comparison = Comparison(pictures, reals, batch=at_once, console=console)
     return [Row(name=source, comparison=comparison, requests=parse(names, len(pictures.store)))]
 
 
@@ -180,8 +175,7 @@ def rows_of_generator(
     requests: Sequence[Request],
     conditions: Conditions,
     *,
-    tell: Callable[[str], None],
-    progress: ImageProgress,
+    console: Console,
 ) -> list[Row]:
     """A generator at every psi, beside the reals of `data` or of its run."""
     comparison = beside_reals(
@@ -193,8 +187,7 @@ def rows_of_generator(
         noise=conditions.noise,
         seed=conditions.seed,
         batch=conditions.batch,
-        tell=tell,
-        progress=progress,
+        console=console,
     )
     return [
         Row(
@@ -240,16 +233,15 @@ def beside_reals(
     noise: Noise = "random",
     seed: int = 0,
     batch: int | None = None,
-    tell: Callable[[str], None] = lambda text: None,
-    progress: ImageProgress = quiet,
+    console: Console = SILENT,
 ) -> Comparison:
     """Samples of a generator at psi 1, which `at_psi` changes, and the reals of `data` or of its
     run, mirrored as the run did unless `mirror` says otherwise."""
     store: Store | None = None
     if needs_reals or loaded.generator.config.label_dim:
-        store = store_of(loaded, run, data, tell=tell, progress=partial(progress, "prepared"))
+        store = store_of(loaded, run, data, console=console)
     if mirror is None:
         mirror = bool(run and run.config().data.mirror)
     return Comparison.of(
-        loaded, store, noise=noise, mirror=mirror, seed=seed, batch=batch, progress=progress
+        loaded, store, noise=noise, mirror=mirror, seed=seed, batch=batch, console=console
     )

@@ -199,8 +199,8 @@ def why_not_measured(error: Exception) -> str:
 
 
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
-    """Measure what was requested, in all processes alike. `tools.tell` hears the reason why
-    some cannot be measured; the others are."""
+    """Measure what was requested, in all processes alike. What cannot be
+    measured is left out, and the console of the `tools` hears why."""
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
         groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
@@ -216,13 +216,13 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
         try:
             measured = measure(comparison, [request.kind for request in group], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
-            tools.tell(f"{names} could not be measured: {why_not_measured(error)}")
+            tools.console.tell(f"{names} could not be measured: {why_not_measured(error)}")
             continue
         seconds = round(time.perf_counter() - started, 3)
         for request in group:
             outcome = measured[request.kind]
             if isinstance(outcome, Refused):
-                tools.tell(f"{request.name} could not be measured: {outcome.reason}")
+                tools.console.tell(f"{request.name} could not be measured: {outcome.reason}")
                 continue
             protocol = dict(common)
             reals = comparison.reals

@@ -7,7 +7,7 @@ from stylegan.data import Store
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
-from stylegan.metrics.sources import Comparison, ImageProgress, StoreImages, quiet
+from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import Look
 from stylegan.schedule import Stage
@@ -36,7 +36,6 @@ def evaluation_of(
     mirror: bool,
     store: Store,
     tools: Tools,
-    progress: ImageProgress = quiet,
 ) -> Evaluation:
     """What a training run measures, on the images that it is trained on; the first of `names`
     decides which generator is best."""
@@ -58,7 +57,7 @@ def evaluation_of(
             store,
             mirror=mirror,
             batch=min(sampling.default_batch(stage.resolution), stage.batch_size),
-            progress=progress,
+            console=tools.console,
         )
         scores: dict[str, float] = {"resolution": stage.resolution}
         for result in evaluate(comparison, requests, tools):

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stylegan.console import SILENT, Console
 from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint, download
 from stylegan.lineage import sha256_of
@@ -73,7 +74,7 @@ class Tools:
     cache: Path  # folder for features of reals and for rows that wait
     weights: Path | None = None  # of feature networks: a file or a folder
     classifiers: tuple[Path, ...] = ()  # TorchScript files, images -> logits
-    tell: Callable[[str], None] = lambda text: None  # called with messages for the user
+    console: Console = SILENT
 
 
 def as_rgb(images: Tensor) -> Tensor:

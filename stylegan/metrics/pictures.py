@@ -2,12 +2,13 @@
 
 import dataclasses
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
+from stylegan.console import SILENT, Console
 from stylegan.data import Findings, Preparation, Store, cached_store, check, is_store
 from stylegan.data.images import is_image
 from stylegan.data.sources import reasons_of
@@ -28,8 +29,7 @@ def open_pictures(
     mirror: bool = False,
     seed: int = 0,
     device: torch.device = CPU,
-    tell: Callable[[str], None] = lambda text: None,
-    progress: Callable[[int, int], None] | None = None,
+    console: Console = SILENT,
 ) -> tuple[StoreImages, StoreImages | None]:
     """Pictures under `source` in place of samples, and the reals under `data`: folders, zips or
     stores, read as training data is. Without a resolution all must be squares of one size; with one
@@ -47,9 +47,11 @@ def open_pictures(
     preparation = dataclasses.replace(preparation, resolution=resolution)
     stores: dict[str, Store] = {}
     for role, path in folders.items():
-        stores[role] = store = cached_store(path, preparation, tell=tell, progress=progress)
+        stores[role] = store = cached_store(path, preparation, console=console)
         if store.skipped:
-            tell(f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}")
+            console.tell(
+                f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}"
+            )
     pictures = stores["pictures"]
     opened = StoreImages(
         store=pictures,

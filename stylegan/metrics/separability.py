@@ -103,7 +103,7 @@ def attribute_entropies(
                 if present.any() and not present.all():
                     sides = best_plane(latents[confident], present).predict(latents[confident])
                 entropies[space][name] = conditional_entropy(sides, present)
-                comparison.progress(f"fitted {name} in {space}", 1, 1)
+                comparison.console.progress(f"fitted {name} in {space}", 1, 1)
         return entropies
 
     return from_rank0(fit)

@@ -1,6 +1,6 @@
 """What is measured: samples, and the real images beside them, in an order all processes share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling, streams
+from stylegan.console import SILENT, Console
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.data.cache import refuse_other_images
 from stylegan.data.labels import places
@@ -22,13 +23,8 @@ from stylegan.networks import Generator, Noise
 from stylegan.run_folder import RunFolder
 
 CPU = torch.device("cpu")
-ImageProgress = Callable[[str, int, int], None]  # called with (description, images done, images)
 
 NO_REALS = "this metric compares with real images; pass --data"
-
-
-def quiet(description: str, done: int, total: int) -> None:
-    """Show no progress."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -224,7 +220,7 @@ class Comparison:
     reals: StoreImages | None = None
     _: KW_ONLY
     batch: int = 32
-    progress: ImageProgress = quiet
+    console: Console = SILENT
 
     @classmethod
     def of(
@@ -237,7 +233,7 @@ class Comparison:
         mirror: bool = False,
         seed: int = 0,
         batch: int | None = None,
-        progress: ImageProgress = quiet,
+        console: Console = SILENT,
     ) -> Self:
         """Samples of a generator as far as it has grown, beside the images of a store."""
         loaded = replace(loaded, look=loaded.look.but(psi=psi))
@@ -247,7 +243,7 @@ class Comparison:
             resolution = loaded.resolution
             reals = StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
         batch = sampling.default_batch(loaded.look.drawn) if batch is None else batch
-        return cls(samples, reals, batch=batch, progress=progress)
+        return cls(samples, reals, batch=batch, console=console)
 
     @property
     def resolution(self) -> int:
@@ -285,7 +281,7 @@ class Comparison:
         for start in range(share.start, share.stop, self.batch):
             stop = min(start + self.batch, share.stop)
             yield range(start, stop)
-            self.progress(description, stop - share.start, len(share))
+            self.console.progress(description, stop - share.start, len(share))
 
     def fake_batches(self, num: int) -> Iterator[Tensor]:
         """This process's part of the first `num` samples, uint8 (n, C, r, r) each time."""
@@ -304,8 +300,7 @@ def store_of(
     run: RunFolder | None,
     data: Path | None = None,
     *,
-    tell: Callable[[str], None] = lambda text: None,
-    progress: Callable[[int, int], None] | None = None,
+    console: Console = SILENT,
 ) -> Store | None:
     """The real images to compare with, prepared as for training: `data`, or else what the run was
     trained on; None if nothing specifies it or it is gone. ValueError if it has changed."""
@@ -313,11 +308,11 @@ def store_of(
     path = data or known
     if path is None or (data is None and not path.exists()):
         if path is not None:
-            tell(f"the run's images are no longer at {path}; pass --data")
+            console.tell(f"the run's images are no longer at {path}; pass --data")
         return None
     include = tuple(config.include) if config else ()
     if include and path.resolve() != known:
-        tell(f"all of {path} is used; the run used only {', '.join(include)}")
+        console.tell(f"all of {path} is used; the run used only {', '.join(include)}")
         include = ()
     network = loaded.generator.config
     preparation = Preparation(
@@ -327,7 +322,7 @@ def store_of(
         premultiplied=network.premultiplied,
         include=include,
     )
-    store = cached_store(path, preparation, progress=progress, tell=tell)
+    store = cached_store(path, preparation, console=console)
     if run is not None and data is None:
         from_rank0(lambda: refuse_changed(run, store))
     return store

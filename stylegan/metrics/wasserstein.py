@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
+from stylegan.console import SILENT, Console
 from stylegan.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Scores, Tools
-from stylegan.metrics.sources import Comparison, ImageProgress, quiet, share_of
+from stylegan.metrics.sources import Comparison, share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 
 PATCH = 7  # pixels, both ways
@@ -43,7 +44,7 @@ def measure_swd(
         (images, reals.store.channels, comparison.resolution, comparison.resolution),
         comparison.seed,
         tools.cache,
-        comparison.progress,
+        comparison.console,
     )
     protocol = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
@@ -66,7 +67,7 @@ def sliced_wasserstein(
     shape: Shape,
     seed: int,
     folder: Path,
-    progress: ImageProgress = quiet,
+    console: Console = SILENT,
 ) -> dict[str, Estimate]:
     """Distances of two sets of images (N, C, r, r), this process's part of each in batches uint8
     (n, C, r, r), times 1000, as officially, with intervals over the images of b. Patches wait in
@@ -85,7 +86,7 @@ def sliced_wasserstein(
             ours, theirs = (normalized(table, channels) for table in both)
             rng = streams.directions(seed, level)
             label = f"compared at {size}"
-            by_level[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
+            by_level[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, console, label)
         by_level = {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
         if num < GROUPS:  # some groups are empty, so leaving them out shows nothing
             return {name: Estimate(float(values[0]), None) for name, values in by_level.items()}
@@ -168,7 +169,7 @@ def distances(
     a: np.ndarray,
     b: np.ndarray,
     rng: np.random.Generator,
-    progress: ImageProgress = quiet,
+    console: Console = SILENT,
     label: str = "compared",
 ) -> np.ndarray:
     """Mean over random directions of the Wasserstein-1 distance of the projections onto them, and
@@ -198,5 +199,5 @@ def distances(
         else:
             theirs.sort(axis=1)
         total += float(np.abs(ours - theirs).mean(axis=1, dtype=np.float64).sum())
-        progress(label, min(start + step, DIRECTIONS), DIRECTIONS)
+        console.progress(label, min(start + step, DIRECTIONS), DIRECTIONS)
     return np.array([total / DIRECTIONS, *without / again])

@@ -6,22 +6,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from stylegan.config import AUTO, TrainConfig, check_batches, load_config, read_options
+from stylegan.console import SILENT, Console
 from stylegan.data import Findings
 from stylegan.data.check import grouped
 from stylegan.distributed import pick_device
 from stylegan.messages import gib, readable
 from stylegan.networks import NetworkConfig
 from stylegan.planning import choosing, told
-from stylegan.planning.known import Known, Progress, implied, look, looked_at
+from stylegan.planning.known import Known, implied, look, looked_at
 from stylegan.planning.request import RESOLUTION, Request
 from stylegan.schedule import coming
 from stylegan.training.costs import Costs, Machine, outlook
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.resuming import newest_state, settle_threads
 from stylegan.training.run import (
-    Report,
     Run,
-    Tell,
     backend_flags,
     fit_to_data,
     settled,
@@ -48,8 +47,7 @@ class Plan:
     def open(
         self,
         *,
-        tell: Tell = lambda text: None,
-        progress: Progress | None = None,
+        console: Console = SILENT,
         strict: bool = False,
         hang_minutes: float = 30.0,
     ) -> AbstractContextManager[Run]:
@@ -60,8 +58,7 @@ class Plan:
             self.known.run.path,
             device=self.known.machine.device,
             init_from=self.known.start or self.request.init_from,
-            tell=tell,
-            progress=progress,
+            console=console,
             strict=strict,
             hang_minutes=hang_minutes,
         )
@@ -70,36 +67,33 @@ class Plan:
         self,
         evaluation: Evaluation | None = None,
         *,
-        tell: Tell = lambda text: None,
-        report: Report = lambda progress: None,
+        console: Console = SILENT,
     ) -> TrainState:
         """Train to the end of this plan; see `training.start`."""
-        with self.open(tell=tell) as run:
-            return run.train(evaluation, report=report, threads=self.threads)
+        with self.open(console=console) as run:
+            return run.train(evaluation, threads=self.threads)
 
-    def preview(
-        self, *, tell: Tell = lambda text: None, progress: Progress | None = None
-    ) -> list[str]:
+    def preview(self, *, console: Console = SILENT) -> list[str]:
         """Every picture decoded and steps tried at every resolution: what would be left out, the
         phases with their memory and time, what helps. Nothing is written."""
         device = self.known.machine.device
         run = self.known.run
-        findings = self.pictures(progress)
+        findings = self.pictures(console)
         config = settled(self.config, run, device, findings)
         lines = self.told_of(findings, config)
         _, payload = newest_state(run)
-        tell("trying steps at every resolution, for their time and memory")
+        console.tell("trying steps at every resolution, for their time and memory")
         with backend_flags(config):
             lines_of_threads = settle_threads(self.threads, payload, device)
             costs = Costs.tried(config, device, coming(config.schedule, 0))
         lines += [*told.plan_lines(config, costs, device), *lines_of_threads]
         return [*lines, outlook(config, costs, device, run.saved())]
 
-    def preview_elsewhere(self, *, progress: Progress | None = None) -> list[str]:
+    def preview_elsewhere(self, *, console: Console = SILENT) -> list[str]:
         """As `preview`, for a machine that is not here: no steps are tried, so no times are known.
         ValueError if its processes do not divide the batches."""
         machine = self.known.machine
-        findings = self.pictures(progress)
+        findings = self.pictures(console)
         config = fit_to_data(self.config, findings)
         check_batches(config, machine.processes)
         costs = Costs.estimated(config, coming(config.schedule, 0))
@@ -109,9 +103,9 @@ class Plan:
         lines = [*self.told_of(findings, config), *table]
         return [*lines, f"{memory} {gib(costs.memory[at])}, at {at}x{at}; kernels take more"]
 
-    def pictures(self, progress: Progress | None) -> Findings:
+    def pictures(self, console: Console) -> Findings:
         """What all pictures are like, each of them decoded."""
-        return looked_at(self.known.data, self.config, decode=True, progress=progress)
+        return looked_at(self.known.data, self.config, decode=True, console=console)
 
     def told_of(self, findings: Findings, config: TrainConfig) -> list[str]:
         """What would be left out, and what helps."""
@@ -126,7 +120,7 @@ def plan(
     machine: Machine | None = None,
     *,
     threads: int | None = None,
-    progress: Progress | None = None,
+    console: Console = SILENT,
 ) -> Plan:
     """Decide what to train: what is asked for, remembered, or chosen for pictures and machine.
 
@@ -135,7 +129,7 @@ def plan(
     unless given; all its processes call this together, and the first looks at the pictures.
     FileNotFoundError or ValueError if something that is asked for is not there, or is not possible.
     """
-    known = look(request, machine or Machine.here(pick_device()), progress)
+    known = look(request, machine or Machine.here(pick_device()), console)
     if request.minutes is None:
         config, lines = decide(request, known)
     elif known.stored:

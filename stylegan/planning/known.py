@@ -1,11 +1,12 @@
 """What a plan depends on besides the request: the run, the pictures, the weights, the machine."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from stylegan.config import AUTO, TrainConfig, bundled, load_config
+from stylegan.console import SILENT, Console
 from stylegan.data import Findings, Source, check, is_store, open_source
 from stylegan.data.check import needed_channels
 from stylegan.distributed import from_rank0, on_all_ranks
@@ -22,8 +23,6 @@ from stylegan.training.transfer import sizes
 BUNDLED_DATA = "datasets/faces-64.zip"
 DEFAULT_CONFIG = "quickstart"
 MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Known:
         return self.start.require_loaded().grown if self.start else 0
 
 
-def look(request: Request, machine: Machine, progress: Progress | None = None) -> Known:
+def look(request: Request, machine: Machine, console: Console = SILENT) -> Known:
     """Open the run and the weights, and look at the pictures; the first process does that for all.
 
     FileNotFoundError or ValueError if something that is asked for is not there, or of no use.
@@ -100,7 +99,7 @@ def look(request: Request, machine: Machine, progress: Progress | None = None) -
         given |= {"network.image_channels": channels, "network.premultiplied": premultiplied}
     findings: Findings | None = None
     if is_looked_at:
-        findings = looked_at(data, load_config(named, {**given, **asked}), progress=progress)
+        findings = looked_at(data, load_config(named, {**given, **asked}), console=console)
         lines += told.found_lines(findings)
     elif not is_own and not stored and request.config is None:
         lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
@@ -135,14 +134,14 @@ def looked_at(
     config: TrainConfig,
     *,
     decode: bool = False,
-    progress: Progress | None = None,
+    console: Console = SILENT,
 ) -> Findings:
     """What the pictures are like. ValueError if there are none, or no labels although `config` asks
     for them."""
     preparation = preparation_for(config)
     if not decode:  # then all sizes are of interest
         preparation = dataclasses.replace(preparation, resolution=None)
-    findings = from_rank0(lambda: check(data, preparation, decode=decode, progress=progress))
+    findings = from_rank0(lambda: check(data, preparation, decode=decode, console=console))
     if not findings.reach():
         raise ValueError(
             "; ".join([f"no image of {findings.path} can be used", *findings.left_out_lines()])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.console import SILENT, Console
 from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
 from stylegan.disk import check_outputs, errors_name, name_of, write_text
 from stylegan.figures import save_picture
@@ -145,12 +146,11 @@ def project_files(
     out: Path,
     *,
     overwrite: bool = False,
-    tell: Callable[[str], None] = lambda text: None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    console: Console = SILENT,
 ) -> tuple[int, list[Exception]]:
     """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
-    tuning, then tune the generator to all of them together, and write it. `tell` gets a line for
-    each image, `progress` the steps done, and of how many. The number of projections, and the
+    tuning, then tune the generator to all of them together, and write it. The console
+    hears a line for each image, and the steps done. The number of projections, and the
     errors of images not read.
     """
     tuning = request.tuning
@@ -162,10 +162,10 @@ def project_files(
     total = search_steps + (tuning.steps if tuning else 0)
 
     def searched(done: int) -> None:
-        progress(done, total)
+        console.progress("", done, total)
 
     def tuned(done: int) -> None:
-        progress(search_steps + done, total)
+        console.progress("", search_steps + done, total)
 
     projections: list[Projection] = []
     nearness: list[float] = []  # PSNR
@@ -175,7 +175,7 @@ def project_files(
         folder = out / name_of(path)
         near = write_projection(request, path, target, projection, folder, overwrite=overwrite)
         nearness.append(near)
-        tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
+        console.tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
     ws = torch.cat([projection.ws for projection in projections])
     maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
     noise = [torch.cat(of_layer) for of_layer in maps] or None
@@ -184,9 +184,11 @@ def project_files(
         (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
     if tuning is not None:
         generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
-        write_tuned(request, generator, targets, projections, out, tell, overwrite=overwrite)
+        write_tuned(request, generator, targets, projections, out, console, overwrite=overwrite)
     elif min(nearness) < FAR_DB and request.search.space == "w":
-        tell(f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer")
+        console.tell(
+            f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer"
+        )
     return len(projections), errors
 
 
@@ -285,7 +287,7 @@ def tuned_generator(
     targets: Mapping[Path, Tensor],
     ws: Tensor,
     noise: list[Tensor] | None,
-    progress: Callable[[int], None],
+    done: Callable[[int], None],
 ) -> Generator:
     """The generator, tuned to all pictures at their latents."""
     for state in tune(
@@ -301,7 +303,7 @@ def tuned_generator(
         batch=request.batch,
         seed=request.seed,
     ):
-        progress(state.step)
+        done(state.step)
     return state.generator.eval()
 
 
@@ -311,7 +313,7 @@ def write_tuned(
     targets: Mapping[Path, Tensor],
     projections: Sequence[Projection],
     out: Path,
-    tell: Callable[[str], None],
+    console: Console,
     *,
     overwrite: bool,
 ) -> None:
@@ -322,7 +324,7 @@ def write_tuned(
             image = loaded.look.images(generator, projection.ws, projection.noise or "const")
         write_image(request, out / name_of(path) / TUNED_PICTURE, image, overwrite=overwrite)
         near = float(psnr(image, target.to(image), request.rectangle))
-        tell(f"{path}: PSNR {near:.1f} dB after tuning")
+        console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
     origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
     tuned = dataclasses.replace(loaded, generator=generator, origin=origin)
     save_loaded(out / TUNED, tuned, overwrite=overwrite)

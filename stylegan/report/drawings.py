@@ -12,7 +12,6 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.metrics import Tools, beside_reals
 from stylegan.metrics.neighbors import NoUnit, comparing, samples_and_nearest
-from stylegan.metrics.sources import ImageProgress, quiet
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import in_turn
 
@@ -54,7 +53,6 @@ def drawings_of(
     *,
     data: Path | None = None,
     device: torch.device | str = "cpu",
-    progress: ImageProgress = quiet,
 ) -> Drawings:
     """What the newest generator of a run shows; where there is none, the reason."""
     try:
@@ -65,9 +63,7 @@ def drawings_of(
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
     sweep = truncation_sweep(loaded)
     try:
-        comparison = beside_reals(
-            loaded, RunFolder(folder), data, tell=tools.tell, progress=progress
-        )
+        comparison = beside_reals(loaded, RunFolder(folder), data, console=tools.console)
         if comparison.reals is None:
             raise ValueError("the training images are gone; stylegan report --data finds them.")
         network = comparing(comparison)

@@ -7,7 +7,7 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +16,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
+from stylegan.console import Console
 from stylegan.messages import about, gib
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
 from stylegan.run_folder import RunFolder
@@ -250,7 +251,7 @@ def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen
 
 
 def try_out(
-    config: TrainConfig, device: torch.device, folder: RunFolder, tell: Callable[[str], None]
+    config: TrainConfig, device: torch.device, folder: RunFolder, console: Console
 ) -> list[str]:
     """What a user should know before a run in `folder` begins, or goes on: time, memory, the disk.
     ValueError if a CPU has too little memory. Nothing of a finished run."""
@@ -258,7 +259,7 @@ def try_out(
     stages = coming(config.schedule, begun)
     if not stages:
         return []
-    tell("trying steps at every resolution to come, for their time and memory")
+    console.tell("trying steps at every resolution to come, for their time and memory")
     costs = Costs.tried(config, device, stages)
     if device.type == "cpu":
         check_memory(config, costs)

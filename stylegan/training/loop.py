@@ -2,20 +2,21 @@
 
 import faulthandler
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from stylegan import distributed
+from stylegan.console import Console
 from stylegan.data import Store, batches, process_reals
 from stylegan.schedule import Stage
 from stylegan.training.draws import Share, draw, mirror_flags
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.health import Health
 from stylegan.training.interrupts import Stopped, agree
-from stylegan.training.progress import Meter, TrainingProgress
+from stylegan.training.progress import Meter
 from stylegan.training.recorder import Recorder
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
@@ -28,7 +29,7 @@ def train(
     evaluation: Evaluation | None,
     signals: list[int],
     *,
-    report: Callable[[TrainingProgress], None],
+    console: Console,
     workers: int,
     hang_minutes: float,
 ) -> None:
@@ -62,7 +63,7 @@ def train(
             progress = meter.read(state, stage)
             meter = Meter()
             recorder.write_progress(progress)
-            report(progress)
+            console.progress(progress, progress.images_seen, progress.total_images)
             health.check_updates()
             health.check_logits(progress)
             for event, warning in health.warnings(progress).items():
@@ -135,7 +136,7 @@ def rearm_hang_timer(hang_minutes: float) -> None:
 def save(recorder: Recorder, health: Health) -> None:
     """Write the state, unless something seems wrong."""
     if health.in_doubt:
-        recorder.tell(
+        recorder.console.tell(
             f"no state is saved at image {recorder.state.images_seen}: updates are being skipped, "
             "or logits saturated"
         )

@@ -26,6 +26,11 @@ class TrainingProgress:
     data_wait: float  # fraction of the time spent waiting for images
     skipped_updates: int
 
+    def __str__(self) -> str:
+        stage = self.stage
+        fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
+        return f"res {stage.resolution}{fade}, {self.images_per_second:.0f} img/s"
+
 
 @dataclass
 class Meter:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling
+from stylegan.console import Console
 from stylegan.data import Store
 from stylegan.disk import LostFolder, atomic_file
 from stylegan.files import checkpoint
@@ -49,7 +50,7 @@ class Recorder:
     state: TrainState
     store: Store
     folder: RunFolder
-    tell: Callable[[str], None]
+    console: Console
     tensorboard: bool
     curves: "SummaryWriter | None" = None  # opened when first written to
     refused: set[Path] = field(default_factory=set)  # what the disk did not take when last tried
@@ -110,7 +111,9 @@ class Recorder:
             if path not in self.refused:
                 self.refused.add(path)
                 reason = reason_of(error)
-                self.tell(f"could not write {path.name}: {reason}; {self.last_state()}; going on")
+                self.console.tell(
+                    f"could not write {path.name}: {reason}; {self.last_state()}; going on"
+                )
                 self.line("not_written", what=path.name, reason=reason)
             return False
         self.refused.discard(path)
@@ -149,7 +152,7 @@ class Recorder:
 
     def warn(self, event: str, reason: str) -> None:
         """Tell the user, and a line of the log."""
-        self.tell(reason)
+        self.console.tell(reason)
         self.line(event, images_seen=self.state.images_seen, reason=reason)
 
     def show(self, values: Mapping[str, float | Tensor]) -> None:
@@ -272,7 +275,7 @@ class Recorder:
             self.close()  # there is no log left to say so
             raise
         except Exception as error:
-            self.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")
+            self.console.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")
             self.end("failed", reason=str(error))
             raise
 

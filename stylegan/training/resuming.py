@@ -1,7 +1,6 @@
 """Where a training begins, or goes on from."""
 
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import build_config, differences
+from stylegan.console import SILENT, Console
 from stylegan.data import Store
 from stylegan.data.cache import refuse_other_images
 from stylegan.distributed import from_rank0, on_all_ranks
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from stylegan.files.weights import Weights
 
 
-def newest_state(
-    folder: RunFolder, tell: Callable[[str], None] = lambda text: None
-) -> tuple[Path | None, Payload]:
+def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | None, Payload]:
     """The newest state file from which every process can continue, and its payload; None before the
-    first. `tell` is called with damaged ones. ValueError if none of the files can be used: starting
+    first. The console hears of damaged ones. ValueError if none of the files can be used: starting
     anew would overwrite the run."""
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
@@ -38,7 +36,7 @@ def newest_state(
             damaged.append(str(error))
             continue
         if damaged:
-            tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
+            console.tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
         return path, payload
     if damaged:
         raise ValueError(

@@ -3,7 +3,7 @@
 import dataclasses
 import faulthandler
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches, differences
+from stylegan.console import SILENT, Console
 from stylegan.data import Findings, Preparation, Source, Store, cached_store
 from stylegan.distributed import from_rank0
 from stylegan.messages import count
@@ -30,16 +31,12 @@ from stylegan.training.costs import try_out
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.health import explained
 from stylegan.training.interrupts import nothing_to_save, requests
-from stylegan.training.progress import TrainingProgress
 from stylegan.training.recorder import Recorder
 from stylegan.training.resuming import begin, newest_state, resume, settle_threads
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
     from stylegan.files.weights import Weights
-
-Tell = Callable[[str], None]  # what a user should know
-Report = Callable[[TrainingProgress], None]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Run:
     folder: RunFolder
     device: torch.device
     init_from: "str | Path | Weights | None"
-    tell: Tell  # in the first process
+    console: Console
     hang_minutes: float
 
     @classmethod
@@ -64,22 +61,16 @@ class Run:
         *,
         device: str | torch.device = "auto",
         init_from: "str | Path | Weights | None" = None,
-        tell: Tell = lambda text: None,
-        progress: Callable[[int, int], None] | None = None,
+        console: Console = SILENT,
         strict: bool = False,
         hang_minutes: float = 30.0,
     ) -> Iterator["Run"]:
-        """The run of `config` in the folder `out`, begun already or not.
-
-        `progress` is called with the numbers of images done and in all while they are prepared;
-        for the other options see `start`.
-        """
+        """The run of `config` in the folder `out`, begun already or not. Options: see `start`."""
         device = distributed.pick_device(str(device))
         folder = RunFolder(out)
         with nothing_to_save(), distributed.process_group(device, hang_minutes):
             config = settled(config, folder, device)  # before images are prepared
             with backend_flags(config), folder.alone():
-                say: Tell = tell if distributed.rank() == 0 else lambda text: None
                 store = (
                     data
                     if isinstance(data, Store)
@@ -88,28 +79,31 @@ class Run:
                         preparation_for(config),
                         labels=config.data.labels,
                         strict=strict,
-                        progress=progress,
-                        tell=say,
+                        console=console,
                     )
                 )
                 config = settled(config, folder, device, store)  # now with the number of labels
-                yield cls(config, store, folder, device, init_from, say, hang_minutes)
+                yield cls(config, store, folder, device, init_from, console, hang_minutes)
+
+    @property
+    def first(self) -> Console:
+        """Hears what is the same in all processes: the console of the first."""
+        return self.console if distributed.rank() == 0 else SILENT
 
     def train(
         self,
         evaluation: Evaluation | None = None,
         *,
-        report: Report = lambda progress: None,
         preflight: bool = True,
         threads: int | None = None,
         workers: int = 1,
         tensorboard: bool = True,
     ) -> TrainState:
         """Begin or continue, and train to the end of the schedule; the state there."""
-        newest, payload = newest_state(self.folder, self.tell)
+        newest, payload = newest_state(self.folder, self.first)
         lines = settle_threads(threads, payload, self.device)
         if preflight:
-            lines += try_out(self.config, self.device, self.folder, self.tell)
+            lines += try_out(self.config, self.device, self.folder, self.first)
         state = TrainState.create(self.config, device=self.device)
         if newest is None:
             changes = begin(state, self.folder, self.store, self.init_from)
@@ -121,30 +115,29 @@ class Run:
                 )
         del payload  # as large as the networks and their moments
         for line in [*changes, *self.announcement(newest), *lines]:
-            self.tell(line)
+            self.first.tell(line)
         store = self.store
         folder = self.folder
         from_rank0(lambda: folder.create(self.config, store.origin, store.skipped, state.lineage))
         last = folder.generator_file(state.images_seen)
         # A finished run with its last file may be called again; without it, that is written now.
         if not (state.finished and from_rank0(last.exists)):
-            self.record(state, evaluation, report, workers=workers, tensorboard=tensorboard)
+            self.record(state, evaluation, workers=workers, tensorboard=tensorboard)
         elif evaluation is not None:
-            self.tell("nothing is left to train, so nothing is measured")
-        self.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
+            self.first.tell("nothing is left to train, so nothing is measured")
+        self.first.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
         return state
 
     def record(
         self,
         state: TrainState,
         evaluation: Evaluation | None,
-        report: Report,
         *,
         workers: int,
         tensorboard: bool,
     ) -> None:
         """Train `state` to the end, and write the files of the run."""
-        recorder = Recorder(state, self.store, self.folder, self.tell, tensorboard)
+        recorder = Recorder(state, self.store, self.folder, self.first, tensorboard)
         with requests() as signals, recorder.telling_failure(), explained(state):
             try:
                 loop.train(
@@ -153,7 +146,7 @@ class Run:
                     recorder,
                     evaluation,
                     signals,
-                    report=report,
+                    console=self.console,
                     workers=workers,
                     hang_minutes=self.hang_minutes,
                 )
@@ -195,8 +188,7 @@ def start(
     device: str | torch.device = "auto",
     init_from: "str | Path | Weights | None" = None,
     evaluation: Evaluation | None = None,
-    tell: Tell = lambda text: None,
-    report: Report = lambda progress: None,
+    console: Console = SILENT,
     strict: bool = False,
     preflight: bool = True,
     threads: int | None = None,
@@ -208,11 +200,11 @@ def start(
 
     `data` is a folder of images, a zip, or a store; `strict` refuses one with images that cannot
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
-    steps are tried before the first. The first process calls `tell` with what a user should know;
-    each calls `report` with the progress at every line of the log. `threads` compute on a CPU; by
-    default those of OMP_NUM_THREADS, else those of a run that has begun, else one where other
-    programs use the cores, else torch's. `workers` threads read images ahead. A process of several
-    that makes no progress for `hang_minutes` ends; 0: never.
+    steps are tried before the first. The `console` of the first process is told what a user should
+    know; that of each hears a `TrainingProgress` at every line of the log. `threads` compute on a
+    CPU; by default those of OMP_NUM_THREADS, else those of a run that has begun, else one where
+    other programs use the cores, else torch's. `workers` threads read images ahead. A process of
+    several that makes no progress for `hang_minutes` ends; 0: never.
 
     SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
@@ -224,14 +216,13 @@ def start(
         out,
         device=device,
         init_from=init_from,
-        tell=tell,
+        console=console,
         strict=strict,
         hang_minutes=hang_minutes,
     )
     with opened as run:
         return run.train(
             evaluation,
-            report=report,
             preflight=preflight,
             threads=threads,
             workers=workers,

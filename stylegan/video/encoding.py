@@ -2,7 +2,7 @@
 
 import itertools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import IO
@@ -10,6 +10,7 @@ from typing import IO
 import numpy as np
 from PIL import Image
 
+from stylegan.console import SILENT, Console
 from stylegan.disk import atomic_file, check_outputs
 from stylegan.messages import require
 
@@ -40,7 +41,7 @@ def write_video(
     count: int,
     fps: float,
     overwrite: bool = True,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    console: Console = SILENT,
 ) -> None:
     """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
 
@@ -59,7 +60,7 @@ def write_video(
             if made > count:
                 break
             yield pixels
-            progress(made, count)
+            console.progress("", made, count)
         if made != count:
             raise ValueError(f"{count} frames were promised, but {made} came")
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from helpers.consoles import Heard
 from helpers.pictures import save_picture
 from helpers.tiny_generators import ODD_OPTIONS
 from stylegan.config import build_config, flatten, nested
@@ -98,7 +99,7 @@ def run(config, store, out, stop_at=None, **options):
             signal.raise_signal(signal.SIGINT)
 
     try:
-        state = start(config, store, out, **QUIET | {"report": stop} | options)
+        state = start(config, store, out, **QUIET | {"console": Heard(act=stop)} | options)
     except Stopped as stopped:
         assert (stopped.signal_number, stopped.state.images_seen) == (signal.SIGINT, stop_at)
         return stopped.state

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from helpers.consoles import Heard
 from helpers.processes import one_of
 from helpers.tiny_training import KINDS, QUIET, merge, tiny_config
 from stylegan import distributed
@@ -133,7 +134,7 @@ def stopped_by_the_second(store, out):
 
         stopped_by = 0
         try:
-            state = start(config, store, out, **QUIET, report=stop)
+            state = start(config, store, out, **QUIET, console=Heard(act=stop))
         except Stopped as stopped:
             stopped_by, state = stopped.signal_number, stopped.state
         seen.append((stopped_by, state.images_seen))
@@ -143,7 +144,7 @@ def stopped_by_the_second(store, out):
 def continued_by_two(store, out):
     """What is told when two processes continue a run that one began, and where it ends."""
     told = []
-    state = start(config_of("deviation", batch_gpu=2), store, out, **QUIET, tell=told.append)
+    state = start(config_of("deviation", batch_gpu=2), store, out, **QUIET, console=Heard(told))
     return told, state.images_seen
 
 
