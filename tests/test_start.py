@@ -111,7 +111,7 @@ def test_another_split_of_batches_is_told_by_its_effect(group, batch_gpu, said, 
             batch_gpu=gpu, network={"deviation_group": group}, schedule=SHORT | {"total_kimg": kimg}
         )
         told.clear()
-        run(config, store, tmp_path / "run", tell=told.append)
+        run(config, store, tmp_path / "run", console=Heard(told))
     lines = [line for line in told if line.startswith("the run continues with")]
     assert lines == ([f"the run continues with {said}"] if said else [])
 
