@@ -78,7 +78,7 @@ class Plan:
         phases with their memory and time, what helps. Nothing is written."""
         device = self.known.machine.device
         run = self.known.run
-        findings = self.pictures(console)
+        findings = self.decoded(console)
         config = settled(self.config, run, device, findings)
         lines = self.told_of(findings, config)
         _, payload = newest_state(run)
@@ -93,7 +93,7 @@ class Plan:
         """As `preview`, for a machine that is not here: no steps are tried, so no times are known.
         ValueError if its processes do not divide the batches."""
         machine = self.known.machine
-        findings = self.pictures(console)
+        findings = self.decoded(console)
         config = fit_to_data(self.config, findings)
         check_batches(config, machine.processes)
         costs = Costs.estimated(config, coming(config.schedule, 0))
@@ -103,7 +103,7 @@ class Plan:
         lines = [*self.told_of(findings, config), *table]
         return [*lines, f"{memory} {gib(costs.memory[at])}, at {at}x{at}; kernels take more"]
 
-    def pictures(self, console: Console) -> Findings:
+    def decoded(self, console: Console) -> Findings:
         """What all pictures are like, each of them decoded."""
         return looked_at(self.known.data, self.config, decode=True, console=console)
 

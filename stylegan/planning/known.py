@@ -37,24 +37,21 @@ class Known:
     machine: Machine
     start: Weights | None = None  # that a new run begins with
     findings: Findings | None = None  # of pictures that no run was begun on
+    # options that weights and pictures give, unless they are asked for
     given: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    # ^ options that weights and pictures give, unless they are asked for
     lines: tuple[str, ...] = ()  # what was found, for the user
 
     @property
     def images(self) -> int:
-        return self.pictures.num_good
-
-    @property
-    def pictures(self) -> Findings:
-        """The findings of a choice, which is always made for pictures."""
+        """The number of pictures that can be used; only asked where they were looked at."""
         assert self.findings is not None
-        return self.findings
+        return self.findings.num_good
 
     @property
     def possible(self) -> int:
         """The largest resolution that nine of ten pictures reach."""
-        reach = self.pictures.reach()
+        assert self.findings is not None
+        reach = self.findings.reach()
         enough = (r for r, n in reach.items() if n >= MOST_REACH * self.images)
         return max(enough, default=min(reach))
 
