@@ -6,8 +6,7 @@ import os
 import re
 import secrets
 import shutil
-import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,13 +14,12 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial", re.S)
-UNFINISHED = re.compile(r"\..+\.unfinished-[0-9a-f]{8}", re.S)
+UNFINISHED = ".unfinished"  # at the end of the name of a folder that is being written
 LOCK = ".lock"  # the file by which a process holds a folder
 LOCK_SECONDS = 0.2  # to try again, as a call that ends takes the file along
 MARKED_BYTES = 1000  # at the beginning of a file, where its mark is
 NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL
 NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
-ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left by a killed process
 
 
 @contextmanager
@@ -64,36 +62,41 @@ def put_into_place(partial: Path, path: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def atomic_folder(out: Path) -> Iterator[Path]:
+def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """A hidden folder beside `out` to write files into, which becomes `out` unless there is an
-    error: OSError if `out` exists by then and is not empty."""
-    remove_abandoned(out.parent)
-    folder = out.with_name(f".{out.name[:40]}.unfinished-{secrets.token_hex(4)}")
+    error: ValueError if `out` is not empty. While another process does so, `waiting` is called, and
+    its end awaited; what killed ones have left there is removed."""
+    folder = out.with_name(f".{out.name[:40]}{UNFINISHED}")
     try:
-        folder.mkdir(parents=True)
-        yield folder
-        for path in (*folder.iterdir(), folder):
-            sync(path)
-        with contextlib.suppress(FileNotFoundError):
-            out.rmdir()  # an empty one is in the way on Windows
-        folder.rename(out)
-        sync(out.parent)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(out.parent)
+        with lock_of(folder.with_name(f"{folder.name}{LOCK}"), waiting):
+            check_folder(out, empty=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                folder.mkdir()
+                yield folder
+                for path in (*folder.iterdir(), folder):
+                    sync(path)
+                with contextlib.suppress(FileNotFoundError):
+                    out.rmdir()  # an empty one is in the way on Windows
+                folder.rename(out)
+                sync(out.parent)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:  # that of a full disk names no file
-        if error.errno and str(error.filename or folder).startswith(str(folder)):
+        where = str(error.filename or folder)
+        if error.errno and (where == str(out.parent) or where.startswith(str(folder))):
             raise OSError(error.errno, error.strerror, str(out)) from error
         raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_abandoned(parent: Path) -> None:
-    """Remove the leftovers of killed calls of `atomic_folder`."""
-    for path in parent.iterdir() if parent.is_dir() else ():
-        if UNFINISHED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(FileNotFoundError):  # it is complete by now
-                newest = max(part.stat().st_mtime for part in (path, *path.iterdir()))
-                if time.time() - newest > ABANDONED_SECONDS:
-                    shutil.rmtree(path, ignore_errors=True)
+def remove_unfinished(parent: Path) -> None:
+    """Remove the folders that killed calls of `atomic_folder` have left: their locks are free."""
+    for lock in parent.glob(f".*{UNFINISHED}{LOCK}"):
+        with contextlib.suppress(OSError), lock_of(lock) as held:
+            if held:
+                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
 
 
 @contextmanager
@@ -141,71 +144,54 @@ def wait_for_disk(descriptor: int) -> None:
             raise
 
 
-class LostFolder(OSError):
-    """The folder that this process held has been renamed or removed. Nothing may be written under
-    its name anymore: another process may hold what is there now."""
-
-
-class Held:
-    """A folder that this process has locked. A lock is on a file, whatever becomes of its name."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        # Open, so that the number of a removed folder is not given to the next one. Windows, which
-        # opens no folders, does not rename those with open files.
-        self.descriptor = os.open(folder, os.O_RDONLY) if hasattr(os, "O_DIRECTORY") else None
-        self.status = folder.stat()
-
-    def is_there(self) -> bool:
-        """Whether the name still means the folder that was locked."""
+@contextmanager
+def lock_of(
+    path: Path, waiting: Callable[[], None] | None = None
+) -> Iterator[tuple[int, int] | None]:
+    """Hold a file, which is made, and removed at the end: its identity, or None on file systems
+    without locks, where nothing is checked. While another process holds it, `waiting` is called and
+    its end awaited; without `waiting` that is a BlockingIOError."""
+    lock = FileLock(path, timeout=LOCK_SECONDS)
+    held: tuple[int, int] | None = None
+    try:
         try:
-            return os.path.samestat(self.folder.stat(), self.status)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-
-    def check(self) -> None:
-        """LostFolder unless `is_there`."""
-        if not self.is_there():
-            raise LostFolder(
-                f"{self.folder} was renamed or removed while this process was writing there; it "
-                "has stopped and left alone whatever has that name now"
-            )
-
-    def close(self) -> None:
-        if self.descriptor is not None:
-            os.close(self.descriptor)
+            lock.acquire()
+        except Timeout as error:
+            if waiting is None:
+                raise OSError(errno.EAGAIN, "another process holds this folder") from error
+            waiting()
+            lock.acquire(timeout=-1)
+        held = identity(path)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise OSError(error.errno, error.strerror, str(path.parent)) from error
+    try:
+        yield held
+    finally:
+        with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
+            if held in (None, identity(path)):  # else it is that of another folder
+                path.unlink()
+        lock.release()
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[Held]:
-    """Make a folder if need be, and hold it by a file in it. BlockingIOError if another process
-    holds it; on file systems without locks nothing is checked."""
-    path = folder / LOCK
-    lock = FileLock(path, timeout=LOCK_SECONDS)
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire()
-        except FileNotFoundError:  # a refused call has just removed the folder
-            continue
-        except Timeout as error:
-            message = "another process holds this folder"
-            raise BlockingIOError(errno.EAGAIN, message, str(folder)) from error
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise OSError(error.errno, error.strerror, str(folder)) from error
-        break
+def locked(folder: Path) -> Iterator[tuple[int, int] | None]:
+    """Make a folder if need be, and hold it by a file in it, as `lock_of` does."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # a refused call has removed the folder
+                held = stack.enter_context(lock_of(folder / LOCK))
+                break
+        yield held
+
+
+def is_held(folder: Path, held: tuple[int, int] | None) -> bool:
+    """Whether the name still means the folder that was `locked`, by the file that is held."""
     try:
-        held = Held(folder)
-        try:
-            yield held
-        finally:
-            with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
-                if held.is_there():
-                    path.unlink()
-            held.close()
-    finally:
-        lock.release()
+        return held in (None, identity(folder / LOCK))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def check_outputs(

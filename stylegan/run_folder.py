@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stylegan.disk import LOCK, Held, check_folder, locked, unfinished_name, write_text
+from stylegan.disk import LOCK, check_folder, is_held, locked, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
@@ -19,7 +19,6 @@ from stylegan.toml import read_toml
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
 
-HELD: dict[Path, Held] = {}  # the folders that this process trains in, by their full path
 CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
 
@@ -29,6 +28,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.held: tuple[int, int] | None = None  # the file that says that this process trains here
         self.config_file = self.path / CONFIG  # complete; it marks a run
         self.log_file = self.path / "log.jsonl"
         self.metrics_file = self.path / "metrics.jsonl"
@@ -198,8 +198,8 @@ class RunFolder:
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         held.callback(remove_empty, made)  # once the lock is gone, which is a file there
         try:
-            HELD[self.path.absolute()] = held.enter_context(locked(self.path))
-            held.callback(HELD.pop, self.path.absolute())
+            self.held = held.enter_context(locked(self.path))
+            held.callback(setattr, self, "held", None)
         except BlockingIOError as error:
             raise ValueError(
                 f"another process is training in {self.path}; wait until it has finished or "
@@ -209,10 +209,13 @@ class RunFolder:
             path.unlink()
 
     def check_held(self) -> None:
-        """LostFolder if this process trains here and the folder has been renamed or removed. All
-        that a run writes asks first: what has the name now may be another run."""
-        if held := HELD.get(self.path.absolute()):
-            held.check()
+        """OSError if this process has trained here and the folder was renamed or removed. All that
+        a run writes asks first: what has the name now may be another run."""
+        if not is_held(self.path, self.held):
+            raise OSError(
+                f"{self.path} was renamed or removed while this process was writing there; it has "
+                "stopped and left alone whatever has that name now"
+            )
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -114,7 +114,7 @@ def test_existing_output_is_never_overwritten(tmp_path):
 
 def test_interrupted_preparation_leaves_nothing(tmp_path):
     def interrupt(done, total):
-        assert any(".unfinished-" in name for name in os.listdir(tmp_path))
+        assert any(name.endswith(".unfinished") for name in os.listdir(tmp_path))
         if done == 5:
             raise KeyboardInterrupt
 

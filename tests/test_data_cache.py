@@ -11,6 +11,7 @@ from helpers.commands import refused, told
 from helpers.consoles import Heard
 from helpers.pictures import BAD, folder, png, store_of
 
+from stylegan.console import Console
 from stylegan.data import Preparation, Store, cached_store, check, digest, prepare
 from stylegan.data.digest import STAMPS, Digest
 
@@ -77,9 +78,8 @@ def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
     source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(3)})
     path = cached_store(source, cache_dir=tmp_path / "cache").path
     change(path / name)
-    killed = folder(tmp_path / "cache" / ".other.unfinished-01234567", {"0016.npy": b""})
-    os.utime(killed / "0016.npy", (1, 1))
-    os.utime(killed, (1, 1))
+    folder(tmp_path / "cache" / ".other.unfinished", {"0016.npy": b""})  # of a killed process
+    (tmp_path / "cache" / ".other.unfinished.lock").touch()
     store = cached_store(source, cache_dir=tmp_path / "cache")
     store.verify()
     assert (store.path, os.listdir(tmp_path / "cache")) == (path, [path.name])
@@ -141,29 +141,34 @@ def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeyp
     assert made.is_symlink()
 
 
-def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
+def test_of_processes_that_want_the_same_store_one_prepares_it_and_the_others_wait(tmp_path):
     source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(20)})
-    meet = threading.Barrier(3)
-    stores = []
+    stores, told, done = [], [], []
+    waits = threading.Semaphore(0)
 
-    def wait_for_the_others(done, total):
-        if done == total:
-            meet.wait(300)
+    class Both(Console):
+        def tell(self, text):
+            told.append(text)
+            if "waiting" in text:
+                waits.release()
+
+        def progress(self, what, images, total):
+            if images == total:
+                done.append(images)
+                assert waits.acquire(timeout=300) and waits.acquire(timeout=300)
 
     def run():
-        stores.append(
-            cached_store(
-                source, cache_dir=tmp_path / "cache", console=Heard(done=wait_for_the_others)
-            )
-        )
+        cache = tmp_path / "cache"
+        stores.append(cached_store(source, cache_dir=cache, console=Both()))
 
     threads = [threading.Thread(target=run) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(stores) == 3
+    assert (len(stores), done) == (3, [20])
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [stores[0].path.name]
+    assert sum("another process prepares" in text for text in told) == 2
     stores[0].verify()
 
 

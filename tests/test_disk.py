@@ -189,7 +189,46 @@ def test_a_folder_takes_the_place_of_an_empty_one_alone(tmp_path):
     (tmp_path / "out").mkdir()
     with atomic_folder(tmp_path / "out") as folder:
         (folder / "a").touch()
-    full = pytest.raises(OSError, match=f"not empty: '{tmp_path / 'out'}'")
+    full = pytest.raises(ValueError, match=f"the folder {tmp_path / 'out'} is not empty")
     with full, atomic_folder(tmp_path / "out") as folder:
         (folder / "b").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "a"]
+
+
+UNFINISHED = """
+import sys
+from pathlib import Path
+from stylegan.disk import atomic_folder
+with atomic_folder(Path(sys.argv[1])) as folder:
+    (folder / "a").touch()
+    print("begun", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_folder_is_written_by_one_process_whose_end_another_awaits(tmp_path):
+    out, waited = tmp_path / "out", []
+    with begun(UNFINISHED, out) as writer:
+
+        def waiting():
+            waited.append(sorted(path.name for path in tmp_path.iterdir()))
+            writer.communicate("\n")
+
+        with pytest.raises(ValueError, match="is not empty"), atomic_folder(out, waiting):
+            pass
+    assert waited == [[".out.unfinished", ".out.unfinished.lock"]]
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "a"]
+
+
+def test_what_killed_processes_have_left_is_removed_by_the_next_and_what_is_written_is_not(
+    tmp_path,
+):
+    (tmp_path / ".mine.unfinished").mkdir()  # no lock: not ours
+    with begun(UNFINISHED, tmp_path / "killed"):
+        pass
+    assert (tmp_path / ".killed.unfinished" / "a").exists()
+    with begun(UNFINISHED, tmp_path / "other") as other:
+        with atomic_folder(tmp_path / "out"):
+            pass
+        other.communicate("\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "other", ".mine.unfinished"}

@@ -105,10 +105,11 @@ def test_features_kept_for_metrics_are_found_again(tmp_path, monkeypatch):
     """Beside those of another version of PyTorch they are computed anew, as they may differ."""
     cache = shutil.copytree(OF_871C5D9 / "cache", tmp_path / "cache")
     out = shutil.copytree(OF_871C5D9 / "run", tmp_path / "run")
+    store = shutil.copytree(OF_871C5D9 / "store", tmp_path / "store")
     monkeypatch.setenv("STYLEGAN_CACHE", str(cache))
     (before,) = json_lines(out / "metrics.jsonl")
     monkeypatch.setattr(families.torch, "__version__", before["protocol"]["versions"]["torch"])
-    told("metrics", out, "--data", OF_871C5D9 / "store", "--metrics", "eff-fd20", "--device", "cpu")
+    told("metrics", out, "--data", store, "--metrics", "eff-fd20", "--device", "cpu")
     assert json_lines(out / "metrics.jsonl")[-1]["values"] == pytest.approx(
         before["values"], rel=1e-3
     )

@@ -66,8 +66,8 @@ def prepare(
         offered = offered_resolution(source, preparation.fit)
         preparation = dataclasses.replace(preparation, resolution=offered)
     console.tell(f"preparing {space_for(out, len(source.names), preparation)}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(out) as folder:
+    waiting = f"another process prepares {readable(out)}: waiting for it"
+    with atomic_folder(out, lambda: console.tell(waiting)) as folder:
         load = functools.partial(levels_of, source, preparation)
         loaded = decoded(load, source.names, workers, console, "prepared")
         written = write_levels(folder, loaded, preparation)

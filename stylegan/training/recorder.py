@@ -16,7 +16,7 @@ from torch import Tensor
 from stylegan import distributed, sampling
 from stylegan.console import Console
 from stylegan.data import Store
-from stylegan.disk import LostFolder, atomic_file
+from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator
 from stylegan.lineage import to_plain
@@ -45,7 +45,7 @@ class AboutData(TypedDict):
 @dataclass
 class Recorder:
     """Writes the files of a run, in the first process. What the disk refuses is reported; a folder
-    that was renamed or removed ends the run, by LostFolder."""
+    that was renamed or removed ends the run."""
 
     state: TrainState
     store: Store
@@ -271,9 +271,6 @@ class Recorder:
         """An error inside is told and logged, with the state that is left."""
         try:
             yield
-        except LostFolder:
-            self.close()  # there is no log left to say so
-            raise
         except Exception as error:
             self.console.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")
             self.end("failed", reason=str(error))
