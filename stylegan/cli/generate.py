@@ -1,5 +1,7 @@
 """`stylegan generate`: pictures from a trained generator."""
 
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -57,7 +59,7 @@ def generate(
     stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures
-    from stylegan.sampling import default_batch, picture
+    from stylegan.sampling import picture, render
 
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
@@ -67,15 +69,15 @@ def generate(
     loaded = selection.loaded
     figures.check_channels(grid_file, loaded.generator.config.image_channels)
     in_grid = []
-    batch = batch or default_batch(loaded.look.drawn)
+    draw = partial(render, loaded.generator, loaded.look, batch=batch)
     if selection.latents:
         points = selection.points()
         seeds = points.seeds
-        pictures = loaded.pictures(seeds, ws=points.ws, noise=points.noise, batch=batch)
+        drawn = draw(seeds, ws=points.ws, noise=points.noise)
     else:  # mapped in batches: seeds may be many
         seeds = selection.chosen_seeds
-        labels = selection.labels(loaded)
-        pictures = loaded.pictures(seeds, labels=labels, noise=selection.noise, batch=batch)
+        drawn = draw(seeds, labels=selection.labels(loaded), noise=selection.noise or "const")
+    pictures = chain.from_iterable(drawn)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     labels_below = [f"{selection.unit} {seed}" for seed in seeds]
     if grid:  # what is too large is refused before it is drawn
