@@ -8,11 +8,13 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from helpers.consoles import Heard
 from helpers.meta_device import MetaTracker
 from helpers.tiny_training import SCHEDULE, stage, tiny_config
 from torch.utils.flop_counter import flop_registry
 
 from stylegan.config import load_config
+from stylegan.console import SILENT
 from stylegan.networks import Discriminator, Generator
 from stylegan.planning.told import plan_lines
 from stylegan.run_folder import RunFolder
@@ -68,7 +70,7 @@ def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, m
 
     monkeypatch.setattr(TrainState, "create", created)
     folder, before, told = RunFolder(tmp_path / "run"), traces(), []
-    (line,) = try_out(tiny_config(), CPU, folder, told.append)
+    (line,) = try_out(tiny_config(), CPU, folder, Heard(told))
     assert re.fullmatch(
         r"about \d+ seconds? on this CPU( while other programs use its cores)?; "
         r"memory: about \d+\.\d\d GiB, at 16x16",
@@ -91,7 +93,7 @@ def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
 def test_more_memory_than_is_installed_is_refused_with_what_helps(tmp_path):
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**28}})
     with pytest.raises(ValueError, match=r"not enough memory at resolution 16, batch 268435456"):
-        try_out(config, CPU, RunFolder(tmp_path / "run"), print)
+        try_out(config, CPU, RunFolder(tmp_path / "run"), SILENT)
 
 
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):

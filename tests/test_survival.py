@@ -149,7 +149,7 @@ def test_a_state_that_cannot_be_continued_is_named_and_the_one_before_is_used(
     newest.unlink()
     checkpoint.save(newest, "state", payload)
     told = []
-    path, before = newest_state(RunFolder(begun), told.append)
+    path, before = newest_state(RunFolder(begun), Heard(told))
     assert (images_of(path), before["images_seen"]) == (120, 120)
     assert re.search(rf"state-000000140.pt cannot be continued: .*{words}", told[0])
     assert told[0].endswith("; continuing from state-000000120.pt instead")
