@@ -240,7 +240,6 @@ class Selection:
                 f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond it "
                 "have not been trained"
             )
-        refuse_missing_rgb(loaded, self.resolution)
         edits = None
         if self.edits:
             from stylegan.directions import read_edits  # and what it needs: a tenth of a second
@@ -290,14 +289,6 @@ def refuse_training_folder(source: str | Path, out: Path, option: str = "--out")
         raise ValueError(
             f"{out} is in a folder of training pictures of {run.path}; choose another {option}"
         )
-
-
-def refuse_missing_rgb(loaded: "LoadedGenerator", resolution: int | None) -> None:
-    """ValueError for a resolution whose RGB layer the file does not have: all of it is 0."""
-    rgb = getattr(loaded.generator.synthesis, "to_rgb", {})  # a network of a user's own may differ
-    layer = f"{resolution}"
-    if layer in rgb and not any(weight.any() for weight in rgb[layer].parameters()):
-        raise ValueError(f"{loaded.origin} has no RGB layer of {layer}x{layer}")
 
 
 def centers_of(

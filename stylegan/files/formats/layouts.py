@@ -358,7 +358,7 @@ LAYOUTS = (
         notes=(
             "not specified by the file, taken as published: leaky ReLU, use_wscale, mapping_lrmul "
             "0.01, instance norm without pixel norm, truncation 0.7 of 8 layers",
-            "only the RGB layer of the full resolution is there: smaller pictures cannot be made",
+            "of the RGB layers only that of the full resolution is there",
         ),
     ),
     Layout(

@@ -19,6 +19,11 @@ from stylegan.files.formats.own import description_as_json
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
 
+# The oldest operators that torch exports, and the oldest format that has them: of ONNX 1.13, which
+# ONNX Runtime reads from 1.14 on.
+ONNX_OPSET = 18
+ONNX_IR = 8
+
 
 class Inputs(TypedDict):
     """What the program takes, but for psi: each (N, ...)."""
@@ -119,10 +124,15 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str, *, overwrite: boo
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, of its own making
         program = torch.onnx.export(
-            exported_program(loaded, noise), dynamo=True, verbose=False, output_names=["images"]
+            exported_program(loaded, noise),
+            dynamo=True,
+            verbose=False,
+            output_names=["images"],
+            opset_version=ONNX_OPSET,
         )
     assert program is not None
     model = program.model_proto
+    model.ir_version = ONNX_IR
     model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.psi, "f4"), "psi"))
     helper.set_model_props(model, {FORMAT: description_as_json(loaded)})
     with atomic_file(path, overwrite=overwrite) as file:
