@@ -8,6 +8,7 @@ import unicodedata
 import warnings
 import zipfile
 
+import numpy as np
 import pytest
 from helpers.consoles import Heard
 from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
@@ -218,3 +219,12 @@ def test_a_folder_that_is_removed_while_it_is_listed_is_not_left_out(tmp_path, m
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(ValueError, match=r"b was in .*photos and is no longer there"):
         list(walk(pictures, []))
+
+
+@pytest.mark.parametrize("name", ["images", "all.npy"])
+def test_arrays_in_place_of_images_are_referred_to_the_function_that_takes_them(name, tmp_path):
+    (tmp_path / "images").mkdir()
+    for path in (tmp_path / "all.npy", tmp_path / "images" / "0.npy"):
+        np.save(path, np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match=r"by stylegan\.data\.prepare_images; see datasets"):
+        check(tmp_path / name)

@@ -185,6 +185,7 @@ def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
     path, source = tmp_path / "mine.onnx", random_source(TOLD)
     assert onnx_difference(path, source, noise="input")[0] < 5e-5
     model = onnx.load(path)
+    assert (model.opset_import[0].version, model.ir_version) == (18, 8)
     told = json.loads({p.key: p.value for p in model.metadata_props}["stylegan"])
     assert told["config"] == dataclasses.asdict(source.generator.config)
     assert (told["psi"], told["images_seen"]) == (-0.3, 1200)

@@ -441,6 +441,12 @@ def test_closing_lines_suggest_no_metric_that_needs_more_images(store, tmp_path,
     lines = closing_lines(RunFolder(tmp_path), tiny_config(), store)
     (line,) = (line for line in lines if line.startswith("measure:"))
     assert line.endswith("--metrics eff-fd1k,swd1k")  # of 14 images, mirrored
+    assert not any(line.startswith("send:") for line in lines)
+    for name in ("generator-000000100.pt", "generator-000000900.pt"):
+        (tmp_path / name).write_bytes(bytes(2 * 2**20))
+    lines = closing_lines(RunFolder(tmp_path), tiny_config(), store)
+    (line,) = (line for line in lines if line.startswith("send:"))
+    assert f"{tmp_path / 'generator-000000900.pt'} (2.0 MiB): one file, which every" in line
 
 
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_training import write_pictures
+from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
 from stylegan import load_generator
@@ -14,7 +14,7 @@ from stylegan.files.formats.own import save_loaded
 from stylegan.lineage import to_toml as lineage_toml
 from stylegan.planning import Request, plan
 from stylegan.planning.known import bundled_data, usual_folder
-from stylegan.planning.told import advice
+from stylegan.planning.told import advice, length_lines
 from stylegan.training.costs import Machine
 
 
@@ -246,3 +246,10 @@ def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_
     for changed in ("network.image_channels=1", "network.max_channels=16"):  # which does not fit
         assert decided(pictures, changed, init_from="faces64").config.d_warmup_kimg == 1
     assert decided(pictures).config.d_warmup_kimg == 0
+
+
+@pytest.mark.parametrize(("kimg", "is_warned"), [(12.4, True), (23.9, True), (24, False)])
+def test_less_than_half_of_the_usual_length_is_warned_of(kimg, is_warned):
+    config = tiny_config(schedule={"total_kimg": kimg})
+    lines = length_lines(10, config, usual_kimg=48)
+    assert (len(lines) == 2) == is_warned

@@ -88,6 +88,16 @@ def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, 
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
+def test_many_damaged_states_are_a_short_line(begun):
+    for images in range(1, 61):
+        (begun / f"state-{images:09}.pt").write_bytes(b"no state")
+    for path in RunFolder(begun).states():
+        damage(path, "empty")
+    with pytest.raises(ValueError, match=r"can be used .* and \d\d more\); put a sound") as caught:
+        newest_state(RunFolder(begun))
+    assert len(str(caught.value)) < 1000
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -15,6 +15,7 @@ from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, command, first_process, say
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
+from stylegan.data.prepare import mib
 from stylegan.distributed import process_group
 from stylegan.files.loading import open_weights
 from stylegan.messages import duration
@@ -307,11 +308,17 @@ def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str
     metrics = ["--metrics", ",".join(few)] if store.num_images < FEW_TO_MEASURE else []
     seeds = ["--seeds", "0-31", *(["--class", label] if label else [])]
     longer = f"{2 * config.schedule.total_kimg:.10g}"
+    send = [
+        f"send:      {file} ({mib(file.stat().st_size)}): one file, which every command opens, as "
+        "does stylegan.load_generator"
+        for file in run.generators()[-1:]
+    ]
     return [
         f"look:      {run.report_file if run.report_file.exists() else run.samples}",
         f"generate:  {command('generate', path, *seeds, '--out', 'pictures/')}",
         f"film:      {command('video', 'walk', path, '--out', 'walk.webp')}",
         f"play:      {command('explore', path)}",
+        *send,
         f"go on:     {command('train', '--out', path, '--kimg', longer)}",
         f"measure:   {command('metrics', path, *metrics)}",
         "No loss tells how good it is: compare samples/ with reals.png, or measure.",

@@ -30,6 +30,8 @@ GRID = re.compile(r"grid\.(png|webp|jpg)")  # of `stylegan generate`, which also
 GENERATED = re.compile(r"(seed|latent)\d{4,}\.(png|webp|jpg)")
 UTF8_FLAG = 0x800  # of a name in a zip
 SEE = "see datasets/README.md"
+ARRAYS = ".npy", ".npz"
+HOW_ARRAYS = "arrays become a store by stylegan.data.prepare_images; "
 Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 
 
@@ -84,7 +86,10 @@ class Source(ABC):
         if not self.names:
             others = f"found {kinds_of(self.ignored)}" if usable else "found no other files"
             fault = f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}"
-            raise ValueError(f"{fault}; names of images end in {' '.join(extensions())}; {SEE}")
+            hint = HOW_ARRAYS if any(name.lower().endswith(ARRAYS) for name in self.ignored) else ""
+            raise ValueError(
+                f"{fault}; names of images end in {' '.join(extensions())}; {hint}{SEE}"
+            )
 
     @abstractmethod
     def picture(self, name: str) -> Image.Image:
@@ -253,9 +258,10 @@ class ZipSource(FileSource):
         try:
             self.archive = zipfile.ZipFile(path)
         except Exception as error:  # a damaged directory can raise almost anything
+            hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
             raise ValueError(
                 f"{readable(path)} is neither a folder nor a sound zip: "
-                f"{readable(reason_of(error))}; {SEE}"
+                f"{readable(reason_of(error))}; {hint}{SEE}"
             ) from error
         self.members: dict[str, zipfile.ZipInfo] = {}
         unreadable = []

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import Lineage, Source
-from stylegan.messages import readable
+from stylegan.messages import listed, readable
 from stylegan.networks import Discriminator, Generator
 
 # What weights are opened for: a generator to make pictures with, all networks that there are to go
@@ -111,6 +111,6 @@ class Weights:
         skipped."""
         loaded = self.loaded
         if loaded is not None and left_out:
-            reasons = "".join(f"; not used: {reason}" for reason in left_out)
-            loaded = dataclasses.replace(loaded, origin=f"{loaded.origin}{reasons}")
+            reasons = listed([f"not used: {reason}" for reason in left_out], 3)
+            loaded = dataclasses.replace(loaded, origin=f"{loaded.origin}; {reasons}")
         return dataclasses.replace(self, loaded=loaded, source=source, left_out=tuple(left_out))

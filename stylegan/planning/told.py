@@ -12,7 +12,7 @@ from stylegan.training.costs import Costs
 
 HANDFUL = 10  # pictures
 FEW = 2000  # pictures
-FAR_TOO_SHORT = 0.25  # of the usual length of a training; of less is warned
+FAR_TOO_SHORT = 0.5  # of the usual length of a training; of less is warned
 LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
 
 

@@ -14,7 +14,7 @@ from stylegan.data import Store
 from stylegan.data.cache import refuse_other_images
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
-from stylegan.messages import count, readable, reason_of
+from stylegan.messages import count, listed, readable, reason_of
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.threads import busy
@@ -36,11 +36,11 @@ def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | N
             damaged.append(str(error))
             continue
         if damaged:
-            console.tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
+            console.tell(f"{listed(damaged, 3)}; continuing from {path.name} instead")
         return path, payload
     if damaged:
         raise ValueError(
-            f"no state of {folder.path} can be used ({'; '.join(damaged)}); put a sound copy back, "
+            f"no state of {folder.path} can be used ({listed(damaged, 3)}); put a sound copy back, "
             "or choose another --out to begin anew"
         )
     if folder.has_lost_its_states():

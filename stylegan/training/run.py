@@ -328,5 +328,6 @@ def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
     if stored is not None and (different := differences(stored, config)):
         raise ValueError(
             f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
-            "another --out, or the options of that run"
+            "another --out, with its weights by --init-from "
+            f"{folder.path}, or the options of that run"
         )
