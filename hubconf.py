@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     _Device = str | _torch.device
 
-dependencies = ["torch", "numpy"]
+dependencies = ["torch", "numpy", "pydantic"]
 
 
 def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_Module":

@@ -2,22 +2,20 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
-from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import Discriminator, Field, Tag
 
 from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from stylegan.messages import readable, suggestion
+from stylegan.messages import suggestion
 from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, known
 from stylegan.ops import Precision
-from stylegan.ranges import AtLeast0, Count, Decay, Positive, Probability, Range, check_ranges
+from stylegan.plain import AtLeast0, Count, Decay, Positive, Probability, checked, read
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
@@ -38,9 +36,9 @@ NumberOrTable = Annotated[
     Annotated[AtLeast0, Tag(NUMBER)] | Annotated[Mapping[int, AtLeast0], Tag(TABLE)],
     Discriminator(lambda value: TABLE if isinstance(value, Mapping) else NUMBER),
 ]
-LARGEST = 10**12  # of any number but the seed
 
 
+@checked
 @dataclass(frozen=True)
 class DataConfig:
     """Which images, and how they become squares."""
@@ -59,18 +57,14 @@ class DataConfig:
             Fit.of(self.crop)
 
 
+@checked
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a training run computes; the defaults are the paper's. Comments
     of fields, with units in brackets, are their meaning in `stylegan configs` and docs/options.md.
     """
 
-    __pydantic_config__: ClassVar = {  # of the sections, too
-        "strict": True,
-        "extra": "forbid",
-        "allow_inf_nan": False,
-    }
-    seed: Annotated[int, Range(least=0, below=2**63)] = 0  # seed of all random numbers
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of all random numbers
     # loss of the generator: nonsaturating, saturating, wgan
     generator_loss: str = "nonsaturating"
     # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
@@ -93,7 +87,7 @@ class TrainConfig:
     # arithmetic; auto = tf32 on GPUs that have it, else fp32; bf16 helps some CPUs, too
     precision: Precision = "auto"
     # images at once per process, gradients accumulated; 0 = the whole share
-    batch_gpu: Annotated[int, Range(least=0)] = 0
+    batch_gpu: Annotated[int, Field(ge=0)] = 0
     # train the discriminator alone for so long, where it starts beside a trained generator [kimg]
     d_warmup_kimg: AtLeast0 = 0.0
     freeze_d: int = 0  # do not train the discriminator's blocks from this resolution up; 0 = off
@@ -113,7 +107,6 @@ class TrainConfig:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.freeze_d:
             check_resolution(self.freeze_d, self.network.resolution, name="freeze_d")
         if isinstance(self.r1_gamma, Mapping):
@@ -131,8 +124,11 @@ SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     for f in dataclasses.fields(TrainConfig)
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
-VALIDATOR = TypeAdapter(TrainConfig)
-TABLES = {f.name for f in dataclasses.fields(ScheduleConfig) if get_origin(f.type) is Mapping}
+TABLES = {
+    f"schedule.{f.name}"
+    for f in dataclasses.fields(ScheduleConfig)
+    if get_origin(f.type) is Mapping
+}
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
 HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
     "batch_gpu", "checkpoint_activations", "deterministic", "keep_states",
@@ -263,21 +259,13 @@ def build_config(
     `unknown_parts` are allowed.
     """
     flat = {"schedule.num_processes": num_processes, **flatten(values)}
-    for name, value in flat.items():
-        table = value if isinstance(value, Mapping) else {MIN_RESOLUTION: value}
-        numbers = [x for x in table.values() if isinstance(x, int | float)]
-        largest = max(numbers, key=abs, default=0)
-        if abs(largest) > LARGEST and name != "seed":  # arithmetic overflows
-            raise ValueError(f"{name} must be at most {LARGEST:g}, but is {readable(largest, 40)}")
-        if name.removeprefix("schedule.") in TABLES and numbers:
-            flat[name] = table
+    for name in TABLES:
+        if isinstance(number := flat.get(name), int | float):
+            flat[name] = {MIN_RESOLUTION: number}
     resolution = flat.get("network.resolution", NetworkConfig.resolution)
     if flat.setdefault(DERIVED, resolution) != resolution:
         raise ValueError(f"{DERIVED} cannot be set: it follows from network.resolution")
-    try:  # as JSON, which has TOML's types: keys of tables are text, arrays become tuples
-        config = VALIDATOR.validate_json(json.dumps(nested(flat), default=str))
-    except ValidationError as error:
-        raise ValueError(explain(error.errors()[0])) from error
+    config = read(TrainConfig, nested(flat))
     plan = config.schedule
     if "schedule.batch_size" not in flat:
         plan = dataclasses.replace(plan, batch_size=official_batch_sizes(plan.num_processes))
@@ -289,24 +277,6 @@ def build_config(
         known("network.generator", GENERATORS, config.network.generator)
         known("network.discriminator", DISCRIMINATORS, config.network.discriminator)
     return config
-
-
-def explain(fault: ErrorDetails) -> str:
-    """A fault that pydantic found, with the name of the option and its value in TOML."""
-    where = ".".join(str(part) for part in fault["loc"] if part not in ("[key]", NUMBER, TABLE))
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    value = fault["input"]
-    if fault["type"] == "json_invalid":  # of JSON that `json.dumps` has written
-        return "an option is nested too deeply, or is text that is not Unicode"
-    if fault["type"] == "unexpected_keyword_argument":
-        full = f"{where}.{next(iter(value))}" if isinstance(value, Mapping) and value else where
-        hint = suggestion(full, option_names())
-        if full.partition(".")[0] not in SECTIONS and "did you mean" not in hint:
-            hint = "; `stylegan configs NAME` shows every option"
-        return f"unknown option {readable(full)}{hint}"
-    if fault["type"] == "value_error":  # of the check that a section makes itself
-        return f"{where}: {message}" if where else message
-    return f"option {where} is {readable(toml_value(value))}: {message[0].lower()}{message[1:]}"
 
 
 @contextlib.contextmanager

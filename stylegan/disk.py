@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
+from stylegan.messages import readable, reason_of
+
 PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = ".unfinished"  # at the end of the name of a folder that is being written
 LOCK = ".lock"  # the file by which a process holds a folder
@@ -108,6 +110,18 @@ def errors_name(path: Path) -> Iterator[None]:
         if error.errno and error.filename is None:
             error.filename = str(path)
         raise
+
+
+@contextmanager
+def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
+    """Turn an error inside into a ValueError: the file `path`, and `what` it is or cannot be.
+    Values of a damaged or hostile file can raise almost anything."""
+    try:
+        yield
+    except Exception as error:
+        reason = readable(reason_of(error, line=0), 1500)
+        after = f"; {advice}" if advice else ""
+        raise ValueError(f"{path} {what}: {reason}{after}") from error
 
 
 def write_text(path: Path, text: str, *, overwrite: bool = True) -> None:

@@ -3,35 +3,36 @@
 import dataclasses
 import hashlib
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from typing import Annotated
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
 from stylegan.messages import readable
+from stylegan.plain import read
 from stylegan.toml import toml_value
 
 NVIDIA = "CC BY-NC 4.0"  # of the official weights; goes with whatever is trained from them
 UNKNOWN = "unknown"
 SECTION = "lineage"  # of a run's config.toml, beside the options
-SURROGATE = re.compile("[\ud800-\udfff]")  # half of one, which no file can hold
-MOST_SOURCES = 1000  # that are read
-LONGEST = 4096  # characters of a text that are read
+Text = Annotated[str, Field(max_length=4096)]
 
 
 @dataclass(frozen=True)
 class Source:
     """A file of weights that a network began from."""
 
-    source: str  # a bundled name, an address, or the names of folder and file, as it was given
-    sha256: str  # of the file
-    license: str = UNKNOWN  # of the weights
-    copied: str = ""  # tensors that each network took over; "" = the file as a whole
+    source: Text  # a bundled name, an address, or the names of folder and file, as it was given
+    sha256: Text  # of the file
+    license: Text = UNKNOWN  # of the weights
+    copied: Text = ""  # tensors that each network took over; "" = the file as a whole
 
 
 Lineage = Sequence[Source]  # the oldest first; each began from those before it
+FILED = Annotated[tuple[Source, ...], Field(max_length=1000)]  # the lineage that a file specifies
 
 
 def source_of(path: Path, license_name: str = UNKNOWN, *, name: str = "") -> Source:
@@ -71,26 +72,13 @@ def described(lineage: Lineage) -> list[str]:
 
 
 def to_plain(lineage: Lineage) -> list[dict[str, str]]:
-    """Plain values for a file; `from_plain` is the inverse."""
+    """Plain values for a file."""
     return [dataclasses.asdict(source) for source in lineage]
 
 
 def from_plain(values: object) -> tuple[Source, ...]:
-    """The lineage that a file specifies; ValueError for what no file should say."""
-    fields = {field.name for field in dataclasses.fields(Source)}
-    if not isinstance(values, list | tuple) or len(values) > MOST_SOURCES:
-        raise ValueError(f"{SECTION} must be a list of sources, not {readable(repr(values))}")
-    for value in values:
-        if not is_table_of_texts(value) or not {"source", "sha256"} <= value.keys() <= fields:
-            raise ValueError(f"{SECTION} holds {readable(repr(value))}, which is not a source")
-    return tuple(Source(**value) for value in values)
-
-
-def is_table_of_texts(value: object) -> TypeGuard[dict[str, str]]:
-    return isinstance(value, dict) and all(
-        isinstance(text, str) and len(text) <= LONGEST and not SURROGATE.search(text)
-        for text in value.values()
-    )
+    """The inverse of `to_plain`; ValueError for what no file should say."""
+    return read(FILED, values, SECTION)
 
 
 def to_toml(lineage: Lineage) -> str:

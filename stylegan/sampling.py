@@ -5,18 +5,19 @@ import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.networks.config import check_alpha, check_labels
+from stylegan.networks.config import check_labels
 from stylegan.networks.edits import Edit, edited
 from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, reduced, truncate
+from stylegan.plain import Counted, Probability, settle
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
@@ -26,9 +27,21 @@ PSI = 0.7  # truncation of pictures unless a file says otherwise, as officially
 CUTOFF = 8  # layers that it reaches
 MAX_SEED = 2**32 - 1
 LATENTS_AT_ONCE = 4096
-LARGEST_COUNT = 2**53  # of images and pixels that a file may name: up to here floats are exact
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 Cutoff = int | Literal["all"] | None  # argument: None keeps the value; "all" sets it to None
+
+
+def in_the_middle(edges: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """Edges in a square picture, if the padding on opposite sides is the same."""
+    top, bottom, left, right = edges
+    if not (top < bottom and left < right and top + bottom == left + right):
+        raise ValueError("these are not top, bottom, left, right of the middle of a square")
+    return edges
+
+
+Psi = Annotated[float, Field(ge=-LARGEST_PSI, le=LARGEST_PSI)]
+Edges = Annotated[tuple[Counted, Counted, Counted, Counted], AfterValidator(in_the_middle)]
+Resolution = Annotated[int, AfterValidator(check_resolution)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,23 +61,16 @@ class Look:
 
     def __post_init__(self) -> None:
         """ValueError names what no file should say."""
-        for name, is_right, expected in (
-            ("resolution", is_count(self.resolution), "a whole number"),
-            ("cutoff", self.cutoff is None or is_count(self.cutoff), "a whole number or None"),
-            ("psi", is_finite(self.psi), "a finite number"),
-            ("alpha", is_finite(self.alpha), "a finite number"),
-            (
-                "active_rectangle",  # as files call it
-                self.rectangle is None or is_in_the_middle(self.rectangle),
-                "top, bottom, left, right of the middle of a square",
-            ),
-        ):
-            if not is_right:
-                value = readable(repr(getattr(self, name.removeprefix("active_"))))
-                raise ValueError(f"{name} must be {expected}, not {value}")
-        check_alpha(self.alpha)
+        settle(
+            self,
+            resolution=Resolution,
+            alpha=Probability,
+            psi=Psi,
+            cutoff=Counted | None,
+            rectangle=Edges | None,
+            drawn=Counted,
+        )
         object.__setattr__(self, "drawn", self.drawn or self.resolution)
-        object.__setattr__(self, "psi", float(self.psi))  # torch takes no whole number beyond 2^63
         if self.centers is not None:
             object.__setattr__(self, "centers", checked_centers(self.centers))
 
@@ -129,14 +135,6 @@ class Look:
         return images if self.drawn == self.resolution else reduced(images, self.resolution)
 
 
-def is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST_COUNT
-
-
-def is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) <= LARGEST_PSI
-
-
 def checked_centers(centers: object) -> Tensor:
     """Centers (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
     try:
@@ -146,14 +144,6 @@ def checked_centers(centers: object) -> Tensor:
     if rows.ndim != 2 or not len(rows) or not rows.isfinite().all():
         raise ValueError(f"centers must be rows of finite numbers, not {tuple(rows.shape)}")
     return rows
-
-
-def is_in_the_middle(edges: object) -> bool:
-    """Whether these are edges in a square picture with the same padding on opposite sides."""
-    if not isinstance(edges, list | tuple) or len(edges) != 4 or not all(map(is_count, edges)):
-        return False
-    top, bottom, left, right = edges
-    return 0 <= top < bottom and 0 <= left < right and top + bottom == left + right
 
 
 @contextmanager

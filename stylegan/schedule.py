@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from stylegan.ranges import AtLeast0, Count, Positive, check_ranges
+from stylegan.plain import AtLeast0, Count, Positive, checked
 
 # Tables are steps: an entry holds from its resolution up to the next one.
 OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
@@ -59,6 +59,7 @@ def official_batch_sizes(num_processes: int) -> dict[int, int]:
     return dict(OFFICIAL_BATCH_SIZES[max(n for n in OFFICIAL_BATCH_SIZES if n <= num_processes)])
 
 
+@checked
 @dataclass(frozen=True)
 class ScheduleConfig:
     """Durations in thousands of real images (kimg); tables by resolution, in which an entry holds
@@ -86,7 +87,6 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
         check_resolution(self.initial_resolution, name="initial_resolution")
-        check_ranges(self)
         for name in ("batch_size", "g_lr", "d_lr", "tick_kimg"):
             check_table(name, getattr(self, name), self.start)
         for resolution in self.max_batch_per_process:

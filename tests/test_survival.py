@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import shutil
 import signal
 from functools import partial
@@ -121,31 +120,19 @@ MOMENTS = ("g_optimizer", "state", 0, "exp_avg_sq")
     ("place", "value", "words"),
     [
         (["g_optimizer"], None, "'g_optimizer' is missing"),
-        (["growth"], None, "'growth' is missing"),
-        (["growth"], (8, 2, 1), "too many values"),
-        (["growth"], ("8", True), "unsupported operand"),
+        (["growth"], (8, 2, 1), "growth is"),
         (["generator", "w_avg"], torch.zeros(3), r"w_avg has shape \(3,\) instead of \(7,\)"),
         (["generator", "w_avg"], torch.full((7,), math.nan), "w_avg holds 7 numbers of 7 that are"),
         (MOMENTS, torch.zeros(1), "exp_avg_sq of the optimizer does not fit"),
-        (MOMENTS, torch.tensor(math.inf), "exp_avg_sq of the optimizer does not fit"),
-        (["g_optimizer", "param_groups", 0, "betas"], 0.5, "betas of the optimizer is 0.5"),
-        (["images_seen"], 1e300, "images_seen is 1e[+]300, not a whole number"),
         (["images_seen"], 10**30, "images_seen is 1000"),
-        (["repeats_left"], "1", "repeats_left is '1'"),
-        (["strength"], {"probability": math.nan}, "probability is nan, not a finite number"),
-        (["scores"], 7, "not iterable"),
-        (["scores"], [{"x": "y"}], "x is 'y', not a number"),
-        (["skipped_g"], [1], r"skipped_g is \[1\]"),
-        (["config"], [], "has no attribute"),
+        (["strength", "probability"], math.nan, "strength.probability is NaN"),
+        (["scores"], [{"x": "y"}], 'scores.0.x is "y"'),
     ],
 )
-def test_a_state_that_cannot_be_continued_is_named_and_the_one_before_is_used(
-    place, value, words, stopped, tmp_path
+def test_a_state_with_wrong_values_is_refused_and_the_file_to_remove_is_named(
+    place, value, words, store, stopped, tmp_path
 ):
-    begun = tmp_path / "run"
-    begun.mkdir()
-    for path in RunFolder(stopped).states():
-        (begun / path.name).symlink_to(path)
+    begun = Path(shutil.copytree(stopped, tmp_path / "run"))
     newest = RunFolder(begun).states()[-1]
     payload = checkpoint.load(newest)
     *inside, last = place
@@ -156,13 +143,13 @@ def test_a_state_that_cannot_be_continued_is_named_and_the_one_before_is_used(
         del part[last]
     else:
         part[last] = value
-    newest.unlink()
     checkpoint.save(newest, "state", payload)
-    told = []
-    path, before = newest_state(RunFolder(begun), Heard(told))
+    advice = "remove it to go on from state-000000120.pt"
+    with pytest.raises(ValueError, match=rf"000140.pt cannot be continued: .*{words}.*; {advice}$"):
+        run(tiny_config(), store, begun)
+    newest.unlink()
+    path, before = newest_state(RunFolder(begun))
     assert (images_of(path), before["images_seen"]) == (120, 120)
-    assert re.search(rf"state-000000140.pt cannot be continued: .*{words}", told[0])
-    assert told[0].endswith("; continuing from state-000000120.pt instead")
 
 
 def test_two_processes_do_not_train_in_one_folder(store, begun):

@@ -12,7 +12,7 @@ from stylegan import distributed
 from stylegan.ops import in_float32, without_autocast
 
 from . import ada, diffaugment
-from .strength import KINDS, AugmentConfig, Strength
+from .strength import KINDS, AugmentConfig, Strength, StrengthValues
 
 Transform = ada.Transform | diffaugment.Transform
 

@@ -3,17 +3,25 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from pydantic import Discriminator, Field, Tag
 from torch import Tensor
 
-from stylegan.ranges import Positive, Probability, Range, check_ranges
+from stylegan.plain import AtLeast0, Counted, Positive, Probability, checked
 
 from . import ada, diffaugment
 
 KINDS = {"ada": ada, "diffaugment": diffaugment}
 BATCHES = 4  # from one change of the probability to the next
+# Tags, so that a fault of one kind is not told as a fault of the other.
+NumberOrWord = Annotated[
+    Annotated[Probability, Tag("(number)")]
+    | Annotated[Literal["adaptive", "published"], Tag("(word)")],
+    Discriminator(lambda value: "(word)" if isinstance(value, str) else "(number)"),
+]
 DEFAULTS = {"none": (), "ada": ("bgc",), "diffaugment": diffaugment.NAMES}
 
 
+@checked
 @dataclass(frozen=True)
 class AugmentConfig:
     """Random transforms of what the discriminator sees; the default is none, as in the paper."""
@@ -21,13 +29,12 @@ class AugmentConfig:
     kind: Literal["none", "diffaugment", "ada"] = "none"  # for few pictures
     transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc
     # probability of each transform; published = 1 with diffaugment, adaptive with ada
-    strength: Probability | Literal["adaptive", "published"] = "published"
+    strength: NumberOrWord = "published"
     # r_t, the mean sign of real logits, that an adaptive strength holds
-    target: Annotated[float, Range(above=-1, below=1)] = 0.6
+    target: Annotated[float, Field(gt=-1, lt=1)] = 0.6
     speed_kimg: Positive = 500.0  # least time for an adaptive strength from 0 to 1 [kimg]
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.kind == "none" and (self.transforms or self.strength != "published"):
             raise ValueError('kind is none: set it to "ada" or "diffaugment", or leave options out')
         if self.kind != "none":
@@ -48,6 +55,16 @@ class AugmentConfig:
         if self.kind == "none" or self.adaptive:
             return 0.0
         return 1.0 if isinstance(self.strength, str) else float(self.strength)
+
+
+@dataclass(frozen=True)
+class StrengthValues:
+    """A `Strength` in a file."""
+
+    probability: AtLeast0
+    signs: float
+    images: Counted
+    batches: Counted
 
 
 class Strength:

@@ -9,12 +9,13 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from stylegan.console import SILENT, Console
 from stylegan.messages import readable
+from stylegan.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
 
 from .digest import STAMPS, Digest
@@ -45,7 +46,6 @@ class Skipped(NamedTuple):
 class StoreMeta:
     """Everything about a store but its pixels; `meta.json`."""
 
-    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
     source: str  # name of the folder or zip
     fingerprint: str  # of its files
     num_images: int
@@ -86,14 +86,7 @@ class StoreMeta:
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
         """From JSON; ValueError, in one line, if it is not of this format."""
-        from pydantic import TypeAdapter, ValidationError
-
-        try:
-            return TypeAdapter(cls).validate_json(path.read_bytes())
-        except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(map(str, fault["loc"])) or META
-            raise ValueError(f"{where!r:.100}: {fault['msg']}") from error
+        return read_json(cls, path.read_bytes(), META)
 
 
 def file_name(resolution: int) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.disk import atomic_file, errors_name, refuse_mistaken
-from stylegan.messages import count, listed, readable, reason_of
+from stylegan.disk import atomic_file, errors_name, refuse_mistaken, refusing
+from stylegan.messages import count, listed, readable
 
 FORMAT = "stylegan"
 VERSION = 1
@@ -116,26 +116,25 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
     if not old and not is_zip(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
     try:
-        if not old:
-            check_entries(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
-            if inert:
-                content = load_inert(path)
-            else:
-                content = torch.load(path, map_location="cpu", weights_only=True)
-        check_tensors(content, path.stat().st_size)
-    except Exception as error:  # a damaged file can raise almost anything
-        refused = re.search(r"(?:GLOBAL|class|function) (\S+) was not", str(error))
-        if isinstance(error, pickle.UnpicklingError) and refused:
-            raise HoldsObjects(
-                f"{path} is not a checkpoint of this project: it holds objects "
-                f"({readable(refused[1])}) that only running code from the file would restore, so "
-                "it was refused"
-            ) from error
-        reason = readable(reason_of(error, line=0))
-        raise ValueError(
-            f"{path} is damaged or not a checkpoint of this project: {reason}"
+        with refusing(path, "is damaged or not a checkpoint of this project"):
+            if not old:
+                check_entries(path)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
+                if inert:
+                    content = load_inert(path)
+                else:
+                    content = torch.load(path, map_location="cpu", weights_only=True)
+            check_tensors(content, path.stat().st_size)
+    except ValueError as error:
+        cause = error.__cause__
+        refused = re.search(r"(?:GLOBAL|class|function) (\S+) was not", str(cause))
+        if not (refused and isinstance(cause, pickle.UnpicklingError)):
+            raise
+        raise HoldsObjects(
+            f"{path} is not a checkpoint of this project: it holds objects "
+            f"({readable(refused[1])}) that only running code from the file would restore, so "
+            "it was refused"
         ) from error
     return content
 
@@ -159,27 +158,21 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
     """Every array of a file of NumPy's, by name, as `numpy.savez` and `savez_compressed` write
     them."""
     refuse_mistaken(path)
-    try:
+    with refusing(path, "is damaged or no file of plain arrays"):
         check_entries(path, unpacked=LARGEST_UNPACKED)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
         if others:  # NumPy gives the bytes of what does not begin as its files do
             raise ValueError(f"its entry {readable(others[0])} is no array")
-        return arrays
-    except Exception as error:  # a damaged file can raise almost anything
-        reason = readable(reason_of(error, line=0))
-        raise ValueError(f"{path} is damaged or no file of plain arrays: {reason}") from error
+    return arrays
 
 
 def npy_array(path: Path) -> np.ndarray:
     """The one array of a file that `numpy.save` has written."""
-    try:
+    with refusing(path, "is damaged or no plain array"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # what the file is too short for
-        return np.array(array)
-    except Exception as error:  # a damaged file can raise almost anything
-        reason = readable(reason_of(error, line=0))
-        raise ValueError(f"{path} is damaged or no plain array: {reason}") from error
+    return np.array(array)
 
 
 def check_entries(path: Path, *, unpacked: int = 0) -> None:

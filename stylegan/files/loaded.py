@@ -15,7 +15,8 @@ from stylegan.lineage import Lineage, Source, to_plain
 from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator, Noise
 from stylegan.networks.edits import Edit, total_move
-from stylegan.sampling import Cutoff, Look, is_count
+from stylegan.plain import Counted, settle
+from stylegan.sampling import Cutoff, Look
 from stylegan.schedule import check_resolution
 
 if TYPE_CHECKING:
@@ -36,18 +37,12 @@ class LoadedGenerator:
 
     def __post_init__(self) -> None:
         """ValueError names what no file should say, and what does not fit the network."""
-        for name, is_right, expected in (
-            (
-                "images_seen",
-                self.images_seen is None or is_count(self.images_seen),
-                "a whole number or None",
-            ),
-            ("label_names", holds_only(str, self.label_names), "texts"),
-            ("lineage", holds_only(Source, self.lineage), "sources"),
-        ):
-            if not is_right:
-                value = readable(repr(getattr(self, name)))
-                raise ValueError(f"{name} must be {expected}, not {value}")
+        settle(
+            self,
+            images_seen=Counted | None,
+            label_names=tuple[str, ...],
+            lineage=tuple[Source, ...],
+        )
         config = self.generator.config
         check_resolution(self.resolution, check_resolution(self.look.drawn, config.resolution))
         if len(self.label_names) not in (0, config.label_dim):
@@ -214,8 +209,3 @@ def hashes(generator: Generator) -> dict[str, str]:
 def fits(entries: Mapping[str, object], generator: Generator) -> bool:
     """Whether a file with these hashes is of the same mapping network, so that w mean the same."""
     return any(entries.get(name) == digest for name, digest in hashes(generator).items())
-
-
-def holds_only(kind: type, values: object) -> bool:
-    """Whether these are a list or tuple of things of that kind."""
-    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)

@@ -1,18 +1,18 @@
 """Sizes and switches of the networks, and the checks that both networks make."""
 
-from dataclasses import dataclass, fields
-from typing import Annotated, get_args
+from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor
 
-from stylegan.messages import readable
 from stylegan.ops import Activation
-from stylegan.ranges import Range, check_ranges
+from stylegan.plain import checked
 from stylegan.schedule import check_resolution
 
 # The largest are beyond what anyone trains: settings of a damaged or hostile file fail before
 # networks are made.
-Width = Annotated[int, Range(least=1, most=2**15)]
+Width = Annotated[int, Field(ge=1, le=2**15)]
 
 
 def doublings(resolution: int) -> int:
@@ -20,26 +20,27 @@ def doublings(resolution: int) -> int:
     return resolution.bit_length() - 1
 
 
+@checked
 @dataclass(frozen=True)
 class NetworkConfig:
     """Sizes and ablations of a generator and its discriminator; the defaults are the paper's."""
 
     resolution: int = 1024  # final resolution, a power of two from 4 to 1024 [pixels]
-    image_channels: Annotated[int, Range(least=1, most=2**10)] = 3  # 1 gray, 3 color, 4 with alpha
+    image_channels: Annotated[int, Field(ge=1, le=2**10)] = 3  # 1 gray, 3 color, 4 with alpha
     premultiplied: bool = False  # colors of 4 channels are multiplied by alpha (--channels RGBA)
-    label_dim: Annotated[int, Range(least=0, most=2**20)] = 0  # classes; 0 = unconditional
+    label_dim: Annotated[int, Field(ge=0, le=2**20)] = 0  # classes; 0 = unconditional
     z_dim: Width = 512  # length of the latent z
     w_dim: Width = 512  # length of the intermediate latent w
-    mapping_layers: Annotated[int, Range(least=0, most=100)] = 8  # layers from z to w
+    mapping_layers: Annotated[int, Field(ge=0, le=100)] = 8  # layers from z to w
     mapping_width: Width = 512  # units of a hidden layer of the mapping
     # factor of the mapping's learning rate
-    mapping_lr_multiplier: Annotated[float, Range(least=1e-9, most=1e6)] = 0.01
+    mapping_lr_multiplier: Annotated[float, Field(ge=1e-9, le=1e6)] = 0.01
     mapping_activation: Activation = "lrelu"  # nonlinearity of the mapping
     normalize_latents: bool = True  # scale z to unit mean square
     # channels at resolution r: 2 * channel_base / r, capped
-    channel_base: Annotated[int, Range(least=1, most=2**30)] = 8192
+    channel_base: Annotated[int, Field(ge=1, le=2**30)] = 8192
     # power with which channels fall as the resolution grows
-    channel_decay: Annotated[float, Range(least=0, most=64)] = 1.0
+    channel_decay: Annotated[float, Field(ge=0, le=64)] = 1.0
     max_channels: Width = 512  # largest number of channels of a layer
     activation: Activation = "lrelu"  # nonlinearity of synthesis and discriminator
     styles: bool = True  # w scales and shifts every layer (AdaIN)
@@ -52,26 +53,17 @@ class NetworkConfig:
     bias_before_blur: bool = False  # for networks of style-based-gan-pytorch; shows at borders
     activation_before_blur: bool = False  # one more before the blur, for networks of mmgeneration
     # images per group of the minibatch deviation; 0 or 1 = off
-    deviation_group: Annotated[int, Range(least=0, most=2**20)] = 4
+    deviation_group: Annotated[int, Field(ge=0, le=2**20)] = 4
     deviation_features: Width = 1  # feature maps of the minibatch deviation
     generator: str = "stylegan"  # class of the generator: stylegan, or one that a script adds
     discriminator: str = "stylegan"  # class of the discriminator: stylegan, or one of a script
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
-        check_ranges(self)
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if type(field.default) is bool and type(value) is not bool:
-                raise ValueError(f"{field.name} must be true or false, not {readable(repr(value))}")
         if self.premultiplied and self.image_channels != 4:
             raise ValueError(
                 f"premultiplied needs image_channels 4, for alpha, not {self.image_channels}"
             )
-        for name in ("mapping_activation", "activation"):
-            if getattr(self, name) not in get_args(Activation):
-                choices = " or ".join(get_args(Activation))
-                raise ValueError(f"{name} must be {choices}, not {getattr(self, name)!r}")
         if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
             why = ", twice z_dim long because of the labels" if self.label_dim else ""
             raise ValueError(

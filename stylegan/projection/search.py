@@ -8,7 +8,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from stylegan import sampling, streams
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
 from stylegan.ops import downsample
+from stylegan.plain import AtLeast0, Count, Positive, checked
 from stylegan.projection.distance import Distance
 from stylegan.schedule import check_resolution
 
@@ -26,25 +27,21 @@ CHUNK = 1000  # latents that are mapped at once
 COARSEST = 8  # pixels a side, where the pyramid of a map of noise ends
 
 
+@checked
 @dataclass(frozen=True)
 class SearchOptions:
     """How to search; the defaults are the paper's. Times are parts of all steps."""
 
-    steps: int = 1000
+    steps: Count = 1000
     space: Space = "w"  # one w for all layers, or one for each
     fit_noise: bool = False  # else the stored maps are used
-    learning_rate: float = 0.1  # at most
-    rise: float = 0.05  # time in which the rate rises from 0
-    fall: float = 0.25  # time at the end in which it falls to 0
-    search_noise: float = 0.05  # on w, at first, in units of the spread of w
-    search_time: float = 0.75  # when it is 0
-    noise_weight: float = 1e5  # of the autocorrelation penalty of the maps
-    samples: int = 10_000  # of w, for its average and spread
-
-    def __post_init__(self) -> None:
-        if self.space not in get_args(Space):
-            raise ValueError(f"the space is {' or '.join(get_args(Space))}, not {self.space!r}")
-        check_numbers(self, from_0=("search_noise", "noise_weight"))
+    learning_rate: Positive = 0.1  # at most
+    rise: Positive = 0.05  # time in which the rate rises from 0
+    fall: Positive = 0.25  # time at the end in which it falls to 0
+    search_noise: AtLeast0 = 0.05  # on w, at first, in units of the spread of w
+    search_time: Positive = 0.75  # when it is 0
+    noise_weight: AtLeast0 = 1e5  # of the autocorrelation penalty of the maps
+    samples: Count = 10_000  # of w, for its average and spread
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step: a linear rise, a plateau, half a cosine down."""
@@ -55,15 +52,6 @@ class SearchOptions:
     def search_noise_at(self, step: int) -> float:
         """Deviation of the noise on w at a step, in units of the spread of w."""
         return self.search_noise * max(1 - step / self.steps / self.search_time, 0) ** 2
-
-
-def check_numbers(options: object, *, from_0: Sequence[str]) -> None:
-    """ValueError unless all numbers among the options are finite and positive; some may be 0."""
-    for name, value in vars(options).items():
-        if isinstance(value, str | bool) or 0 < value < math.inf or (value == 0 and name in from_0):
-            continue
-        least = "finite, from 0 on" if name in from_0 else "positive and finite"
-        raise ValueError(f"{name} must be {least}, not {value}")
 
 
 class SearchState(NamedTuple):

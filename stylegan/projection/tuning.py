@@ -16,24 +16,23 @@ from torch import Tensor
 from stylegan import sampling, streams
 from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_labels
+from stylegan.plain import AtLeast0, Count, Positive, checked
 from stylegan.projection.distance import Distance
-from stylegan.projection.search import check_finite, check_numbers, spread_of_w
+from stylegan.projection.search import check_finite, spread_of_w
 
 SAMPLES = 10_000  # of w, for its spread
 
 
+@checked
 @dataclass(frozen=True)
 class TuningOptions:
     """How to tune; the defaults are the paper's, but for the unit of `locality_radius`."""
 
-    steps: int = 350
-    learning_rate: float = 3e-4
-    pixel_weight: float = 1.0  # of the mean squared difference, beside the distance
-    locality: float = 0.1  # weight of what keeps other pictures as they were
-    locality_radius: float = 1.0  # from the pivot to those, in units of the spread of w
-
-    def __post_init__(self) -> None:
-        check_numbers(self, from_0=("pixel_weight", "locality"))
+    steps: Count = 350
+    learning_rate: Positive = 3e-4
+    pixel_weight: AtLeast0 = 1.0  # of the mean squared difference, beside the distance
+    locality: AtLeast0 = 0.1  # weight of what keeps other pictures as they were
+    locality_radius: Positive = 1.0  # from the pivot to those, in units of the spread of w
 
 
 class TuningState(NamedTuple):

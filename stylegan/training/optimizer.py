@@ -30,18 +30,15 @@ class Adam(torch.optim.Adam):
         self.param_groups[0]["updates"] = 0
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """ValueError for moments of other shapes, which PyTorch would take, and for settings that
-        are not of the types of these."""
-        before = self.param_groups[0]
+        """Take moments and the number of updates; settings are those of the configuration.
+        ValueError for moments of other shapes, which PyTorch would take, or not finite."""
+        own = {name: x for name, x in self.param_groups[0].items() if name != "params"}
         super().load_state_dict(state_dict)
-        group = self.param_groups[0]
-        for name in ("uncorrected_eps", "updates", "betas", "eps", "lr"):
-            if type(group.get(name)) is not type(before[name]):
-                raise ValueError(f"{name} of the optimizer is {readable(repr(group.get(name)))}")
+        self.param_groups[0] |= own | {"updates": int(state_dict["param_groups"][0]["updates"])}
         for parameter, moments in self.state.items():
             for name, value in moments.items():
                 expected = torch.Size() if name == "step" else parameter.shape
-                if not isinstance(value, Tensor) or value.shape != expected:
+                if value.shape != expected or not value.isfinite().all():
                     raise ValueError(f"{readable(name)} of the optimizer does not fit a weight")
 
     @torch.no_grad()

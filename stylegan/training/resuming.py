@@ -1,6 +1,7 @@
 """Where a training begins, or goes on from."""
 
 import os
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,31 +13,34 @@ from stylegan.config import build_config, differences
 from stylegan.console import SILENT, Console
 from stylegan.data import Store
 from stylegan.data.cache import refuse_other_images
+from stylegan.disk import refusing
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
-from stylegan.messages import count, listed, readable, reason_of
+from stylegan.messages import count, listed, readable
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.threads import busy
-from stylegan.training.state import Payload, TrainState, whole
+from stylegan.training.state import Counters, Payload, TrainState
 
 if TYPE_CHECKING:
     from stylegan.files.weights import Weights
 
 
 def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | None, Payload]:
-    """The newest state file from which every process can continue, and its payload; None before the
-    first. The console hears of damaged ones. ValueError if none of the files can be used: starting
-    anew would overwrite the run."""
+    """The newest state file that is not damaged, for any process, and its payload; None before the
+    first. The console hears of damaged ones. ValueError if all are, since starting anew would
+    overwrite the run, and for one with wrong values."""
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
         try:
-            payload = on_all_ranks(partial(sound_state, path))
+            payload = on_all_ranks(partial(checkpoint.load, path, "state"))
         except (ValueError, OSError) as error:
             damaged.append(str(error))
             continue
         if damaged:
             console.tell(f"{listed(damaged, 3)}; continuing from {path.name} instead")
+        with refusing_state(path, folder):
+            Counters.of(payload)
         return path, payload
     if damaged:
         raise ValueError(
@@ -51,18 +55,11 @@ def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | N
     return None, {}
 
 
-def sound_state(path: Path) -> Payload:
-    """The payload of a state file. ValueError if `TrainState.restore` could not take it, whatever
-    it holds."""
-    payload = checkpoint.load(path, "state")
-    try:
-        TrainState.check(payload)
-        for name in ("processes", "threads"):
-            whole(name, payload[name])
-    except Exception as error:  # the values of a hostile file can raise almost anything
-        reason = readable(reason_of(error), 1000)
-        raise ValueError(f"{path} cannot be continued: {reason}") from error
-    return payload
+def refusing_state(path: Path, folder: RunFolder) -> AbstractContextManager[None]:
+    """An error inside is one of the values of the state file `path`, which is not damaged."""
+    before = [state.name for state in folder.states() if state < path]
+    advice = f"remove it to go on from {before[-1]}" if before else "choose another --out"
+    return refusing(path, "cannot be continued", advice)
 
 
 def settle_threads(asked: int | None, payload: Payload, device: torch.device) -> list[str]:
@@ -129,13 +126,15 @@ def resume(
         advice="continue with the same data, or begin another run from its weights: "
         f"--init-from {run} --out OTHER",
     )
-    saved = build_config(payload["config"], unknown_parts=True)
+    with refusing_state(path, folder):
+        saved = build_config(payload["config"], unknown_parts=True)
     if different := differences(saved, config):
         raise ValueError(
             f"{path} cannot be continued: it is of a run of another configuration "
             f"({'; '.join(different)})"
         )
-    state.restore(payload)
+    with refusing_state(path, folder):
+        state.restore(payload)
     processes = payload["processes"], distributed.world_size()
     batch_gpu = folder.config().batch_gpu, config.batch_gpu
     batches = sorted({stage.batch_size for stage in coming(config.schedule, state.images_seen)})

@@ -2,30 +2,61 @@
 
 import copy
 import dataclasses
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import pydantic
 import torch
+from pydantic import AllowInfNan, Tag
 from torch import Tensor
 
 from stylegan import config as configuration
-from stylegan.augment import Strength
+from stylegan.augment import Strength, StrengthValues
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
-from stylegan.lineage import Lineage, from_plain, to_plain
-from stylegan.messages import readable
+from stylegan.lineage import FILED, Lineage, to_plain
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
-from stylegan.sampling import is_count, is_finite
-from stylegan.schedule import Position, Stage, check_resolution
+from stylegan.plain import Count, Counted, read
+from stylegan.sampling import Resolution
+from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks
 
 NETWORKS = checkpoint.NETWORKS["state"]
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
 Payload = dict[str, Any]  # of a state file: plain tensors and plain Python, by name
+# A result of metrics that could not be measured is not a number. A whole number stays one.
+Score = Annotated[
+    Annotated[int, Tag("(whole)")] | Annotated[float, AllowInfNan(), Tag("(number)")],
+    pydantic.Discriminator(lambda value: "(whole)" if type(value) is int else "(number)"),
+]
 SKIPS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The plain values of a state file, beside its configuration."""
+
+    images_seen: Counted  # these three are the `Position`
+    schedule_images: Counted
+    repeats_left: Counted
+    growth: tuple[Resolution, bool] | None
+    strength: StrengthValues
+    scores: list[dict[str, Score]]
+    lineage: FILED
+    skipped_g: Counted
+    skipped_d: Counted
+    skipped_in_a_row_g: Counted
+    skipped_in_a_row_d: Counted
+    processes: Count = 1  # that have written it, and the threads of each
+    threads: Count = 1
+
+    @classmethod
+    def of(cls, payload: Payload) -> "Counters":
+        """Those of a payload; ValueError names a wrong or missing one."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return read(cls, {name: payload[name] for name in names if name in payload})
 
 
 @dataclass(eq=False)
@@ -126,59 +157,25 @@ class TrainState:
             **self.skipped(),
         }
 
-    @classmethod
-    def check(cls, payload: Payload) -> None:
-        """Raise what `restore` would raise, and a ValueError for numbers that are not finite. Of
-        the networks only the shapes are made."""
-        config = configuration.build_config(payload["config"], unknown_parts=True)
-        with torch.device("meta"):
-            networks = make_generator(config.network), make_discriminator(config.network)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says that nothing is copied to meta
-            cls.create(config, *networks, device="meta").restore(payload)
-        for name in NETWORKS:
-            checkpoint.check_finite(payload[name])
-        for name in ("g_optimizer", "d_optimizer"):
-            for number, moments in payload[name]["state"].items():
-                checkpoint.check_finite({f"{name}, {number}: {n}": x for n, x in moments.items()})
-
     def restore(self, payload: Payload) -> None:
         """Continue where `payload` was saved. An error of any type if it is not what `to_payload`
-        gives for this configuration; then this state is of no more use."""
+        gives for this configuration, or if numbers are not finite; then this state is of no more
+        use."""
+        counters = Counters.of(payload)
         for name in NETWORKS:
             network = getattr(self, name)
-            network.load_state_dict(checkpoint.fitting(network.state_dict(), payload[name]))
+            weights = checkpoint.fitting(network.state_dict(), payload[name])
+            checkpoint.check_finite(weights)
+            network.load_state_dict(weights)
         for name in OPTIMIZATION:
             getattr(self, name).load_state_dict(payload[name])
-        if (growth := payload["growth"]) is not None:
-            resolution, is_fading = growth
-            if type(is_fading) is not bool:
-                raise ValueError(f"growth is {readable(repr(growth))}")
-            growth = check_resolution(resolution), is_fading
-        self.growth = growth
         self.stage_networks = None
-        strength = {name: finite(name, value) for name, value in payload["strength"].items()}
-        self.strength = Strength(self.config.augment, **strength)  # type: ignore[arg-type]
-        self.scores = [dict(scores) for scores in payload["scores"]]
-        for score in self.scores:
-            for name, value in score.items():
-                if not isinstance(value, int | float):
-                    raise ValueError(f"{readable(name)} is {readable(repr(value))}, not a number")
-        self.lineage = from_plain(payload["lineage"])
-        fields = [field.name for field in dataclasses.fields(Position)]
-        self.position = Position(**{name: whole(name, payload[name]) for name in fields})
-        skips = [whole(name, payload[name]) for name in SKIPS]
+        self.growth = counters.growth
+        self.strength = Strength(self.config.augment, **vars(counters.strength))
+        self.scores = counters.scores
+        self.lineage = counters.lineage
+        self.position = Position(
+            counters.images_seen, counters.schedule_images, counters.repeats_left
+        )
+        skips = [getattr(counters, name) for name in SKIPS]
         self.skips.copy_(torch.tensor(skips).view(2, 2))
-
-
-def whole(name: str, value: object) -> int:
-    """What a state counts."""
-    if type(value) is not int or not is_count(value):
-        raise ValueError(f"{name} is {readable(repr(value))}, not a whole number")
-    return value
-
-
-def finite(name: str, value: object) -> int | float:
-    if not isinstance(value, int | float) or not is_finite(value):
-        raise ValueError(f"{name} is {readable(repr(value))}, not a finite number")
-    return value if is_count(value) else float(value)

@@ -62,9 +62,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     try:
         weights = import_weights(content, path)
     except UnknownLayout as error:
-        raise refusal or ValueError(f"{path} {reason_of(error)}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} {reason_of(error)}") from error
+        raise refusal or error from None
     return weights.with_lineage_of(source_of(path, name=name))
 
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from stylegan.disk import refusing
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, NameOf, Tensors
 from stylegan.files.formats.matching import network_from
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
-from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
 from stylegan.sampling import Look, in_turn, mapped
 from stylegan.schedule import resolutions
@@ -29,19 +29,14 @@ class UnknownLayout(ValueError):
 
 def import_weights(content: object, file: Path = Path("memory")) -> Weights:
     """The networks of a file of another PyTorch program, from its `content`, safely loaded.
-    ValueError says what does not fit, going on from the name of the file."""
+    ValueError says what does not fit."""
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
-                try:
+                with refusing(file, f"looks like a checkpoint of {layout.program}, but"):
                     return read_layout(layout, weights, content, file)
-                except Exception as error:  # a hostile file can raise almost anything
-                    reason = readable(reason_of(error), 1500)
-                    raise ValueError(
-                        f"looks like a checkpoint of {layout.program}, but {reason}"
-                    ) from error
     raise UnknownLayout(
-        "is a PyTorch file, but not a checkpoint of this project, nor of one of "
+        f"{file} is a PyTorch file, but not a checkpoint of this project, nor of one of "
         + ", ".join(layout.program for layout in LAYOUTS)
     )
 

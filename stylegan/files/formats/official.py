@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stylegan import networks
+from stylegan.disk import refusing
 from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.formats import correspondence
 from stylegan.files.formats.correspondence import (
@@ -20,11 +21,11 @@ from stylegan.files.formats.correspondence import (
 )
 from stylegan.files.formats.matching import N, growth, network_from
 from stylegan.files.formats.own import HEAD, from_json, weights_of
-from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, read_networks
+from stylegan.files.formats.pickles import OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import NVIDIA, source_of, to_plain
-from stylegan.messages import readable, reason_of
+from stylegan.messages import readable
 from stylegan.sampling import Look, Rectangle
 
 Variables = Mapping[str, npt.ArrayLike]  # official path, relative to its network -> array
@@ -82,7 +83,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
     the file names is executed. ValueError says what the file is if it is something else."""
     path = Path(path)
     g, d, ema = read_networks(path)
-    try:
+    with refusing(path, "cannot be used"):
         config, d_config = shared_configs(g, d, ema)
         settings = ", ".join(f"{key} {value}" for key, value in ema.settings.items())
         loaded = LoadedGenerator(
@@ -103,8 +104,6 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
                 f"settings given: {readable(settings, 1000)}; the others are the official ones",
             ),
         )
-    except Exception as error:  # settings of a hostile file can raise almost anything
-        raise OfficialFileError(f"{path}: {readable(reason_of(error), 1500)}") from error
     return weights.with_lineage_of(source_of(path, NVIDIA, name=name))
 
 
@@ -121,11 +120,9 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
         )
     settings = from_json(arguments, path, entry="static_kwargs")
     meta = from_json(more, path, entry="meta") if more else {}
-    try:
+    with refusing(path, "cannot be used"):
         generator = generator_from_official(arrays, settings)
         look = look_of(arrays, settings, generator.config.resolution)
-    except Exception as error:  # as above
-        raise ValueError(f"{path} cannot be used: {readable(reason_of(error), 1000)}") from error
     payload = {
         **HEAD,
         **look.to_plain(),

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import networks
-from stylegan.disk import atomic_file
+from stylegan.disk import atomic_file, refusing
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
-from stylegan.messages import readable, reason_of, require
+from stylegan.messages import readable, require
 from stylegan.ops import at_least_float32
+from stylegan.plain import read
 from stylegan.sampling import CUTOFF, PSI, Look, Rectangle
 from stylegan.schedule import ScheduleConfig, stage_at
 
@@ -32,11 +33,8 @@ def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
     an error that names the file."""
     checkpoint.checked(payload, path)
     kind = f"{payload['kind']} file"
-    try:
+    with refusing(path, f"is a {kind} that cannot be used"):
         weights = parsed_weights(payload, path, kind)
-    except Exception as error:  # the values of a hostile file can raise almost anything
-        reason = readable(reason_of(error), 1000)
-        raise ValueError(f"the {kind} {path} cannot be used: {reason}") from error
     entry = source_of(path, license_of(weights.lineage), name=name)
     return dataclasses.replace(weights, own_entry=entry)
 
@@ -48,11 +46,11 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
     critic: networks.Discriminator | None
     match payload["kind"]:
         case "discriminator":
-            config = network_config(payload["config"])
+            config = read(networks.NetworkConfig, payload["config"])
             critic = network_of(networks.make_discriminator, config, payload["weights"])
             return Weights(path, kind, None, discriminator=critic, lineage=lineage)
         case "generator":
-            config = network_config(payload["config"])
+            config = read(networks.NetworkConfig, payload["config"])
             generator = network_of(networks.make_generator, config, payload["weights"])
             critic = None
             if "discriminator" in payload:  # of files that others are to train on from
@@ -69,8 +67,8 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
             loaded = loaded_of(payload, generator, f"{kind} {path}", look, lineage)
             return Weights(path, kind, loaded, generator, critic, lineage)
         case _:  # a state, which says nothing of psi and cutoff
-            config = network_config(payload["config"]["network"])
-            schedule = ScheduleConfig(**payload["config"]["schedule"])
+            config = read(networks.NetworkConfig, payload["config"]["network"])
+            schedule = read(ScheduleConfig, payload["config"]["schedule"])
             stage = stage_at(payload["schedule_images"], schedule)
             generator = network_of(networks.make_generator, config, payload["generator"])
             average = network_of(networks.make_generator, config, payload["generator_ema"])
@@ -98,19 +96,6 @@ def loaded_of(
         label_names=tuple(names) if isinstance(names, list) else names,
         lineage=lineage,
     )
-
-
-def network_config(settings: Payload) -> networks.NetworkConfig:
-    """The configuration that a file holds. ValueError for a value of another type, with which a
-    network would fail only when it is used."""
-    for field in dataclasses.fields(networks.NetworkConfig):
-        value = settings.get(field.name, field.default)
-        expected = type(field.default)
-        if type(value) is not expected and not (expected is float and type(value) is int):
-            raise ValueError(
-                f"{field.name} must be of type {expected.__name__}, not {readable(repr(value))}"
-            )
-    return networks.NetworkConfig(**settings)
 
 
 def network_of(
