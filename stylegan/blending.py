@@ -69,7 +69,7 @@ def blend(
     network = copy.deepcopy(a.generator)
     network.load_state_dict({name: between(name) for name in ours})
     if first is None and 0 < share < 1:
-        w = sampling.mapped_samples(network, SAMPLES).cpu().double()
+        w = sampling.mapped_samples(network, SAMPLES, a.label_rows).cpu().double()
         network.w_avg.copy_(w.mean(dim=0))
     layers = "all layers" if first is None else f"layers {first} to {last or 'the finest'}"
     sources = {source.sha256: source for source in [*a.lineage, *b.lineage]}

@@ -18,12 +18,21 @@ ROUNDS = 100
 SEED = 0  # of the first centers
 
 
-def find_centers(generator: Generator, centers: Centers, label: Tensor | None = None) -> Tensor:
+def find_centers(
+    generator: Generator,
+    centers: Centers,
+    label: Tensor | None = None,
+    label_rows: Tensor | None = None,
+) -> Tensor:
     """Centers of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
-    each class, of which `label` (1, label_dim) takes one, or a mixture. The same each time."""
+    each class, of which `label` (1, label_dim) takes one, or a mixture; `label_rows` (K, label_dim)
+    are labels that are no classes. The same each time."""
     classes = generator.config.label_dim
     mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
-    w = sampling.mapped_samples(generator, SAMPLES, label if mixture else None)
+    mixture |= label is not None and label_rows is not None
+    if centers == "class" and label is None and label_rows is not None:
+        raise ValueError("the labels are numbers, not classes, so there are no means of classes")
+    w = sampling.mapped_samples(generator, SAMPLES, label if mixture else label_rows)
     if label is not None and classes:
         w = w if mixture else w[int(label.argmax()) :: classes]
     elif centers == "class":

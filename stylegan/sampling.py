@@ -72,7 +72,7 @@ class Look:
         )
         object.__setattr__(self, "drawn", self.drawn or self.resolution)
         if self.centers is not None:
-            object.__setattr__(self, "centers", checked_centers(self.centers))
+            object.__setattr__(self, "centers", checked_rows("centers", self.centers))
 
     def but(
         self,
@@ -135,14 +135,14 @@ class Look:
         return images if self.drawn == self.resolution else reduced(images, self.resolution)
 
 
-def checked_centers(centers: object) -> Tensor:
-    """Centers (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
+def checked_rows(name: str, values: object) -> Tensor:
+    """Centers or labels (K, D), K from 1, as float32. ValueError for what no file should say."""
     try:
-        rows = torch.as_tensor(centers).float()
+        rows = torch.as_tensor(values).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError("centers must be rows of numbers") from error
+        raise ValueError(f"{name} must be rows of numbers") from error
     if rows.ndim != 2 or not len(rows) or not rows.isfinite().all():
-        raise ValueError(f"centers must be rows of finite numbers, not {tuple(rows.shape)}")
+        raise ValueError(f"{name} must be rows of finite numbers, not {tuple(rows.shape)}")
     return rows
 
 
@@ -184,20 +184,24 @@ def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Ten
     return generator.mapping(z.to(like), labels)
 
 
-def in_turn(indices: Sequence[int], classes: int) -> Tensor | None:
-    """One-hot labels (N, classes): class i modulo `classes` for each index i; None without any."""
-    return torch.eye(classes)[[i % classes for i in indices]] if classes else None
+def in_turn(indices: Sequence[int], classes: int, rows: Tensor | None = None) -> Tensor | None:
+    """Labels (N, classes), for each index i row i modulo K of `rows` (K, classes), by default one
+    of each class; None without any."""
+    if not classes:
+        return None
+    rows = torch.eye(classes) if rows is None else rows
+    return rows[[i % len(rows) for i in indices]]
 
 
 @torch.inference_mode()
-def mapped_samples(generator: Generator, samples: int, label: Tensor | None = None) -> Tensor:
-    """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns, unless one
-    `label` (1, label_dim) is given."""
+def mapped_samples(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
+    """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns, or the rows
+    (K, label_dim) that are given."""
     config = generator.config
     rows = []
     for start in range(0, samples, LATENTS_AT_ONCE):
         seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
-        labels = in_turn(seeds, config.label_dim) if label is None else label
+        labels = in_turn(seeds, config.label_dim, label_rows)
         rows.append(mapped(generator, latents(seeds, config.z_dim), labels))
     return torch.cat(rows)
 

@@ -6,6 +6,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+import torch
 from helpers.pictures import archive, folder, png, store_of
 from helpers.tiny_training import differing, run, tiny_config
 
@@ -124,6 +125,7 @@ def test_a_run_on_vectors_goes_on_exactly(tmp_path):
     assert differing(continued.to_payload(), once.to_payload()) == []
     loaded = load_generator(tmp_path / "run").loaded
     assert loaded.label_names == ("sad", "smile")
+    assert torch.equal(loaded.label_rows, torch.from_numpy(store.sample_labels(32)))
     assert loaded.label("smile=0.25,0=0.75").tolist() == [[0.75, 0.25]]
     with pytest.raises(ValueError, match="was trained on other"):
         run(config, stored("2", 0.4), tmp_path / "run")

@@ -13,9 +13,12 @@ from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator
+from stylegan.blending import blend
+from stylegan.centers import find_centers
 from stylegan.files.formats.own import save_generator
+from stylegan.lineage import Source
 from stylegan.ops import reduced
-from stylegan.sampling import latents, to_uint8
+from stylegan.sampling import latents, mapped_samples, to_uint8
 
 CPU = ["--device", "cpu"]
 
@@ -158,6 +161,28 @@ def test_a_whole_psi_of_a_file_is_shown_as_the_same_fraction(tmp_path):
         torch.save(payload | {"psi": psi}, tmp_path / "mine.pt")
         pictures.append(load_generator(tmp_path / "mine.pt").sample([1]))
     assert torch.equal(*pictures)
+
+
+def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
+    """In pictures, centers and blends; the file keeps them."""
+    rows = torch.tensor([[0.5, 2.0, -1.0], [0.25, 0.0, 3.0]])
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator(LABELED), label_rows=rows.tolist())
+    loaded = load_generator(path).loaded
+    assert torch.equal(loaded.label_rows, rows)
+    assert torch.equal(loaded.labels_of([4, 5, 7]), rows[[0, 1, 1]])
+    mean = torch.cat([loaded.styles(latents([i], 8), rows[i % 2][None])[:, 0] for i in range(64)])
+    w = mapped_samples(loaded.generator, 64, loaded.label_rows)
+    assert_close(w, mean)
+    (center,) = find_centers(loaded.generator, 1, label_rows=rows)
+    assert_close(center, mapped_samples(loaded.generator, 10_000, rows).mean(dim=0))
+    with pytest.raises(ValueError, match="numbers, not classes"):
+        find_centers(loaded.generator, "class", label_rows=rows)
+    parent = dataclasses.replace(loaded, lineage=(Source("m.pt", "0"),))
+    average = blend(loaded, parent, share=0.5).generator.w_avg
+    assert_close(average, center)
+    with pytest.raises(ValueError, match="label_rows"):
+        save_generator(path, random_generator(LABELED), label_rows=[[1.0]])
 
 
 def test_several_classes_are_mixed_by_their_weights(tmp_path, out):

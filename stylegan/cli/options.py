@@ -270,7 +270,11 @@ class Selection:
     def labels(self, loaded: "LoadedGenerator") -> "Tensor | None":
         """The chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
         classes = loaded.generator.config.label_dim
-        if classes and self.class_name is None:
+        if classes and self.class_name is None and loaded.label_rows is not None:
+            note_once(
+                f"labels in turn: {len(loaded.label_rows)} of the data, as --class is not given"
+            )
+        elif classes and self.class_name is None:
             names = list(loaded.label_names) or [f"class {i}" for i in range(classes)]
             turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
             note_once(f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}")
@@ -300,7 +304,7 @@ def centers_of(
     from stylegan.centers import find_centers
 
     label = None if class_name is None else loaded.label(class_name)
-    return find_centers(loaded.generator, centers, label)
+    return find_centers(loaded.generator, centers, label, loaded.label_rows)
 
 
 def with_centers(loaded: "LoadedGenerator", centers: values.Centers) -> "LoadedGenerator":

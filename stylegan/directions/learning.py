@@ -106,7 +106,7 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
         str(without_links(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files
     }
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
-        labels = sampling.in_turn(seeds, config.label_dim) if labels is None else labels
+        labels = loaded.labels_of(seeds) if labels is None else labels
         rows = loaded.styles(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()
         latents |= {f"seed {seed}": row for seed, row in zip(seeds, rows, strict=True)}
     return latents

@@ -33,6 +33,7 @@ class LoadedGenerator:
     _: KW_ONLY
     images_seen: int | None = None  # None: unknown
     label_names: Sequence[str] = ()
+    label_rows: Tensor | None = None  # (K, label_dim) of its data, if labels are no classes
     lineage: Lineage = ()  # where its weights came from, before this program trained them
 
     def __post_init__(self) -> None:
@@ -52,6 +53,9 @@ class LoadedGenerator:
         if self.centers is not None and self.centers.shape[1] != config.w_dim:
             found = tuple(self.centers.shape)
             raise ValueError(f"centers must be rows of {config.w_dim} numbers, not {found}")
+        if self.label_rows is not None and self.label_rows.shape[1] != config.label_dim:
+            found = tuple(self.label_rows.shape)
+            raise ValueError(f"label_rows are {found} for {config.label_dim} labels")
         total_move(self.look.edits, config.num_styles(), config.w_dim)
 
     @property
@@ -95,11 +99,13 @@ class LoadedGenerator:
 
     def description(self) -> dict[str, object]:
         """All but the weights, as plain values, for a file."""
+        rows = {} if self.label_rows is None else {"label_rows": self.label_rows.tolist()}
         return {
             "config": dataclasses.asdict(self.generator.config),
             **self.look.to_plain(),
             "images_seen": self.images_seen,
             "label_names": list(self.label_names),
+            **rows,
             "lineage": to_plain(self.lineage),
         }
 
@@ -147,10 +153,11 @@ class LoadedGenerator:
 
     def labels_of(self, seeds: Sequence[int], class_name: str | None = None) -> Tensor | None:
         """The label of that class for all seeds (1, label_dim). Without one the classes take turns:
-        seed modulo label_dim, (N, label_dim). None for a network without labels."""
+        seed modulo label_dim, (N, label_dim), or rows of labels that are no classes. None for a
+        network without labels."""
         if class_name is not None:
             return self.label(class_name)
-        return sampling.in_turn(seeds, self.generator.config.label_dim)
+        return sampling.in_turn(seeds, self.generator.config.label_dim, self.label_rows)
 
     def label(self, class_name: str | None) -> Tensor | None:
         """The label (1, label_dim) of a class by name or number, or of several with weights as in

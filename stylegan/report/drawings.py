@@ -13,7 +13,6 @@ from stylegan.files.loading import open_weights
 from stylegan.metrics import Tools, beside_reals
 from stylegan.metrics.neighbors import NoUnit, comparing, samples_and_nearest
 from stylegan.run_folder import RunFolder
-from stylegan.sampling import in_turn
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
@@ -37,7 +36,7 @@ class Drawings(NamedTuple):
 
 def truncation_sweep(loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS) -> Captioned:
     """A row for each seed, at falling psi, where the generator is and as far as it has grown."""
-    labels = in_turn(range(len(seeds)), loaded.generator.config.label_dim)
+    labels = loaded.labels_of(range(len(seeds)))
     layers = "all layers" if loaded.cutoff is None else f"the first {loaded.cutoff} layers"
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
     return Captioned(

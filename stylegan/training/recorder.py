@@ -39,6 +39,7 @@ class AboutData(TypedDict):
     """What files of weights say of the images."""
 
     label_names: list[str]
+    label_rows: list[list[float]] | None
     active_rectangle: list[int] | None
 
 
@@ -64,10 +65,12 @@ class Recorder:
         self.next_save_at = time.monotonic() + self.save_seconds
         rectangle = self.store.active_rectangle
         labels = self.state.config.data.labels
+        vectors = labels and self.store.require_labels().ndim == 2
         resolution = self.state.config.network.resolution
         self.images = self.store.training_identity(resolution, labels=labels)
         self.about_data: AboutData = {
             "label_names": list(self.store.label_names) if labels else [],
+            "label_rows": self.store.sample_labels(SAMPLE_IMAGES).tolist() if vectors else None,
             "active_rectangle": None if rectangle is None else list(rectangle),
         }
 

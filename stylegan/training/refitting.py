@@ -26,7 +26,12 @@ Errors = dict[tuple[str, int], tuple[float, float]]  # of a layer: root mean squ
 
 @torch.no_grad()
 def refit(
-    generator: Generator, discriminator: Discriminator | None, sizes: Sequence[int], *, grown: int
+    generator: Generator,
+    discriminator: Discriminator | None,
+    sizes: Sequence[int],
+    *,
+    grown: int,
+    label_rows: Tensor | None = None,
 ) -> Errors:
     """Fit the layers `to_rgb` and, if there is a discriminator, `from_rgb` of these resolutions, by
     pictures of the generator at the resolution that has `grown`. What they miss by: `to_rgb` the
@@ -46,7 +51,7 @@ def refit(
     for start in range(0, images, batch):
         seeds = range(start, start + batch)
         z = sampling.latents(seeds, config.z_dim)
-        w = sampling.mapped(generator, z, sampling.in_turn(seeds, config.label_dim))
+        w = sampling.mapped(generator, z, sampling.in_turn(seeds, config.label_dim, label_rows))
         ws = generator.broadcast(w)
         noise = [m.to(like) for m in sampling.seed_noise(seeds, config, grown)]
         pictures = synthesis(ws, resolution=grown, noise=noise)

@@ -131,14 +131,15 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
     if not sizes:
         return []
     networks = weights.networks()
+    rows = weights.require_loaded().label_rows
 
     def fitted() -> tuple[Errors, dict[str, dict[str, Tensor]]]:
         for network in networks.values():
             network.to(state.device)
         average = weights.require_loaded().generator
         if weights.generator not in (None, average):
-            refit(weights.generator, None, sizes, grown=grown)
-        errors = refit(average, weights.discriminator, sizes, grown=grown)
+            refit(weights.generator, None, sizes, grown=grown, label_rows=rows)
+        errors = refit(average, weights.discriminator, sizes, grown=grown, label_rows=rows)
         rgb = {
             name: {part: x.cpu() for part, x in network.state_dict().items() if "_rgb." in part}
             for name, network in networks.items()

@@ -18,7 +18,7 @@ from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plai
 from stylegan.messages import readable, require
 from stylegan.ops import at_least_float32
 from stylegan.plain import read
-from stylegan.sampling import CUTOFF, PSI, Look, Rectangle
+from stylegan.sampling import CUTOFF, PSI, Look, Rectangle, checked_rows
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
@@ -94,6 +94,7 @@ def loaded_of(
         look,
         images_seen=payload["images_seen"],
         label_names=tuple(names) if isinstance(names, list) else names,
+        label_rows=rows_of(payload.get("label_rows")),
         lineage=lineage,
     )
 
@@ -140,15 +141,26 @@ def save_generator(
     active_rectangle: Rectangle | None = None,
     images_seen: int | None = None,
     label_names: Sequence[str] = (),
+    label_rows: object = None,
     lineage: Lineage = (),
 ) -> None:
     """As `save_loaded`, of a generator of which this is to be said."""
     resolution = generator.config.resolution if resolution is None else resolution
     look = Look(resolution, alpha, psi, cutoff, rectangle=active_rectangle)
     said = LoadedGenerator(
-        generator, "memory", look, images_seen=images_seen, label_names=label_names, lineage=lineage
+        generator,
+        "memory",
+        look,
+        images_seen=images_seen,
+        label_names=label_names,
+        label_rows=rows_of(label_rows),
+        lineage=lineage,
     )
     save_loaded(path, said)
+
+
+def rows_of(values: object) -> Tensor | None:
+    return None if values is None else checked_rows("label_rows", values)
 
 
 def save_discriminator(
