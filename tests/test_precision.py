@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.consoles import Heard
 from helpers.processes import printed
 from helpers.runs import log_of
 from helpers.tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
@@ -131,7 +130,7 @@ def test_log_configuration_report_and_messages_say_the_precision(
         )
     told, folder = [], RunFolder(tmp_path / "run")
     config = tiny_config(precision=asked, schedule=SHORT)
-    state = run(config, store, folder.path, stop_at=4, console=Heard(told))
+    state = run(config, store, folder.path, stop_at=4, told=told)
     assert state.config.precision == became
     assert told[0].endswith(f" on cpu, precision {became}")
     noted = {precision for precision in NOTES for line in told if NOTES[precision] in line}

@@ -91,7 +91,7 @@ def tiny_store(folder, **options):
     return cached_store(pictures, Preparation(resolution=16), cache_dir=folder / "cache")
 
 
-def run(config, store, out, stop_at=None, **options):
+def run(config, store, out, stop_at=None, told=None, **options):
     """Train in `out`, as the command does, until finished or image `stop_at`; the state."""
 
     def stop(progress):
@@ -99,7 +99,7 @@ def run(config, store, out, stop_at=None, **options):
             signal.raise_signal(signal.SIGINT)
 
     try:
-        state = start(config, store, out, **QUIET | {"console": Heard(act=stop)} | options)
+        state = start(config, store, out, **QUIET | {"console": Heard(told, act=stop)} | options)
     except Stopped as stopped:
         assert (stopped.signal_number, stopped.state.images_seen) == (signal.SIGINT, stop_at)
         return stopped.state
