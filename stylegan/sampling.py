@@ -224,12 +224,17 @@ def seed_noise(
 
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
-    """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): officially `floor(127.5 x + 128)`, cut
-    off beyond [0, 255]. NaN is black. Colors of `premultiplied` images are divided by alpha."""
-    images = unpremultiply(images) if premultiplied else images
-    levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
-    pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
+    """Images (N, C, H, W) as pictures, uint8 (N, H, W, C)."""
+    pictures: np.ndarray = levels(images, premultiplied=premultiplied).cpu().numpy()
     return np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
+
+
+def levels(images: Tensor, *, premultiplied: bool = False) -> Tensor:
+    """Gray levels, uint8, of images (N, C, H, W): officially `floor(127.5 x + 128)`, cut off beyond
+    [0, 255]. NaN is black. Colors of `premultiplied` images are divided by alpha."""
+    images = unpremultiply(images) if premultiplied else images
+    numbers = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
+    return numbers.floor().clamp(0, 255).to(torch.uint8)
 
 
 def unpremultiply(images: Tensor) -> Tensor:

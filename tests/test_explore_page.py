@@ -3,23 +3,21 @@
 The server runs in a process of its own, which writes down whom it calls.
 """
 
-import base64
 import contextlib
-import io
-import shutil
+import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from helpers import ROOT
+from helpers.browsing import NEEDS_BROWSER, User, hosted, launched, runtime, wait
+from helpers.commands import told
 from helpers.explorer import NAMES
 from helpers.processes import environment
 from helpers.tiny_generators import LABELED, random_generator
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
 from stylegan import load_generator, sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions
@@ -28,9 +26,6 @@ from stylegan.explore.page import render
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-FLAGS = "no-sandbox disable-gpu disable-background-networking disable-component-update disable-sync"
 SERVER = """
 import socket, sys
 connect, resolve = socket.socket.connect, socket.getaddrinfo
@@ -48,22 +43,15 @@ socket.socket.connect, socket.getaddrinfo = connecting, resolving
 from stylegan.cli import main
 main(sys.argv[1:])
 """
-SET = """(element, value) => {
-  element.value = value;
-  element.dispatchEvent(new Event("input", {bubbles: true}));
-}"""
 SECTIONS = ("Seed plane", "Mixing", "Directions", "Your picture")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason=f"needs a browser: one of {', '.join(BROWSERS)}"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_BROWSER]
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """A file of a tiny generator, and its directions beside it."""
-    path = tmp_path_factory.mktemp("explored") / "g.pt"
+    path = tmp_path_factory.mktemp("explored") / "<i>g.pt"
     save_generator(path, random_generator(LABELED, noise=0.5), label_names=NAMES)
     generator = load_generator(path).loaded.generator
     found = find_directions(generator, ["pca", "sefa"], count=3, samples=200)
@@ -99,74 +87,25 @@ def server(source, tmp_path_factory):
         process.kill()
 
 
-def wait(condition, seconds=600.0):
-    """What `condition` gives, once it is something."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-    return found
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        arguments = [f"--{flag}" for flag in FLAGS.split()]
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=arguments)
-        yield browser
-        browser.close()
+def folder(source, tmp_path_factory):
+    """The page as a folder."""
+    folder = tmp_path_factory.mktemp("exported") / "page"
+    told("explore", source, "--export", folder, "--runtime", runtime())
+    return folder
 
 
-class User:
-    """Somebody in front of the page."""
-
-    def __init__(self, browser, address):
-        self.page = browser.new_context(viewport={"width": 1200, "height": 900}).new_page()
-        self.page.set_default_timeout(600_000)
-        self.asked, self.faults = [], []
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.goto(address)
-        self.page.wait_for_selector("#seeds button:nth-child(12)")
-
-    def open(self, *sections):
-        for name in sections:
-            self.page.click(f"summary:text-is('{name}')")
-
-    def slide(self, name, value):
-        self.page.eval_on_selector(f"[id='{name}'] input[type=range]", SET, str(value))
-
-    def choose(self, name, text):
-        self.page.select_option(f"#{name} select", label=text)
-
-    def sees(self, loaded, view):
-        """Whether the picture becomes that of the view."""
-        expected = render(loaded, view).astype(int)
-
-        def same():
-            content = self.page.get_attribute("#picture img", "src").partition("base64,")[2]
-            with Image.open(io.BytesIO(base64.b64decode(content))) as image:
-                shown = np.array(image)
-            return shown.shape == expected.shape and np.abs(shown - expected).max() <= 1
-
-        return wait(same)
-
-    def download(self, button, folder):
-        with self.page.expect_download() as download:
-            self.page.click(button)
-        path = folder / download.value.suggested_filename
-        download.value.save_as(path)
-        return path
-
-    def message(self, part):
-        wait(lambda: part in self.page.inner_text("#message"))
-
-    def caption(self):
-        return self.page.inner_text("#picture figcaption")
-
-    def close(self):
-        assert not self.faults
-        self.page.context.close()
+@pytest.fixture(scope="module")
+def exported(folder):
+    """The address of the folder."""
+    with hosted(folder) as address:
+        yield address
 
 
 @pytest.fixture
@@ -175,7 +114,20 @@ def user(browser, server):
         yield user
 
 
-def test_every_control_shows_what_render_says(user, source, loaded):
+@pytest.fixture
+def visitor(browser, exported):
+    with contextlib.closing(User(browser, exported)) as user:
+        yield user
+
+
+@pytest.fixture(params=["user", "visitor"])
+def somebody(request):
+    """In front of the page that is served, then of the folder."""
+    return request.getfixturevalue(request.param)
+
+
+def test_every_control_shows_what_render_says(somebody, source, loaded):
+    user = somebody
     user.open(*SECTIONS)
     assert user.page.locator("details[open]").count() == 5  # all stay open
     now = {"seed": 10, "label": 0}
@@ -215,13 +167,13 @@ def test_every_control_shows_what_render_says(user, source, loaded):
     directions = {d.method: d for d in load_directions(default_path(source), loaded.generator)}
     user.slide("edit_last", 2)
     user.slide("pca:2", 2)
-    assert shows(edits={"": directions["pca"].edit("2", 2, range(3))})
+    assert shows(edits=[directions["pca"].edit("2", 2, range(3))])
     assert user.caption() == "seed 5 · ψ 1.2 · --edit pca:2=+2@0-2"
     user.page.click("#reset")
     user.slide("sefa:3", -1.5)
-    assert shows(edits={"": directions["sefa"].edit("3", -1.5)})
+    assert shows(edits=[directions["sefa"].edit("3", -1.5)])
     user.page.click("#reset")
-    assert shows(edits={})
+    assert shows(edits=())
     user.page.click("#random")
     wait(lambda: user.page.input_value("#seed_number") != "5")
     assert shows(seed=int(user.page.input_value("#seed_number")))
@@ -265,9 +217,64 @@ def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, 
     assert user.page.inner_text("#message") == ""
 
 
-def test_nobody_else_is_asked_for_anything(user, server):
-    address, log = server
-    user.slide("seed", 1)
-    outside = [url for url in user.asked if not url.startswith((address, "data:", "blob:"))]
-    assert not outside
-    assert "CALLED" not in log.read_text()
+def test_a_link_holds_the_picture_and_names_stay_text(somebody, loaded):
+    page = somebody.page
+    assert page.inner_text("#name") == "<i>g.pt" and page.title().startswith("<i>g.pt")
+    somebody.choose("label", NAMES[0])  # has markup, too
+    somebody.slide("psi", 1.1)
+    somebody.open("Mixing", "Directions")
+    page.check("#mix_layers input[value='3']")
+    somebody.slide("sefa:1", -1)
+    address = wait(lambda: re.search(".*sefa.*", page.evaluate("location.href")))[0]
+    caption = somebody.caption()
+    assert address.endswith("#psi=1.1&mix_layers=3&sefa%3A1=-1")
+    page.goto("about:blank")
+    page.goto(address)
+    wait(lambda: somebody.caption() == caption)
+    assert page.is_checked("#mix_layers input[value='3']")
+    page.evaluate("location.hash = 'seed=7&label=2'")
+    assert somebody.sees(loaded, View(7, 2))
+    page.evaluate("location.hash = 'seed=-3'")
+    somebody.message("Seed: ")
+
+
+def test_a_walk_goes_from_seed_to_seed(somebody, loaded):
+    somebody.page.click("#walk")
+    wait(lambda: somebody.page.input_value("#seed_number") != "10")
+    somebody.page.click("text=Stop")
+    somebody.page.wait_for_selector("text=Walk")
+    seed = int(somebody.page.input_value("#seed_number"))
+    way = float(somebody.page.input_value("#plane_x_number"))
+    assert somebody.sees(loaded, View(seed, plane_x=way, plane_a=seed + 1))
+
+
+def test_keys_move_a_slider_and_a_phone_shows_all(somebody, loaded):
+    somebody.page.set_viewport_size({"width": 375, "height": 667})
+    somebody.page.focus("#seed input[type=range]")
+    somebody.page.keyboard.press("ArrowRight")
+    assert somebody.sees(loaded, View(11))
+    somebody.page.focus("#more")
+    somebody.page.keyboard.press("Enter")
+    somebody.page.wait_for_selector("#seeds [title='seed 23']")
+    assert somebody.page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_nobody_else_is_asked_for_anything(user, visitor, server, exported):
+    for person, address in ((user, server[0]), (visitor, exported)):
+        person.slide("seed", 1)
+        outside = [url for url in person.asked if not url.startswith((address, "data:", "blob:"))]
+        assert not outside
+    assert "CALLED" not in server[1].read_text()
+
+
+def test_a_page_without_projection_says_where_it_is(visitor):
+    visitor.open("Your picture")
+    assert "needs PyTorch" in visitor.page.inner_text(".no_project")
+    assert not visitor.page.is_visible("#project") and not visitor.page.is_visible("#latents_file")
+
+
+def test_a_page_that_is_opened_as_a_file_says_what_to_do(browser, folder):
+    page = browser.new_page()
+    page.goto((folder / "index.html").as_uri())
+    wait(lambda: "python -m http.server" in page.inner_text("#message"))
+    assert not page.is_visible("#controls")

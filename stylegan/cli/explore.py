@@ -1,5 +1,6 @@
 """`stylegan explore`: a local page to play with a generator."""
 
+import shlex
 import time
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, note, say, use_device, working
+from stylegan.messages import count
 
 
 @click.command(cls=Command)
@@ -18,25 +20,70 @@ from stylegan.cli.common import Command, Terminal, note, say, use_device, workin
     type=values.INPUT,
     help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
 )
+@options.EDIT
+@click.option(
+    "--export",
+    "folder",
+    type=values.OUTPUT,
+    help="Write the page to this folder, for any web server; its pictures are then made in the "
+    "visitor's browser.",
+)
+@click.option(
+    "--runtime",
+    type=values.INPUT,
+    default=Path("node_modules/onnxruntime-web/dist"),
+    show_default=True,
+    help="dist/ of the npm package onnxruntime-web, for --export.",
+)
+@options.OVERWRITE
 @options.DEVICE
 def explore(
-    source: str, port: int | None, browser: bool, directions: Path | None, device: str
+    source: str,
+    port: int | None,
+    browser: bool,
+    directions: Path | None,
+    edits: tuple[str, ...],
+    folder: Path | None,
+    runtime: Path,
+    overwrite: bool,
+    device: str,
 ) -> None:
-    """Play with a generator on a page of this computer, until Ctrl-C.
+    """Play with a generator on a page of this computer, until Ctrl-C, or write that page.
 
     \b
     stylegan explore faces64
     stylegan explore runs/mine --port 8000 --no-browser
+    stylegan explore runs/mine --export page/
     """
-    from stylegan.directions import known_directions
+    from stylegan.directions import known_directions, read_edits
+    from stylegan.explore.controls import moves_along, moves_of
+    from stylegan.explore.export import check_request, save_page
     from stylegan.explore.page import Page
     from stylegan.explore.server import serving
     from stylegan.files.loading import open_weights
 
+    if folder:
+        check_request(folder, runtime, overwrite=overwrite)
     with working(f"opening {source} and its directions"):
         loaded = open_weights(source, map_location=use_device(device)).require_loaded()
-        known = known_directions(source, loaded, directions, console=Terminal())
-    with serving(Page(loaded, known, Path(source).name), port=port, browser=browser) as address:
+        if edits:
+            moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
+        else:
+            moves = moves_along(known_directions(source, loaded, directions, console=Terminal()))
+    name = Path(source).name
+    if folder:
+        with working(f"writing {folder}"):
+            written = save_page(loaded, moves, name, folder, runtime, overwrite=overwrite)
+        networks = written.sizes["mapping.onnx"] + written.sizes["synthesis.onnx"]
+        say(
+            f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the networks are "
+            f"{networks / 2**20:.1f} MiB",
+            f"half precision changes pictures by {count(written.half_differs, 'gray level')}, so "
+            f"the weights are in {'half' if written.half_differs <= 1 else 'single'} precision",
+            f"try it: python -m http.server --directory {shlex.quote(str(folder))}",
+        )
+        return
+    with serving(Page(loaded, moves, name), port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
             while True:

@@ -1,7 +1,8 @@
 """The page's controls, from which it is built and requests are checked, and what they specify."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -18,6 +19,7 @@ SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
 REACH = 4  # standard deviations that a direction's slider moves either way
 PLANE = 1.25  # the reach of the plane of seeds; the seeds are at 1
 Values = Mapping[str, object]  # sent by a browser: anything, until a control has read it
+Moves = Mapping[str, Edit]  # what `--edit` says, without the strength -> the edit at first
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,7 @@ class View:
     edit_last: int = 0
     steps: int = 300  # of a search
     space: Space = "w"
-    edits: Mapping[str, Edit] = field(default_factory=dict)  # by what `--edit` says for them
+    edits: Sequence[Edit] = ()
     styles: Tensor | None = None  # of the own picture, (num_styles, w_dim), in place of the seed's
 
 
@@ -109,21 +111,34 @@ def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
     return Slider(name, label, tip, 0, SLIDER_SEEDS, value, most=MAX_SEED)
 
 
-class Controls:
-    """The controls for a generator and its directions, by section of the page."""
+def moves_along(directions: Sequence[Directions]) -> Moves:
+    """Edits along all these directions, by 0 at first."""
+    return {f"{d.method}:{name}": d.edit(name, 0.0) for d in directions for name in d.names}
 
-    def __init__(self, loaded: LoadedGenerator, directions: Sequence[Directions] = ()) -> None:
+
+def moves_of(texts: Sequence[str], edits: Sequence[Edit]) -> Moves:
+    """Edits by the texts of `--edit` that they were read from."""
+    names = [re.sub("=[^=@]*", "", text) for text in texts]
+    return dict(zip(names, edits, strict=True))
+
+
+def edit_slider(name: str, tip: str, strength: float) -> Slider:
+    reach = max(REACH, abs(strength))
+    return Slider(name, name, tip, -reach, reach, strength, 0.1)
+
+
+class Controls:
+    """The controls for a generator and the edits of its pictures, by section of the page; those of
+    the user's own picture only where one `can_project`."""
+
+    def __init__(self, loaded: LoadedGenerator, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
         psi = loaded.psi
         numbers = range(config.label_dim)
         self.layers = config.num_styles()
         last = config.num_styles() - 1
         self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
-        self.directions = {
-            f"{method.method}:{name}": (method, name)
-            for method in directions
-            for name in method.names
-        }
+        self.moves = moves
         to_seed = "1 is all the way to that seed"
         along = "Standard deviations along this direction"
         same = "The same seed always gives the same picture"
@@ -137,7 +152,11 @@ class Controls:
         ]
         ticked = "Layers that take the other seed's styles: first pose and shape, last colors"
         spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
-        starts = [("seed", "the seed"), ("own", "your picture")]
+        starts = [("seed", "the seed"), ("own", "your picture")][: 2 if can_project else 1]
+        own: list[Slider | Menu | Layers] = [
+            Slider("steps", "Steps", "More steps find a closer match", 20, 1000, 300, 10),
+            Menu("space", "Match", "What the search may change", spaces, "w"),
+        ]
         self.sections: dict[str, list[Slider | Menu | Layers]] = {
             "start": [Menu("start", "Start from", "What the picture is made from", starts, "seed")],
             "picture": [
@@ -159,12 +178,9 @@ class Controls:
             "edits": [
                 Slider("edit_first", "First layer", "Coarsest layer that edits move", 0, last, 0),
                 Slider("edit_last", "Last layer", "Finest layer that edits move", 0, last, last),
-                *(Slider(name, name, along, -REACH, REACH, 0, 0.1) for name in self.directions),
+                *(edit_slider(name, along, edit.strength) for name, edit in moves.items()),
             ],
-            "own": [
-                Slider("steps", "Steps", "More steps find a closer match", 20, 1000, 300, 10),
-                Menu("space", "Match", "What the search may change", spaces, "w"),
-            ],
+            "own": own if can_project else [],
         }
 
     def view(self, values: Values, projected: Tensor | None = None) -> View:
@@ -174,7 +190,7 @@ class Controls:
         read: dict[str, Any] = {  # of the types that `View` names
             control.name: control.read(values.get(control.name)) for control in controls
         }
-        strengths: dict[str, float] = {name: read.pop(name) for name in self.directions}
+        strengths: dict[str, float] = {name: read.pop(name) for name in self.moves}
         read["label"] = int(read.get("label", 0))
         view = View(**read)
         if view.start == "own" and projected is None:
@@ -185,16 +201,13 @@ class Controls:
             styles=projected if view.start == "own" else None,
         )
 
-    def edits(self, strengths: Mapping[str, float], first: int, last: int) -> dict[str, Edit]:
-        """The moves along directions by their `strengths`, which are not 0, in the layers between
-        two, by what `--edit` says for them."""
+    def edits(self, strengths: Mapping[str, float], first: int, last: int) -> list[Edit]:
+        """The moves by their `strengths`, which are not 0, in the layers between two; each in its
+        own layers where these are all."""
         first, last = sorted((first, last))
-        every = last - first + 1 == self.layers
-        rows = None if every else range(first, last + 1)
-        at = "" if every else f"@{first}-{last}"
-        edits: dict[str, Edit] = {}
-        for name, (directions, name_there) in self.directions.items():
-            if strength := strengths[name]:
-                text = f"{name}={strength:+}".removesuffix(".0") + at
-                edits[text] = directions.edit(name_there, strength, rows)
-        return edits
+        rows = None if last - first + 1 == self.layers else range(first, last + 1)
+        return [
+            replace(edit, strength=strengths[name], layers=rows or edit.layers)
+            for name, edit in self.moves.items()
+            if strengths[name]
+        ]

@@ -1,14 +1,18 @@
 "use strict";
-// Builds the controls that the server describes. The server draws, and checks all values.
+// Builds the controls that the engine describes. The engine draws, and checks all values.
 
-const SMOOTH = 256; // pixels, from which on enlarged pictures are smoothed
 const LARGEST_FILE = 20e6; // bytes
 const SEEDS = 12; // pictures to choose from at once
 
 const $ = (id) => document.getElementById(id);
+const SEED_SECONDS = 2; // from seed to seed of a walk
+const LONGEST_STEP = 0.1; // of that way, where pictures take long
+const LINK_DELAY = 300; // milliseconds until the address holds what changed
+const BAR_DELAY = 500; // milliseconds of waiting until a bar is shown
+
 const controls = {}; // by name: the functions get() and set(value), and the value at first
-let reach = 1; // of the plane of seeds
-let firstSeed = 0; // of the pictures to choose from
+let scene = null; // what the engine describes
+let nextSeed = 0; // of the pictures to choose from
 let search = null; // an AbortController while a picture is searched for
 
 function made(kind, parent, properties = {}) {
@@ -17,33 +21,10 @@ function made(kind, parent, properties = {}) {
   return element;
 }
 
-// Asks the server; `seen` gets each part of the answer, the last one is returned.
-async function ask(path, values = {}, seen = () => {}, signal = undefined) {
-  let response;
-  try {
-    response = await fetch(path, { method: "POST", body: JSON.stringify(values), signal });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("the page's server has ended; start stylegan explore again");
-  }
-  let last = null, rest = "";
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return last;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) {
-      last = JSON.parse(line);
-      if (last.error !== undefined) throw new Error(last.error);
-      seen(last);
-    }
-  }
-}
-
 function say(message) {
   $("message").textContent = message;
   $("picture").classList.toggle("stale", message !== "");
+  if (message) walking = false;
 }
 
 // What the user does; what cannot be becomes a message.
@@ -71,6 +52,7 @@ function slider(box, { name, label, low, high, value, step, most }, moved) {
 }
 
 function menu(box, { label, options, value }, moved) {
+  box.hidden = options.length < 2;
   const select = made("select", made("label", box, { textContent: `${label} ` }));
   for (const [key, text] of options) made("option", select, { value: key, textContent: text });
   select.value = value;
@@ -89,26 +71,31 @@ function layers(box, { label, count }, moved) {
   const ticks = [...box.querySelectorAll("input")];
   return {
     get: () => ticks.filter((tick) => tick.checked).map((tick) => Number(tick.value)),
-    set: (to) => ticks.forEach((tick) => { tick.checked = to.includes(Number(tick.value)); }),
+    set: (to) => {
+      const ticked = String(to).split(",");
+      ticks.forEach((tick) => { tick.checked = ticked.includes(tick.value); });
+    },
   };
 }
 
 const KINDS = { Slider: slider, Menu: menu, Layers: layers };
 
-function build({ name, plane, sections }) {
+function build() {
+  const { name, sections } = scene;
   $("name").textContent = name;
   document.title = `${name} - StyleGAN explorer`;
-  reach = plane;
   for (const [section, members] of Object.entries(sections)) {
     const parent = $(section === "start" ? "start" : `of_${section}`);
     for (const one of members) {
       const box = made("div", parent, { id: one.name, className: "control", title: one.tip });
-      controls[one.name] = { ...KINDS[one.kind](box, one, () => moved(section, one.name)), first: one.value };
+      controls[one.name] = { ...KINDS[one.kind](box, one, () => moved(section, one.name)), first: one.value, section };
     }
   }
   $("of_edits").parentElement.hidden = sections.edits.length <= 2;
   $("of_mixing").parentElement.hidden = sections.mixing[1].count <= 1;
-  placed();
+  for (const one of document.querySelectorAll(".project")) one.hidden = !sections.own.length;
+  for (const one of document.querySelectorAll(".no_project")) one.hidden = sections.own.length > 0;
+  document.body.classList.add("built");
 }
 
 const values = () => Object.fromEntries(Object.entries(controls).map(([name, one]) => [name, one.get()]));
@@ -123,7 +110,7 @@ function moved(section, name) {
 
 // Where the dot of the plane is, and the seeds at its sides.
 function placed() {
-  const at = (name, sign) => `${50 + (sign * 50 * controls[name].get()) / reach}%`;
+  const at = (name, sign) => `${50 + (sign * 50 * controls[name].get()) / scene.plane}%`;
   Object.assign($("plane_dot").style, { left: at("plane_x", 1), top: at("plane_y", -1) });
   $("plane_right").textContent = controls.plane_a.get();
   $("plane_top").textContent = controls.plane_b.get();
@@ -133,17 +120,26 @@ function dragged(event) {
   if (event.type !== "pointerdown" && !event.buttons) return;
   if (event.type === "pointerdown") $("plane").setPointerCapture(event.pointerId);
   const { left, top, width, height } = $("plane").getBoundingClientRect();
-  const within = (x) => (reach * Math.max(-1, Math.min(1, x))).toFixed(2);
+  const within = (x) => (scene.plane * Math.max(-1, Math.min(1, x))).toFixed(2);
   controls.plane_x.set(within((2 * (event.clientX - left)) / width - 1));
   controls.plane_y.set(within(1 - (2 * (event.clientY - top)) / height));
   moved("plane", "plane_x");
 }
 
 function fill(figure, source, caption) {
-  const image = figure.querySelector("img");
-  Object.assign(image, { src: source, alt: caption });
-  image.decode().then(() => image.classList.toggle("smooth", image.naturalWidth >= SMOOTH), () => {});
+  Object.assign(figure.querySelector("img"), { src: source, alt: caption });
   figure.querySelector("figcaption").textContent = caption;
+}
+
+// What `generate` would be asked for these values.
+function captionOf(given) {
+  const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
+  const chosen = last - first + 1 < scene.layers ? `@${first}-${last}` : "";
+  const edits = scene.sections.edits.slice(2).filter(({ name }) => given[name]).map(({ name }) => {
+    const [, direction, own = ""] = /^(.*?)(@[\d-]+)?$/.exec(name);
+    return ` · --edit ${direction}=${given[name] > 0 ? "+" : ""}${given[name]}${chosen || own}`;
+  });
+  return (given.start === "own" ? "your picture" : `seed ${given.seed} · ψ ${given.psi}`) + edits.join("");
 }
 
 let drawing = false, again = false;
@@ -156,12 +152,76 @@ async function draw() {
   while (again) {
     again = false;
     await politely(async () => {
-      const { picture, caption } = await ask("picture", values());
-      fill($("picture"), picture, caption);
+      const given = values();
+      const { picture } = await withBar((show) => ask("picture", given, show));
+      fill($("picture"), picture, captionOf(given));
       say("");
+      keepInLink();
     });
   }
   drawing = false;
+}
+
+// Shows a bar if it takes a while, or how much is loaded.
+async function withBar(make) {
+  const show = ({ loaded }) => {
+    if (loaded) Object.assign($("bar"), { hidden: false, value: loaded });
+  };
+  const timer = setTimeout(() => { $("bar").hidden = false; }, BAR_DELAY);
+  try {
+    return await make(show);
+  } finally {
+    clearTimeout(timer);
+    $("bar").hidden = true;
+    $("bar").removeAttribute("value");
+  }
+}
+
+const inLink = ([, { section }]) => !["start", "own"].includes(section);
+let linking = 0;
+
+// The address holds what differs from the first values, for a link to this picture.
+function keepInLink() {
+  clearTimeout(linking);
+  linking = setTimeout(() => {
+    const changed = Object.entries(controls).filter(inLink).filter(([, one]) => String(one.get()) !== String(one.first));
+    const state = new URLSearchParams(changed.map(([name, one]) => [name, one.get()]));
+    history.replaceState(null, "", `#${state}`);
+  }, LINK_DELAY);
+}
+
+function readLink() {
+  const state = new URLSearchParams(location.hash.slice(1));
+  for (const [name, one] of Object.entries(controls).filter(inLink)) one.set(state.get(name) ?? one.first);
+  placed();
+}
+
+let walking = false;
+
+// Moves in w from the seed to the next one, and so on until it is called again.
+async function walk() {
+  walking = !walking;
+  if (!walking) return;
+  $("walk").textContent = "Stop";
+  let last = performance.now();
+  let way = 1; // to the next seed
+  controls.plane_a.set(controls.seed.get());
+  controls.plane_y.set(0);
+  while (walking) {
+    const now = await new Promise(requestAnimationFrame);
+    way += Math.min(LONGEST_STEP, (now - last) / 1000 / SEED_SECONDS);
+    last = now;
+    if (way >= 1) {
+      way = 0;
+      controls.seed.set(controls.plane_a.get());
+      controls.plane_a.set((controls.seed.get() + 1) % 2 ** 32);
+    }
+    controls.plane_x.set(way.toFixed(3));
+    controls.start.set("seed");
+    placed();
+    await draw();
+  }
+  $("walk").textContent = "Walk";
 }
 
 let choosing = 0;
@@ -172,7 +232,8 @@ async function showSeeds() {
   $("seeds").replaceChildren();
   const given = Object.fromEntries(Object.entries(controls).map(([name, one]) => [name, one.first]));
   for (const name of ["psi", "label", "noise"]) if (controls[name]) given[name] = controls[name].get();
-  for (let seed = firstSeed; seed < firstSeed + SEEDS; seed++) {
+  nextSeed += SEEDS;
+  for (let seed = nextSeed - SEEDS; seed < nextSeed; seed++) {
     const { picture } = await ask("picture", { ...given, seed });
     if (mine !== choosing) return;
     const button = made("button", $("seeds"), { title: `seed ${seed}` });
@@ -217,7 +278,8 @@ function download(name, source) {
 function wire() {
   const name = () => (controls.start.get() === "own" ? "own" : `seed${String(controls.seed.get()).padStart(4, "0")}`);
   const clicks = {
-    more: () => { firstSeed += SEEDS; return showSeeds(); },
+    more: showSeeds,
+    walk,
     random: () => {
       controls.seed.set(crypto.getRandomValues(new Uint32Array(1))[0]);
       moved("picture", "seed");
@@ -241,12 +303,15 @@ function wire() {
   for (const [id, action] of Object.entries(clicks)) {
     $(id).addEventListener("click", () => politely(async () => action()));
   }
+  addEventListener("hashchange", () => { readLink(); draw(); });
   for (const event of ["pointerdown", "pointermove"]) $("plane").addEventListener(event, dragged);
 }
 
 politely(async () => {
-  build(await ask("scene"));
+  scene = await ask("scene");
+  build();
+  readLink();
   wire();
   await draw();
-  await showSeeds();
+  if (scene.quick) await showSeeds();
 });

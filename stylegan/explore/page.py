@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from stylegan import projection, sampling
-from stylegan.directions import Directions
-from stylegan.explore.controls import PLANE, Controls, Values, View
+from stylegan.explore.controls import PLANE, Controls, Moves, Values, View
 from stylegan.figures import mixed
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
@@ -27,12 +26,10 @@ Parts = Generator[Answer, None, None]
 class Page:
     """Answers for one generator. ValueError and OSError are for the user to read."""
 
-    def __init__(
-        self, loaded: LoadedGenerator, directions: Sequence[Directions] = (), name: str = ""
-    ) -> None:
+    def __init__(self, loaded: LoadedGenerator, moves: Moves, name: str = "") -> None:
         self.loaded = loaded
         self.name = name
-        self.controls = Controls(loaded, directions)
+        self.controls = Controls(loaded, moves)
         self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
         self.drawing = Lock()  # one picture at a time
         self.searching = Lock()  # and one search
@@ -42,20 +39,14 @@ class Page:
 
     def scene(self, values: Values) -> Parts:
         """What the page is built from."""
-        sections = {
-            name: [{"kind": type(control).__name__, **vars(control)} for control in controls]
-            for name, controls in self.controls.sections.items()
-        }
-        yield {"name": self.name, "plane": PLANE, "sections": sections}
+        yield scene_of(self.name, self.controls)
 
     def picture(self, values: Values) -> Parts:
-        """The picture that the controls specify, and what `generate` would be asked for it."""
+        """The picture that the controls specify."""
         view = self.controls.view(values, self.own)
-        start = "your picture" if view.styles is not None else f"seed {view.seed} · ψ {view.psi:g}"
         with self.drawing:
             pixels = render(self.loaded, view)
-        caption = " · ".join([start, *(f"--edit {text}" for text in view.edits)])
-        yield {"picture": png_url(pixels), "caption": caption}
+        yield {"picture": png_url(pixels)}
 
     def latents(self, values: Values) -> Parts:
         """Its file for `stylegan generate --latents`."""
@@ -102,6 +93,21 @@ class Page:
             self.own = state.ws[0].float().cpu()
 
 
+def scene_of(name: str, controls: Controls) -> Answer:
+    """What a page is built from."""
+    sections = {
+        section: [{"kind": type(control).__name__, **vars(control)} for control in members]
+        for section, members in controls.sections.items()
+    }
+    return {
+        "name": name,
+        "plane": PLANE,
+        "layers": controls.layers,
+        "quick": True,  # pictures to choose from are made unasked
+        "sections": sections,
+    }
+
+
 def one_hot(loaded: LoadedGenerator, label: int) -> Tensor | None:
     """The label (1, label_dim) of a class by its number; None for a network without classes."""
     return sampling.in_turn([label], loaded.generator.config.label_dim)
@@ -127,7 +133,7 @@ def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
         if view.mix_layers:
             ws = mixed(ws, of_seed(view.mix_seed), view.mix_layers)
     psi = view.psi if view.styles is None else 1
-    look = loaded.look.but(psi=psi, edits=[*view.edits.values()])
+    look = loaded.look.but(psi=psi, edits=view.edits)
     return look.styles(ws, loaded.generator.w_avg)[0].float().cpu().clone()
 
 

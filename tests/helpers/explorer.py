@@ -4,9 +4,10 @@ import json
 
 from helpers.tiny_generators import TINY, loaded_of, random_generator
 from stylegan.directions import find_directions
+from stylegan.explore.controls import moves_along
 from stylegan.explore.page import Page
 
-NAMES = ("a/b", "笑", "z")  # of its classes; what a page may get from a folder
+NAMES = ("<b>a/b</b>", "笑", "z")  # of its classes; what a page may get from a folder
 
 
 def explored(config=TINY, methods=("pca", "sefa"), **about):
@@ -14,7 +15,8 @@ def explored(config=TINY, methods=("pca", "sefa"), **about):
     generator = random_generator(config, noise=0.5)
     names = NAMES if config.label_dim else ()
     loaded = loaded_of(generator, **{"label_names": names, **about})
-    return Page(loaded, find_directions(generator, methods, count=2, samples=200), "tiny")
+    directions = find_directions(generator, methods, count=2, samples=200)
+    return Page(loaded, moves_along(directions), "tiny")
 
 
 def values(page, **changes):

@@ -1,0 +1,24 @@
+"use strict";
+// The engine of a page that `stylegan explore --export` wrote: a worker of the browser draws.
+
+const FROM_A_FILE = "Browsers run this page only when a web server sends it. To try it here, run " +
+  "python -m http.server in its folder, then open http://localhost:8000";
+const worker = location.protocol === "file:" ? null : new Worker("worker.js", { type: "module" });
+const failed = new Promise((_, reject) => {
+  worker?.addEventListener("error", () => reject(new Error("this browser cannot run worker.js of this page")));
+});
+
+// Asks the worker; `seen` gets each part of the answer, the last one is returned.
+async function ask(path, values = {}, seen = () => {}) {
+  if (!worker) throw new Error(FROM_A_FILE);
+  const { port1, port2 } = new MessageChannel();
+  const answered = new Promise((resolve, reject) => {
+    port1.onmessage = ({ data: { part, answer, error } }) => {
+      if (error !== undefined) reject(new Error(error));
+      else if (answer) resolve(answer);
+      else seen(part);
+    };
+  });
+  worker.postMessage({ path, values }, [port2]);
+  return Promise.race([answered, failed]);
+}

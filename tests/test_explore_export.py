@@ -1,0 +1,92 @@
+"""The explorer's page as a folder: a seed is the same picture there as here."""
+
+import base64
+import io
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime
+from helpers.commands import refused
+from helpers.tiny_generators import TINY, loaded_of, random_generator
+from PIL import Image
+
+from stylegan import load_generator, streams
+from stylegan.explore.export import save_page
+from stylegan.explore.server import FOLDER
+
+SEEDS = [*range(990), 2**16, 2**31 - 1, 2**31, *range(2**32 - 7, 2**32)]
+DRAW = """
+import { next, ofSeed, ofSequence } from "./random.mjs";
+const of = (seed) => [ofSeed(seed), ofSequence(seed, 1)].map((draws) => [...next(draws, 700)]);
+console.log(JSON.stringify(JSON.parse(process.argv[2]).map(of)));
+"""
+SHOWN = """async (change) =>
+  (await ask("picture", {...values(), ...change})).picture.split("base64,")[1]"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_random_numbers_are_those_of_numpy_for_a_thousand_seeds(tmp_path):
+    shutil.copy(FOLDER / "random.js", tmp_path / "random.mjs")
+    (tmp_path / "draw.mjs").write_text(DRAW)
+    words = ["node", tmp_path / "draw.mjs", json.dumps(SEEDS)]
+    drawn = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    assert len(drawn) == 1000
+    for seed, found in zip(SEEDS, drawn, strict=True):
+        for numbers, stream in zip(found, (streams.latent, streams.image_noise), strict=True):
+            expected = stream(seed).randn(700).astype(np.float32)
+            np.testing.assert_allclose(numbers, expected, rtol=3e-7)
+
+
+def tiny(**about):
+    return loaded_of(random_generator(TINY, noise=0.5), **about)
+
+
+SOURCES = {
+    "faces64": lambda: load_generator("faces64").loaded,
+    "glyphs64, with classes": lambda: load_generator("glyphs64").loaded,
+    "fading in": lambda: tiny(alpha=0.3),
+    "not fully grown": lambda: tiny(resolution=8, cutoff=2),
+    "3:2, with centers": lambda: tiny(
+        active_rectangle=(3, 13, 0, 16), centers=torch.eye(TINY.w_dim)[:3]
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def page():
+    with launched() as browser:
+        yield browser.new_page()
+
+
+@pytest.mark.slow
+@NEEDS_BROWSER
+@pytest.mark.parametrize("name", SOURCES)
+def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
+    loaded = SOURCES[name]()
+    save_page(loaded, {}, name, tmp_path, runtime())
+    classes = loaded.generator.config.label_dim
+    with hosted(tmp_path) as address:
+        page.goto(address)
+        page.wait_for_selector("body.built")
+        for noise, seeds in (("const", range(20)), ("random", [5]), ("none", [6])):
+            expected = loaded.pictures(seeds, psi=loaded.psi, noise=noise)
+            for seed, picture in zip(seeds, expected, strict=True):
+                change = {"seed": seed, "noise": noise, "noise_seed": seed}
+                if classes:
+                    change["label"] = str(seed % classes)
+                content = base64.b64decode(page.evaluate(SHOWN, change))
+                with Image.open(io.BytesIO(content)) as image:
+                    shown = np.array(image).astype(int)[..., :3]
+                assert shown.shape[:2] == picture.shape[:2]
+                assert np.abs(shown - picture).max() <= 1
+
+
+def test_a_page_needs_the_runtime_before_any_work(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    message = refused("explore", source, "--export", "page")
+    assert "npm install onnxruntime-web" in message and "--runtime" in message
+    assert not (tmp_path / "page").exists()
