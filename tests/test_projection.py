@@ -230,8 +230,8 @@ def test_w_starts_at_the_average_of_the_class():
 @pytest.mark.parametrize(
     ("config", "options", "shape", "message"),
     [
-        ({}, {"space": "z"}, (1, 3, 16, 16), r"the space is w or w\+, not 'z'"),
-        ({}, {"fall": math.nan}, (1, 3, 16, 16), "fall must be positive and finite, not nan"),
+        ({}, {"space": "z"}, (1, 3, 16, 16), r"space is .z.: it must be"),
+        ({}, {"fall": math.nan}, (1, 3, 16, 16), "fall is NaN: it must be a finite number"),
         ({}, {}, (1, 3, 8, 8), r"targets must be \(N, 3, 16, 16\), not \("),
         ({"noise": False}, {"fit_noise": True}, (1, 3, 16, 16), "no noise inputs"),
     ],

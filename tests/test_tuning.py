@@ -106,12 +106,12 @@ def test_fitted_noise_and_growth_are_those_of_the_projection():
 
 
 def test_what_cannot_be_tuned_is_said():
-    with pytest.raises(ValueError, match=r"locality must be finite, from 0 on, not -1\.0"):
+    with pytest.raises(ValueError, match=r"locality is -1.0: it must be"):
         TuningOptions(locality=-1.0)
     generator, ws, targets = pivots()
     with pytest.raises(ValueError, match=r"pivots must be \(3, 6, 8\) for as many targets"):
         next(tune(generator, targets, ws[:2], PixelDistance()))
-    wild = TuningOptions(steps=5, learning_rate=1e30)
+    wild = TuningOptions(steps=5, learning_rate=1e12)
     with pytest.raises(ValueError, match=r"tuning failed: after [1-4] steps the distances are "):
         last(tune(generator, targets, ws, PixelDistance(), wild))
 
