@@ -229,7 +229,10 @@ def test_gpus_that_are_not_here_are_planned_for_without_times(pictures):
     planned = plan(Request("none/run", pictures, "ffhq-256"), machine)
     lines = planned.preview_elsewhere()
     assert "time" not in next(line for line in lines if "G rate" in line)
-    assert re.fullmatch(r"memory of each GPU: about \d.* GiB, at 256x256; .*", lines[-1])
+    assert re.fullmatch(r"memory of each GPU: about \d.* GiB, at 256x256; .*", lines[-2])
+    assert lines[-1].startswith("begin there: torchrun --nproc-per-node 8 train.py")
+    of_none = plan(Request("none/run", config="ffhq-1024"), machine).preview_elsewhere()
+    assert not any("left out" in line for line in of_none)
     with pytest.raises(ValueError, match="batch"):
         machine = Machine(torch.device("cuda"), 16 * 2**30, processes=7)
         plan(Request("none/run", pictures, "ffhq-256"), machine).preview_elsewhere()

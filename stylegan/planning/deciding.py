@@ -90,18 +90,25 @@ class Plan:
         return [*lines, outlook(config, costs, device, run.saved())]
 
     def preview_elsewhere(self, *, console: Console = SILENT) -> list[str]:
-        """As `preview`, for a machine that is not here: no steps are tried, so no times are known.
+        """As `preview`, for GPUs that are not here: no steps are tried, so no times are known.
         ValueError if its processes do not divide the batches."""
         machine = self.known.machine
-        findings = self.decoded(console)
-        config = fit_to_data(self.config, findings)
+        config = self.config
+        lines: list[str] = []
+        if self.known.is_own:  # else the pictures are where the GPUs are
+            findings = self.decoded(console)
+            config = fit_to_data(config, findings)
+            lines = self.told_of(findings, config)
         check_batches(config, machine.processes)
         costs = Costs.estimated(config, coming(config.schedule, 0))
         at = costs.largest
-        memory = f"memory of each {machine.device.type.upper().replace('CUDA', 'GPU')}: about"
-        table = told.plan_lines(config, costs, machine.device)
-        lines = [*self.told_of(findings, config), *table]
-        return [*lines, f"{memory} {gib(costs.memory[at])}, at {at}x{at}; kernels take more"]
+        lines += told.plan_lines(config, costs, machine.device)
+        return [
+            *lines,
+            f"memory of each GPU: about {gib(costs.memory[at])}, at {at}x{at}; kernels take more",
+            f"begin there: torchrun --nproc-per-node {machine.processes} train.py, and the options "
+            "of this command without --dry-run, --processes and --device",
+        ]
 
     def decoded(self, console: Console) -> Findings:
         """What all pictures are like, each of them decoded."""

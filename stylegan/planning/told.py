@@ -5,12 +5,13 @@ import torch
 from stylegan.config import TrainConfig
 from stylegan.data import Findings
 from stylegan.data.sources import kinds_of
-from stylegan.messages import aligned, count, duration, gib, readable
+from stylegan.messages import aligned, count, duration, gib, listed, readable
 from stylegan.schedule import batch_size_at, official_batch_sizes, phases
 from stylegan.toml import toml_value
 from stylegan.training.costs import Costs
 
 HANDFUL = 10  # pictures
+MOST_CLASSES = 12  # that are named
 FEW = 2000  # pictures
 FAR_TOO_SHORT = 0.5  # of the usual length of a training; of less is warned
 LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
@@ -37,6 +38,10 @@ def found_lines(findings: Findings) -> list[str]:
         counts = [f"{n:,}" for n in table.values()]
         rows = [["  resolution", *map(str, table)], ["  pictures that reach it", *counts]]
         lines += aligned(rows, left=[0])
+    if names := findings.label_names:
+        lines.append(
+            f"{count(len(names), 'class')} (--labels): {listed(names, MOST_CLASSES, ', ')}"
+        )
     return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
 
 
