@@ -28,7 +28,7 @@ from stylegan.schedule import (
 from stylegan.toml import parse_override, read_toml, toml_value
 
 PACKAGE = Path(__file__).parent
-AUTO = "auto"  # the name of a configuration that `fitting.choose` makes
+AUTO = "auto"  # the name of a configuration that `planning` makes
 # Tags, so that a fault of one kind is not told as a fault of the other.
 NUMBER = "(number)"
 TABLE = "(table)"

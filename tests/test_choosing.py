@@ -117,7 +117,7 @@ def test_the_half_life_of_the_average_is_a_twelfth_of_a_short_training_at_most()
     config = load_config("quickstart", {"schedule.total_kimg": 12})
     assert config.ema_half_life_kimg == 2
     assert fitted(config, 32)["ema_half_life_kimg"] == 1
-    assert fitted(config, 32, begun=config.schedule)["ema_half_life_kimg"] == 2
+    assert fitted(config, 32, begun=config)["ema_half_life_kimg"] == 2
 
 
 def test_on_a_cpu_stages_last_longer_than_in_the_quickstart():
@@ -205,7 +205,10 @@ def test_a_short_training_grows_in_half_of_it_and_shows_samples_a_dozen_times():
 
 
 def test_a_run_that_has_begun_keeps_its_phases():
-    begun = fit("ffhq-256", "schedule.total_kimg=120").schedule
+    begun = fit("ffhq-256", "schedule.total_kimg=120")
     longer = fit("ffhq-256", "schedule.total_kimg=240", begun=begun).schedule
-    assert (longer.stable_kimg, longer.tick_kimg) == (begun.stable_kimg, begun.tick_kimg)
+    assert (longer.stable_kimg, longer.tick_kimg) == (
+        begun.schedule.stable_kimg,
+        begun.schedule.tick_kimg,
+    )
     assert longer.total_kimg == 240

@@ -139,4 +139,4 @@ def test_the_operations_of_a_step_are_those_that_are_counted_to_a_tenth():
 def test_the_official_plan_fits_into_the_gpus_on_which_it_was_trained(resolution):
     config = load_config("ffhq-1024", [f"network.resolution={resolution}"], 8)
     *_, (_, _, last) = phases(config.schedule)
-    assert step_bytes(config, last) < 16 * 2**30
+    assert step_bytes(config, last, 8) < 16 * 2**30

@@ -56,6 +56,7 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
         f"{pictures}: 52 pictures of 16x16 to 80x80, by the headers of the files",
         "  resolution              32  64",
         "  pictures that reach it  50  50",
+        "3 classes for --labels: a, b, small",
         "ignored: 1 .txt file",
         "chosen for them and this machine: --resolution 64 --width 128 --kimg 96 "
         "-o schedule.batch_size=16 -o 'r1_gamma={ 8 = 6.4, 16 = 1.6, 32 = 0.4, 64 = 0.1 }' "
@@ -193,6 +194,42 @@ def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_pat
         minutes = {name: value for name, value in options.items() if name != "kimg"}
         again = decided(pictures, minutes=1, out=run, config="quickstart", **minutes)
         assert again.config == first.config
+
+
+def test_a_shortened_configuration_of_that_name_continues(pictures, tmp_path):
+    for name, options in (("length", {"kimg": 3.0}), ("size", {"resolution": 16})):
+        first = decided(pictures, config="few-128", **options)
+        run = begin(tmp_path / name, first)
+        again = decided(pictures, out=run, config="few-128", **options)
+        assert again.config == first.config
+
+
+def test_a_discriminator_that_does_not_fit_by_its_width_is_trained_alone_first(pictures):
+    for asked in ({}, {"config": "faces-64"}):
+        narrow = decided(pictures, init_from="faces64", width=32, **asked)
+        assert narrow.config.d_warmup_kimg == 1
+
+
+def test_three_processes_begin_from_other_weights(pictures):
+    machine = Machine(torch.device("cuda"), 80 * 2**30, processes=3)
+    planned = plan(Request("none/run", pictures, init_from="faces64"), machine)
+    assert planned.config.schedule.num_processes == 3
+
+
+def test_minutes_that_suffice_for_nothing_large_suffice_for_less(pictures, monkeypatch):
+    def kimg_within(minutes, config, request, known, threads):
+        if config.network.resolution > 32:
+            raise ValueError("not even 0.1 kimg")
+        return 30.0
+
+    monkeypatch.setattr("stylegan.planning.deciding.kimg_within", kimg_within)
+    assert decided(pictures, minutes=1).config.network.resolution == 32
+
+
+def test_several_processes_plan_together_or_not_at_all(pictures, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="process_group"):
+        decided(pictures)
 
 
 def test_minutes_are_found_by_steps_of_the_configuration(pictures):

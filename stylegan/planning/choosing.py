@@ -74,8 +74,15 @@ def choose(asked: Options, known: Known, *, width: int | None = None) -> tuple[T
             if largest_step(config) <= MEMORY_SHARE * known.machine.memory:
                 break
             problem = f"takes more memory than {gib(known.machine.memory)}"
-        hindrance = hindrance or f"{known.possible} {problem}"
+        if resolution is not None:  # else it is asked for
+            hindrance = hindrance or f"{known.possible} {problem}"
     return config, hindrance
+
+
+def implied(asked: Mapping[str, object]) -> dict[str, object]:
+    """A kind of augmentation, if options are asked for that mean nothing without one."""
+    augmented = any(name.startswith("augment.") for name in asked)
+    return {"augment.kind": "ada"} if augmented and "augment.kind" not in asked else {}
 
 
 def proposal(
@@ -217,15 +224,15 @@ def fitted(
     usual_resolution: int,
     *,
     width: int | None = None,
-    begun: schedule.ScheduleConfig | None = None,
+    begun: TrainConfig | None = None,
 ) -> dict[str, object]:
     """Options that make sense of another resolution, length or width than the usual: beyond it
     the finest layers have as many channels as the paper's finest, and with `width` none has more,
     in the same proportions. A run that has begun keeps its phases and its average; for others see
     `shortened`, and the half-life of the average is a twelfth of the length at most."""
     network = config.network
-    plan = begun or shortened(config.schedule)
-    half_life = config.ema_half_life_kimg
+    plan = begun.schedule if begun else shortened(config.schedule)
+    half_life = begun.ema_half_life_kimg if begun else config.ema_half_life_kimg
     if begun is None:
         half_life = min(half_life, short(plan.total_kimg / HALF_LIVES, digits=2))
     base = network.channel_base
@@ -282,7 +289,10 @@ def kimg_of_seconds(
         )
     while longest > 1.001 * shortest:
         middle = math.sqrt(shortest * longest)
-        shortest, longest = (middle, longest) if takes(middle) <= seconds else (shortest, middle)
+        if takes(middle) <= seconds:
+            shortest = middle
+        else:
+            longest = middle
     return short(shortest, digits=3)
 
 

@@ -1,10 +1,12 @@
 """From what is asked of a training to a plan: look once, decide, try steps where time counts."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from stylegan import distributed
 from stylegan.config import AUTO, TrainConfig, check_batches, load_config, read_options
 from stylegan.console import SILENT, Console
 from stylegan.data import Findings
@@ -13,7 +15,7 @@ from stylegan.distributed import pick_device
 from stylegan.messages import gib, readable
 from stylegan.networks import NetworkConfig
 from stylegan.planning import choosing, told
-from stylegan.planning.known import Known, implied, look, looked_at
+from stylegan.planning.known import Known, look, looked_at
 from stylegan.planning.request import RESOLUTION, Request
 from stylegan.schedule import coming
 from stylegan.training.costs import Costs, Machine, outlook
@@ -32,6 +34,7 @@ from stylegan.training.transfer import GROWS_AGAIN, beginning, warmup
 TRAINING_SHARE = 0.95  # of the minutes of a run; the rest goes into samples, files, the report
 LEAST_SHARE = 0.5  # of the usual length of a training; for less, a smaller resolution
 LEAST_RESOLUTION = 32  # at which that ends
+WARMUP = "d_warmup_kimg"
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Plan:
             config = fit_to_data(config, findings)
             lines = self.told_of(findings, config)
         check_batches(config, machine.processes)
-        costs = Costs.estimated(config, coming(config.schedule, 0))
+        costs = Costs.estimated(config, coming(config.schedule, 0), machine.processes)
         at = costs.largest
         lines += told.plan_lines(config, costs, machine.device)
         return [
@@ -117,7 +120,7 @@ class Plan:
     def told_of(self, findings: Findings, config: TrainConfig) -> list[str]:
         """What would be left out, and what helps."""
         lines = [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
-        started = self.known.start is not None
+        started = self.known.start is not None or bool(self.known.run.lineage())
         helps = told.advice(findings.num_good, config, started=started)
         return [*lines, *helps] if self.known.is_own else lines
 
@@ -136,6 +139,11 @@ def plan(
     unless given; all its processes call this together, and the first looks at the pictures.
     FileNotFoundError or ValueError if something that is asked for is not there, or is not possible.
     """
+    if distributed.world_size() < int(os.environ.get("WORLD_SIZE", "1")):
+        raise ValueError(
+            "several processes were started, which must plan together: call plan() inside "
+            "`with stylegan.distributed.process_group(device):`"
+        )
     known = look(request, machine or Machine.here(pick_device()), console)
     if request.minutes is None:
         config, lines = decide(request, known)
@@ -160,11 +168,10 @@ def chosen_config(
     asked: Mapping[str, object], known: Known, *, width: int | None
 ) -> tuple[TrainConfig, list[str]]:
     """A configuration chosen for pictures and machine."""
-    asked = {**implied(asked), **asked}
-    if known.start:
-        processes = known.machine.processes
-        asked = {**warmup(known.start, load_config(None, asked, processes)), **asked}
+    asked = {**choosing.implied(asked), **asked}
     config, hindrance = choosing.choose(asked, known, width=width)
+    if known.start and (begins := warmup(known.start, config)):  # by the widths that it has
+        config, hindrance = choosing.choose({**begins, **asked}, known, width=width)
     lines = told.chosen_lines(config, hindrance)
     if known.start:  # the choice has begun there
         lines.append(beginning(known.start, config, is_asked=GROWS_AGAIN in asked)[1])
@@ -189,20 +196,23 @@ def named_config(
     if known.start:
         is_asked = GROWS_AGAIN in file.keys() | asked.keys()
         begins, line = beginning(known.start, config, is_asked=is_asked)
-        chosen |= begins | warmup(known.start, config)
+        chosen |= begins
         lines.append(line)
     elif stored and known.run.lineage():
         chosen[GROWS_AGAIN] = stored.schedule.initial_resolution
-        chosen["d_warmup_kimg"] = stored.d_warmup_kimg
+        chosen[WARMUP] = stored.d_warmup_kimg
     for option in chosen.keys() & file.keys():
         del chosen[option]
     if request.is_to_fit:
         config = built()
         usual = file.get(RESOLUTION, NetworkConfig.resolution)
-        begun = stored.schedule if stored else None
-        chosen |= choosing.fitted(config, usual, width=request.width, begun=begun)
-        if not stored and config.network.resolution != usual:
+        chosen |= choosing.fitted(config, usual, width=request.width, begun=stored)
+        if stored:
+            chosen["r1_gamma"] = stored.r1_gamma
+        elif config.network.resolution != usual:
             chosen["r1_gamma"] = choosing.gamma_of_size(config, usual)
+    if known.start and WARMUP not in file:
+        chosen |= warmup(known.start, built())  # by the widths that it will have
     return built(), lines
 
 
@@ -216,9 +226,14 @@ def decide_within(
     too_large: list[str] = []
     while True:
         usual, _ = decide(trial, known)
-        kimg = kimg_within(minutes, usual, request, known, threads)
         resolution = usual.network.resolution
         length = usual.schedule.total_kimg
+        try:
+            kimg = kimg_within(minutes, usual, request, known, threads)
+        except ValueError:  # not enough for anything
+            if not is_free or resolution <= LEAST_RESOLUTION:
+                raise
+            kimg = 0.0
         if not is_free or resolution <= LEAST_RESOLUTION or kimg >= LEAST_SHARE * length:
             break
         too_large.append(told.too_large_line(resolution, kimg, length))

@@ -69,7 +69,7 @@ def look(request: Request, machine: Machine, console: Console = SILENT) -> Known
     run = RunFolder(request.out)
     stored = on_all_ranks(run.stored_config)
     path = Path(request.data or (data_of(run) if stored else bundled_data()))
-    is_own = path != bundled_data()
+    is_own = path.resolve() != bundled_data().resolve()
     base = base_of(request, run, stored, is_own=is_own)
     lines: list[str] = []
     if stored and request.config and base != request.config:
@@ -82,8 +82,12 @@ def look(request: Request, machine: Machine, console: Console = SILENT) -> Known
         if request.config in (None, AUTO):
             given |= sizes(start, width=request.width)
     named = None if base == AUTO else base
-    asked = {**implied(request.asked), **request.asked}
-    include = load_config(named, asked).data.include
+    asked = request.asked
+    processes = machine.processes
+    if named is None:  # batches and all that is not of the data are read when they are chosen
+        processes = 1
+        asked = {name: asked[name] for name in asked if name.startswith(("data.", "network."))}
+    include = load_config(named, asked, processes).data.include
     is_looked_at = base == AUTO or (is_own and not stored)
     data = listed(path, include) if is_looked_at and not is_store(path) else path
     if request.channels is not None and not (stored and request.channels == "auto"):
@@ -96,17 +100,12 @@ def look(request: Request, machine: Machine, console: Console = SILENT) -> Known
         given |= {"network.image_channels": channels, "network.premultiplied": premultiplied}
     findings: Findings | None = None
     if is_looked_at:
-        findings = looked_at(data, load_config(named, {**given, **asked}), console=console)
+        config = load_config(named, {**given, **asked}, processes)
+        findings = looked_at(data, config, console=console)
         lines += told.found_lines(findings)
     elif not is_own and not stored and request.config is None:
         lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
     return Known(run, stored, base, data, is_own, machine, start, findings, given, tuple(lines))
-
-
-def implied(asked: Mapping[str, object]) -> dict[str, object]:
-    """A kind of augmentation, if options are asked for that mean nothing without one."""
-    augmented = any(name.startswith("augment.") for name in asked)
-    return {"augment.kind": "ada"} if augmented and "augment.kind" not in asked else {}
 
 
 def base_of(request: Request, run: RunFolder, stored: TrainConfig | None, *, is_own: bool) -> str:

@@ -39,9 +39,8 @@ def found_lines(findings: Findings) -> list[str]:
         rows = [["  resolution", *map(str, table)], ["  pictures that reach it", *counts]]
         lines += aligned(rows, left=[0])
     if names := findings.label_names:
-        lines.append(
-            f"{count(len(names), 'class')} (--labels): {listed(names, MOST_CLASSES, ', ')}"
-        )
+        classes = count(len(names), "class")
+        lines.append(f"{classes} for --labels: {listed(names, MOST_CLASSES, ', ')}")
     return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
 
 

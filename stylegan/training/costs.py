@@ -80,10 +80,10 @@ def operations(config: TrainConfig, resolution: int) -> float:
     return 10 * sum(18 * c * (c + lower) * r**2 for r, c, lower in pairs)
 
 
-def step_bytes(config: TrainConfig, stage: Stage) -> int:
+def step_bytes(config: TrainConfig, stage: Stage, processes: int) -> int:
     """Bytes that a step takes in each process, to a factor of 1.3: activations, inputs, weights
     with their average, gradients and moments. What kernels take for themselves is not in it."""
-    n = stage.batch_size // config.schedule.num_processes
+    n = stage.batch_size // processes
     outputs = sum(config.network.channels(r) * r**2 for r in resolutions(stage.resolution))
     each = ACTIVATION_BYTES[config.precision]
     if config.precision == "fp16" and has_penalty(config):
@@ -93,8 +93,9 @@ def step_bytes(config: TrainConfig, stage: Stage) -> int:
 
 
 def largest_step(config: TrainConfig) -> int:
-    """Bytes of the largest step of a training."""
-    return max(step_bytes(config, stage) for _, _, stage in phases(config.schedule))
+    """Bytes of the largest step of a training, by the processes that it begins with."""
+    processes = config.schedule.num_processes
+    return max(step_bytes(config, stage, processes) for _, _, stage in phases(config.schedule))
 
 
 @functools.lru_cache
@@ -143,10 +144,10 @@ class Costs:
             resolution = stage.resolution
             work = operations(config, resolution)
             seconds[resolution] = work / rate
-            memory[resolution] = step_bytes(config, stage)
+            memory[resolution] = step_bytes(config, stage, processes)
             guessed.add(resolution)
-            # a step needs every process
-            if distributed.largest(memory[resolution] > memory_of_process()):
+            # a step needs every process; a GPU says by itself that it has too little memory
+            if not cuda and distributed.largest(memory[resolution] > memory_of_process()):
                 continue
             few = stage.batch_size if cuda else min(group, stage.batch_size)
             for batch_size in sorted({few, stage.batch_size}):
@@ -162,9 +163,9 @@ class Costs:
         return cls(seconds, memory, frozenset(guessed))
 
     @classmethod
-    def estimated(cls, config: TrainConfig, stages: Sequence[Stage]) -> Self:
+    def estimated(cls, config: TrainConfig, stages: Sequence[Stage], processes: int) -> Self:
         """The memory of steps on a machine that is not here, and no times."""
-        memory = {stage.resolution: step_bytes(config, stage) for stage in stages}
+        memory = {stage.resolution: step_bytes(config, stage, processes) for stage in stages}
         return cls({}, memory, frozenset(memory))
 
     @classmethod
