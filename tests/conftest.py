@@ -1,14 +1,16 @@
-"""Fixtures of several test files; and one thread per process, here and in those that tests start.
+"""Fixtures of several test files; a process for each core, each of them with one thread.
 
 Tiny networks gain nothing from a second thread, and beside busy processes two threads that wait for
-each other take ten times as long as one. Nor do those that tests start inherit that Ctrl-C or the
-end of the terminal is ignored, as they are in the background of a script and under nohup.
+each other take ten times as long as one; so have the processes that tests start. Nor do those
+inherit that Ctrl-C or the end of the terminal is ignored, as they are in the background of a script
+and under nohup.
 """
 
 import os
 import signal
 import zipfile
 from contextlib import nullcontext
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -16,6 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+import psutil
 import pytest
 import torch
 from helpers import ROOT
@@ -28,6 +31,33 @@ from stylegan.data import Preparation, cached_store
 from stylegan.files.formats.own import save_generator
 
 FACES = ROOT / "datasets" / "faces-64.zip"
+FEW_FILES = 3
+MOST_WORKERS = 8  # beyond, the longest tests decide
+WORKER_BYTES = 2**31  # that the largest test of a worker takes at most
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """The default tests of a folder or many files run in several processes, unless `-n` says how.
+
+    A few files do not: each process takes seconds to import torch. Nor do slow tests, which start
+    processes themselves, or those that somebody watches.
+    """
+    option = config.option
+    many = len(config.args) > FEW_FILES or any(Path(name).is_dir() for name in config.args)
+    watched = option.usepdb or option.collectonly or option.capture == "no"
+    default = config.getini("addopts")[-1] == option.markexpr
+    spread = config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput")
+    if spread and many and default and not watched and option.numprocesses is None:
+        option.numprocesses = workers()
+        option.dist = "worksteal"  # neighbors stay together: they share fixtures
+
+
+def workers():
+    """Processes that the cores and the memory of this machine suffice for; 0: this one alone."""
+    cores = len(psutil.Process().cpu_affinity()) if psutil.LINUX else psutil.cpu_count()
+    most = min(cores, psutil.virtual_memory().available // WORKER_BYTES, MOST_WORKERS)
+    return most if most > 1 else 0
 
 
 @pytest.fixture(scope="session", autouse=True)

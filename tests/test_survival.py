@@ -279,13 +279,15 @@ def brightness(state, stage):
 def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
     for lower_is_better, name in ((True, "low"), (False, "high")):
         evaluation = Evaluation(brightness, "brightness", lower_is_better)
-        config = tiny_config(snapshot_ticks=1)
+        config = tiny_config(
+            schedule=SCHEDULE | {"total_kimg": 0.08, "tick_kimg": {4: 0.02}}, snapshot_ticks=1
+        )
         once, _, _ = going(config, store, tmp_path / name, {}, evaluation=evaluation)
-        stops = {100: lambda: signal.raise_signal(signal.SIGINT)}
+        stops = {52: lambda: signal.raise_signal(signal.SIGINT)}
         going(config, store, tmp_path / f"{name}2", stops, evaluation=evaluation)
         twice, _, _ = going(config, store, tmp_path / f"{name}2", {}, evaluation=evaluation)
         assert differing(once.to_payload(), twice.to_payload()) == []
-        assert [score["images_seen"] for score in once.scores] == [40, 80, 120, 168]
+        assert [score["images_seen"] for score in once.scores] == [20, 40, 60, 84]
         choose = min if lower_is_better else max
         best = choose(once.scores, key=lambda score: score["brightness"])
         for out in (tmp_path / name, tmp_path / f"{name}2"):
