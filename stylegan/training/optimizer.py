@@ -30,11 +30,16 @@ class Adam(torch.optim.Adam):
         self.param_groups[0]["updates"] = 0
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take moments and the number of updates; settings are those of the configuration.
-        ValueError for moments of other shapes, which PyTorch would take, or not finite."""
+        """Take moments, the number of updates, and the rate and epsilon of the last one.
+
+        Settings are those of the configuration. ValueError for moments of other shapes, which
+        PyTorch would take, or not finite.
+        """
         own = {name: x for name, x in self.param_groups[0].items() if name != "params"}
         super().load_state_dict(state_dict)
-        self.param_groups[0] |= own | {"updates": int(state_dict["param_groups"][0]["updates"])}
+        last = state_dict["param_groups"][0]
+        own |= {"updates": int(last["updates"]), "lr": float(last["lr"]), "eps": float(last["eps"])}
+        self.param_groups[0] |= own
         for parameter, moments in self.state.items():
             for name, value in moments.items():
                 expected = torch.Size() if name == "step" else parameter.shape
