@@ -5,6 +5,7 @@ import base64
 import functools
 import http.server
 import io
+import re
 import shutil
 import subprocess
 import tempfile
@@ -86,6 +87,12 @@ def wait(condition, seconds=600.0):
     return found
 
 
+# The browser's own notes of a refused number, which the page shows, and of a page that was left.
+ANSWERED = re.compile(
+    r"Failed to load resource: (.* status of 400|net::ERR_(CONNECTION_RESET|ABORTED))"
+)
+
+
 class User:
     """Somebody in front of the page."""
 
@@ -95,9 +102,15 @@ class User:
         self.asked, self.faults = [], []
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("console", lambda line: self.faults.append(line.text))
+        self.page.on(
+            "console", lambda line: ANSWERED.match(line.text) or self.faults.append(line.text)
+        )
         self.page.goto(address)
         self.page.wait_for_selector("#seeds button:nth-child(12)")
+
+    def hear(self, text):
+        if not ANSWERED.match(text):
+            self.faults.append(text)
 
     def open(self, *sections):
         for name in sections:
@@ -135,5 +148,5 @@ class User:
         return self.page.inner_text("#picture figcaption")
 
     def close(self):
-        assert not self.faults
+        assert not self.faults, self.faults
         self.page.context.close()
