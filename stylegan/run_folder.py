@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.disk import LOCK, check_folder, is_held, locked, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
@@ -15,9 +15,6 @@ from stylegan.lineage import to_toml as lineage_toml
 from stylegan.messages import readable
 from stylegan.records import read_lines
 from stylegan.toml import read_toml
-
-if TYPE_CHECKING:
-    from stylegan.config import TrainConfig
 
 CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
@@ -47,10 +44,8 @@ class RunFolder:
         run = RunFolder(path.parent if path.is_file() else path)
         return run if run.config_file.is_file() else None
 
-    def config(self) -> "TrainConfig":
+    def config(self) -> TrainConfig:
         """The configuration of the run. FileNotFoundError where there is none."""
-        from stylegan.config import load_config  # with pydantic, which generating lacks
-
         if not self.config_file.is_file():
             reason = "is a file" if self.path.is_file() else "does not exist"
             reason = "holds no config.toml" if self.path.is_dir() else reason
@@ -60,7 +55,7 @@ class RunFolder:
             )
         return load_config(self.config_file, unknown_parts=True)
 
-    def stored_config(self) -> "TrainConfig | None":
+    def stored_config(self) -> TrainConfig | None:
         """As `config`, and None where nothing has begun. ValueError if a run cannot begin here."""
         check_folder(self.path, written=False)
         if self.config_file.is_file():
@@ -83,15 +78,13 @@ class RunFolder:
 
     def create(
         self,
-        config: "TrainConfig",
+        config: TrainConfig,
         data: Path,
         skipped: Sequence[tuple[str, str]],
         lineage: Lineage = (),
     ) -> None:
         """Write what the run is, where weights and images came from, and which images it cannot
         use; what is so already is left as it is."""
-        from stylegan.config import to_toml
-
         lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
         texts = {
             self.config_file: to_toml(config) + lineage_toml(lineage),  # first: it marks a run

@@ -1,4 +1,4 @@
-"""What the commands share: results on stdout, all else on stderr; errors, devices, progress."""
+"""What the commands share: results on stdout, all else on stderr; errors, progress."""
 
 import os
 import shlex
@@ -8,24 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
+from tqdm import tqdm
 
 from stylegan.console import Console
-from stylegan.memory import is_out_of_memory, keep_memory
+from stylegan.memory import is_out_of_memory
 from stylegan.messages import count, listed, printable, reason_of
 from stylegan.signals import answered, ending_signals
 
-if TYPE_CHECKING:
-    import torch
-    from tqdm import tqdm
-
-    from stylegan.metrics import Tools
-
-FEATURES = "metrics"  # folder in the cache, for features of real images
 BAR_SECONDS = 1.0  # what takes less has no bar
 LINE_SECONDS = 10.0  # between two of its lines in a file, where none replaces the one before
 
@@ -136,16 +129,6 @@ def first_process() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) == 1 or os.environ.get("RANK", "0") == "0"
 
 
-def use_device(name: str) -> "torch.device":
-    """The device of `--device`. ValueError if it is not there."""
-    from stylegan import distributed
-
-    device = distributed.pick_device(name)
-    if device.type == "cpu":
-        keep_memory()
-    return device
-
-
 @contextmanager
 def working(activity: str) -> Iterator[None]:
     """Say on stderr what a command is doing, if that takes a while."""
@@ -181,8 +164,6 @@ class Terminal(Console):
             self.began = time.monotonic()
         is_slow = time.monotonic() - self.began >= BAR_SECONDS
         if self.bar is None and done < total and is_slow and first_process() and sys.stderr:
-            from tqdm import tqdm
-
             pause = 0.1 if sys.stderr.isatty() else LINE_SECONDS
             self.bar = tqdm(
                 total=total,
@@ -203,10 +184,3 @@ class Terminal(Console):
             self.bar.close()
         self.bar = None
         self.what = None
-
-
-def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> "Tools":
-    from stylegan.data import default_cache_dir
-    from stylegan.metrics import Tools
-
-    return Tools(default_cache_dir() / FEATURES, weights, classifiers, Terminal())

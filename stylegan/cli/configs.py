@@ -11,6 +11,19 @@ import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command, say
+from stylegan.config import (
+    DERIVED,
+    SECTIONS,
+    TrainConfig,
+    config_file,
+    config_names,
+    flatten,
+    load_config,
+    to_dict,
+    to_toml,
+)
+from stylegan.messages import aligned
+from stylegan.toml import toml_value
 
 KIMG = "kimg: thousands of real images shown, the measure of time"
 FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # with comments above and behind
@@ -40,9 +53,6 @@ def configs(name: str | None) -> None:
 
 def listing() -> list[str]:
     """A line for each configuration that ships: resolution, length, hardware, data."""
-    from stylegan.config import config_names, load_config
-    from stylegan.messages import aligned
-
     rows = [["name", "px", "kimg", "for", "data"]]
     configs = {name: load_config(name) for name in config_names()}
     for name in sorted(configs, key=lambda name: ("/" in name, configs[name].network.resolution)):
@@ -61,17 +71,12 @@ def listing() -> list[str]:
 
 
 def header(name: str) -> str:
-    from stylegan.config import config_file
-
     text = config_file(name).read_text(encoding="utf-8-sig")
     return "\n".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines()))
 
 
 def described(name: str) -> list[str]:
     """A configuration with every option, each below its meaning and the paper's value."""
-    from stylegan.config import load_config, to_toml
-    from stylegan.toml import toml_value
-
     notes = {o.name: f"{o.meaning}; default {toml_value(o.default)}" for o in options()}
     body = to_toml(load_config(name), lambda option: commented(notes[option]))
     head = [line.removeprefix("#").lstrip(" ") for line in header(name).splitlines()]
@@ -85,8 +90,6 @@ def commented(text: str) -> list[str]:
 
 def options() -> list[Option]:
     """Every option, in the order of the dataclasses, with its comment there."""
-    from stylegan.config import DERIVED, SECTIONS, TrainConfig, flatten, to_dict
-
     config = TrainConfig()
     lines = []
     defaults = flatten(to_dict(config))

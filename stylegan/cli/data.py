@@ -2,18 +2,22 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 import click
 
+from stylegan import data
 from stylegan.cli import options, values
-from stylegan.cli.common import FEATURES, Command, Terminal, command, note, refuse_left_out, say
+from stylegan.cli.common import Command, Terminal, command, note, refuse_left_out, say
+from stylegan.data import Preparation, default_cache_dir
+from stylegan.data.cache import Cached, cached_stores
+from stylegan.data.check import grouped, needed_channels
+from stylegan.data.faces import align_files, read_landmarks
+from stylegan.data.images import MODES
+from stylegan.data.prepare import mib
+from stylegan.data.store import remove_files
 from stylegan.messages import aligned, count, listed, readable, suggestion
-
-if TYPE_CHECKING:
-    from stylegan.data import Preparation
-    from stylegan.data.cache import Cached
-    from stylegan.metrics.cache import Kept
+from stylegan.metrics.cache import Kept, kept_arrays
 
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
@@ -39,11 +43,8 @@ class Reading(TypedDict):
     include: tuple[str, ...]
 
 
-def preparation_of(source: Path, reading: Reading) -> "Preparation":
+def preparation_of(source: Path, reading: Reading) -> Preparation:
     """What is asked for, with the channels that a source needs."""
-    from stylegan.data import Preparation
-    from stylegan.data.check import needed_channels
-
     channels = reading["channels"]
     if channels == "auto":
         channels, reason = needed_channels(source, reading["include"])
@@ -73,10 +74,6 @@ def prepare(
     \b
     stylegan prepare photos/ photos-256/ --resolution 256
     """
-    from stylegan import data
-    from stylegan.data.check import grouped
-    from stylegan.data.images import MODES
-
     preparation = preparation_of(source, reading)
     opened = data.open_source(source, include=preparation.include)
     say(*opened.notes())
@@ -119,8 +116,6 @@ def check(
     \b
     stylegan check photos/ --resolution 256
     """
-    from stylegan import data
-
     preparation = preparation_of(source, reading)
     findings = data.check(source, preparation, workers=workers, console=Terminal())
     say(*findings.lines())
@@ -151,15 +146,9 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     stylegan cache --clear photos-256-0f3a5c7d9e1b2468
     stylegan cache --clear --older 30
     """
-    from stylegan.data import default_cache_dir
-    from stylegan.data.cache import cached_stores
-    from stylegan.data.prepare import mib
-    from stylegan.data.store import remove_files
-    from stylegan.metrics.cache import kept_arrays
-
     folder = default_cache_dir()
     stores = cached_stores(folder)
-    arrays = kept_arrays(folder / FEATURES)
+    arrays = kept_arrays(folder / options.FEATURES)
     every: list[Cached | Kept] = [*stores, *arrays]
     known = [entry.path.name for entry in every]
     for name in names:
@@ -168,7 +157,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
             raise ValueError(f"{readable(name)} is not in {readable(folder)}{hint}")
     latest = time.time() - (older or 0) * 24 * 60 * 60
 
-    def is_asked_for(entry: "Cached | Kept") -> bool:
+    def is_asked_for(entry: Cached | Kept) -> bool:
         return entry.last_used <= latest and (not names or entry.path.name in names)
 
     size_bytes = sum(entry.size_bytes for entry in every if is_asked_for(entry))
@@ -226,8 +215,6 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     stylegan align photos faces --landmarks photos.csv
     stylegan project runs/faces faces/*.png --tune --out projected
     """
-    from stylegan.data.faces import align_files, read_landmarks
-
     faces = read_landmarks(landmarks)
     console = Terminal("picture")
     sides, errors = align_files(source, faces, out, size, overwrite=overwrite, console=console)

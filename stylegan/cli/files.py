@@ -2,20 +2,24 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from stylegan import blending
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, command, say, working
+from stylegan.data import Store, is_store
 from stylegan.disk import check_outputs
+from stylegan.files import formats, huggingface
+from stylegan.files.download import BUNDLED
+from stylegan.files.formats import NoiseInput, own
+from stylegan.files.formats.own import save_loaded
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import open_weights
+from stylegan.lineage import Lineage, described, license_of, sha256_of
 from stylegan.messages import count, readable
-
-if TYPE_CHECKING:
-    from stylegan.files.formats import NoiseInput
-    from stylegan.files.loaded import LoadedGenerator
-    from stylegan.lineage import Lineage
-    from stylegan.sampling import Cutoff
+from stylegan.run_folder import RunFolder
+from stylegan.sampling import Cutoff
 
 Facts = dict[str, str]  # by a word of at most 12 letters
 
@@ -37,11 +41,6 @@ def print_facts(facts: Facts) -> None:
 
 def facts_of(source: str) -> Facts:
     """All there is to say, and the commands that use it: each can be copied as it stands."""
-    from stylegan.data import is_store
-    from stylegan.files.download import BUNDLED
-    from stylegan.files.loading import open_weights
-    from stylegan.run_folder import RunFolder
-
     path = Path(source)
     is_folder = source not in BUNDLED and path.is_dir()
     if is_folder and is_store(path):
@@ -70,7 +69,7 @@ def facts_of(source: str) -> Facts:
     return facts
 
 
-def generator_facts(loaded: "LoadedGenerator") -> Facts:
+def generator_facts(loaded: LoadedGenerator) -> Facts:
     config = loaded.generator.config
     full = config.resolution
     images = f"{full}x{full}, {count(config.image_channels, 'channel')}"
@@ -102,18 +101,14 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
     return facts | lineage_facts(loaded.lineage)
 
 
-def lineage_facts(lineage: "Lineage") -> Facts:
+def lineage_facts(lineage: Lineage) -> Facts:
     """Where weights came from, and the license that goes with them."""
-    from stylegan.lineage import described, license_of
-
     if not lineage:
         return {}
     return {"weights from": "; then ".join(described(lineage)), "license": license_of(lineage)}
 
 
 def store_facts(path: Path) -> Facts:
-    from stylegan.data import Store
-
     store = Store(path)
     left_out = count(len(store.skipped), "image")
     return {
@@ -152,10 +147,6 @@ def convert(
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
-    from stylegan.files.formats import own
-    from stylegan.files.loading import open_weights
-    from stylegan.lineage import sha256_of
-
     destinations = [file for file in (destination, discriminator) if file]
     check_outputs(destinations, endings=[".pt"], overwrite=overwrite, sources=[Path(source)])
     weights = open_weights(source, need="discriminator" if discriminator else "pictures")
@@ -198,8 +189,8 @@ def export(
     source: str,
     destination: Path,
     psi: float | None,
-    cutoff: "Cutoff",
-    noise: "NoiseInput | None",
+    cutoff: Cutoff,
+    noise: NoiseInput | None,
     license_name: str | None,
     trained_on: str | None,
     overwrite: bool,
@@ -217,9 +208,6 @@ def export(
     stylegan export faces64 faces64.onnx --psi 0.5
     stylegan export runs/mine mine/ --license mit --trained-on "300 photos of mine"
     """
-    from stylegan.files import formats
-    from stylegan.files.loading import open_weights
-
     to_folder = formats.is_for_the_hub(destination)
     if to_folder and noise is not None:
         raise click.UsageError("--noise is of .onnx and .pt2")
@@ -232,8 +220,6 @@ def export(
     loaded = weights.require_loaded()
     loaded = dataclasses.replace(loaded, look=loaded.look.but(psi=psi, cutoff=cutoff))
     if to_folder:
-        from stylegan.files import huggingface
-
         card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
         huggingface.save_folder(loaded, destination, card, overwrite=overwrite)
         say(
@@ -280,10 +266,6 @@ def blend(
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt
     stylegan blend runs/faces runs/cartoons --share 0.5 --out between.pt
     """
-    from stylegan import blending
-    from stylegan.files.formats.own import save_loaded
-    from stylegan.files.loading import open_weights
-
     if first is None and (until is not None or share is None):
         raise click.UsageError("pass --from RESOLUTION (then --until, --share), or --share alone")
     check_outputs([out], overwrite=overwrite, endings=[".pt"], sources=[Path(a), Path(b)])

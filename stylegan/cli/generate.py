@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from stylegan import figures
 from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import (
     BATCH,
@@ -18,6 +19,7 @@ from stylegan.cli.options import (
 )
 from stylegan.disk import check_outputs
 from stylegan.messages import count
+from stylegan.sampling import picture, render
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
@@ -58,9 +60,6 @@ def generate(
     stylegan generate faces64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
     stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
-    from stylegan import figures
-    from stylegan.sampling import picture, render
-
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
     grid_file = out / f"grid.{ending}"

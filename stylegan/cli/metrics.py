@@ -6,18 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 import click
 
+from stylegan import metrics as library
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
 from stylegan.disk import check_outputs, without_links
+from stylegan.distributed import process_group
 from stylegan.messages import reason_of
-
-if TYPE_CHECKING:
-    from stylegan.metrics import Row, Tools
-    from stylegan.metrics.comparing import Setting
+from stylegan.metrics import Row, Tools
+from stylegan.metrics.comparing import Setting
+from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
+from stylegan.metrics.engine import interval_text, score_name
+from stylegan.report import MARK, drawings_of, write_report
+from stylegan.report.history import read_run
+from stylegan.run_folder import RunFolder
 
 
 class Asked(TypedDict):
@@ -111,21 +116,17 @@ def metrics(
     stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
-    from stylegan import metrics as library
-    from stylegan.distributed import process_group
-    from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
-
     if out is not None:
         check_outputs([out], overwrite=True, mark=library.LINE_BEGINS)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
     asked = library.Conditions(**conditions)
-    on_device = common.use_device(device)
+    on_device = options.use_device(device)
     library.check_sources(sources, asked, centers=centers)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
-    tools = common.measuring_tools(feature_weights, classifiers)
+    tools = options.measuring_tools(feature_weights, classifiers)
     rows: list[library.Row] = []
     unwritten: list[str] = []
     with process_group(on_device), printed_at_the_end(rows, as_json=as_json):
@@ -149,7 +150,7 @@ def metrics(
 
 
 @contextmanager
-def printed_at_the_end(rows: "Sequence[Row]", *, as_json: bool) -> Iterator[None]:
+def printed_at_the_end(rows: Sequence[Row], *, as_json: bool) -> Iterator[None]:
     """Print the table, unless the lines of JSON are printed; also if a later source fails or the
     user stops: what has been measured may have taken hours."""
     try:
@@ -160,7 +161,7 @@ def printed_at_the_end(rows: "Sequence[Row]", *, as_json: bool) -> Iterator[None
 
 
 def measure_and_write(
-    row: "Row", tools: "Tools", out: Path | None, unwritten: list[str], *, as_json: bool
+    row: Row, tools: Tools, out: Path | None, unwritten: list[str], *, as_json: bool
 ) -> None:
     """Measure a source, and write each result as it comes, to `out` or beside the run; what cannot
     be written is shown all the same, as it may have taken hours, and why goes to `unwritten`."""
@@ -175,7 +176,7 @@ def measure_and_write(
                 unwritten.append(reason_of(error, with_file=True))
 
 
-def refuse_missing(rows: "Sequence[Row]", *, is_asked_for: bool) -> None:
+def refuse_missing(rows: Sequence[Row], *, is_asked_for: bool) -> None:
     """ValueError if something that `is_asked_for` could not be measured of a source."""
     missing: dict[str, None] = {}
     for row in rows:
@@ -187,10 +188,8 @@ def refuse_missing(rows: "Sequence[Row]", *, is_asked_for: bool) -> None:
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
 
 
-def table(rows: "Sequence[Row]") -> list[str]:
+def table(rows: Sequence[Row]) -> list[str]:
     """Markdown with a line for each row, 95 % intervals in (), and the means of equal runs."""
-    from stylegan.metrics.engine import interval_text, score_name
-
     rows = [row for row in rows if row.results]  # of one that was interrupted there are none
     lines = [
         {"": row.name, "psi": psi_of(row)}
@@ -208,11 +207,11 @@ def table(rows: "Sequence[Row]") -> list[str]:
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def psi_of(row: "Row") -> str:
+def psi_of(row: Row) -> str:
     return "" if row.psi is None else f"{row.psi:g}"
 
 
-def means(rows: "Sequence[Row]") -> list[dict[str, str]]:
+def means(rows: Sequence[Row]) -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
     groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
@@ -246,13 +245,9 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     \b
     stylegan report runs/mine
     """
-    from stylegan.report import MARK, drawings_of, write_report
-    from stylegan.report.history import read_run
-    from stylegan.run_folder import RunFolder
-
-    on_device = common.use_device(device)
+    on_device = options.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
     check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
-    tools = common.measuring_tools()
+    tools = options.measuring_tools()
     drawings = drawings_of(run, tools, data=data, device=on_device)
     say(f"the report is {write_report(run, drawings, out)}")

@@ -4,26 +4,32 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
+import torch
+from torch import Tensor
 
+from stylegan import distributed
+from stylegan.centers import find_centers
 from stylegan.cli import values
-from stylegan.cli.common import Terminal, note, use_device
+from stylegan.cli.common import Terminal, note
 from stylegan.cli.values import LARGEST as MOST
+from stylegan.data import default_cache_dir
+from stylegan.data.images import Fit
+from stylegan.directions import read_edits
 from stylegan.disk import without_links
+from stylegan.figures import Points, of_latents, of_seeds
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import open_weights
+from stylegan.files.weights import Weights
+from stylegan.memory import keep_memory
 from stylegan.messages import listed, readable
+from stylegan.metrics import Tools
+from stylegan.run_folder import RunFolder
+from stylegan.sampling import Cutoff
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from stylegan.figures import Points
-    from stylegan.files.loaded import LoadedGenerator
-    from stylegan.files.weights import Weights
-    from stylegan.run_folder import RunFolder
-    from stylegan.sampling import Cutoff
-
-
+FEATURES = "metrics"  # folder in the cache, for features of real images
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an option of click, say
 
 
@@ -165,8 +171,6 @@ def look_without(*left_out: Decorator) -> list[Decorator]:
 
 def crop_of(crop: str | None, aspect: str | None) -> str | None:
     """What the options of SHAPE say together, as the configuration has it."""
-    from stylegan.data.images import Fit
-
     if aspect is None:
         return crop
     if crop not in (None, "pad"):
@@ -184,7 +188,7 @@ class Selection:
     seeds: list[int] | None = None  # with latents, numbers of those
     latents: Path | None = None
     psi: float | None = None
-    cutoff: "Cutoff" = None
+    cutoff: Cutoff = None
     noise: Literal["const", "random", "none"] | None = None
     class_name: str | None = None
     resolution: int | None = None
@@ -201,23 +205,21 @@ class Selection:
         return self.default_seeds if self.seeds is None else self.seeds
 
     @functools.cached_property
-    def weights(self) -> "Weights":
+    def weights(self) -> Weights:
         """What the file of the source holds."""
         return self.opened(self.source)
 
     @functools.cached_property
-    def loaded(self) -> "LoadedGenerator":
+    def loaded(self) -> LoadedGenerator:
         """The generator of the source, truncated, grown and edited as chosen."""
         return self.prepared(self.weights)
 
     @property
-    def run(self) -> "RunFolder | None":
+    def run(self) -> RunFolder | None:
         """The run that the file belongs to."""
-        from stylegan.run_folder import RunFolder
-
         return RunFolder.of(self.weights.file)
 
-    def load(self, file: Path) -> "LoadedGenerator":
+    def load(self, file: Path) -> LoadedGenerator:
         """As `loaded`, of a file that the run has listed."""
         if not file.exists():
             raise FileNotFoundError(
@@ -226,12 +228,10 @@ class Selection:
             )
         return self.prepared(self.opened(file))
 
-    def opened(self, source: str | Path) -> "Weights":
-        from stylegan.files.loading import open_weights
-
+    def opened(self, source: str | Path) -> Weights:
         return open_weights(source, map_location=use_device(self.device))
 
-    def prepared(self, weights: "Weights") -> "LoadedGenerator":
+    def prepared(self, weights: Weights) -> LoadedGenerator:
         """The generator of these weights, truncated, grown and edited as chosen."""
         loaded = weights.require_loaded()
         full = loaded.generator.config.resolution
@@ -242,8 +242,6 @@ class Selection:
             )
         edits = None
         if self.edits:
-            from stylegan.directions import read_edits  # and what it needs: a tenth of a second
-
             edits = read_edits(self.edits, loaded, self.source, console=Terminal(say=note_once))
         look = loaded.look.but(
             resolution=self.resolution,
@@ -254,10 +252,8 @@ class Selection:
         )
         return dataclasses.replace(loaded, look=look)
 
-    def points(self, loaded: "LoadedGenerator | None" = None) -> "Points":
+    def points(self, loaded: LoadedGenerator | None = None) -> Points:
         """The seeds, or the chosen latents of the file, in the source's generator or another."""
-        from stylegan.figures import of_latents, of_seeds
-
         loaded = loaded or self.loaded
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
@@ -267,7 +263,7 @@ class Selection:
     def other(self, seeds: list[int] | None, default: str) -> "Selection":
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
 
-    def labels(self, loaded: "LoadedGenerator") -> "Tensor | None":
+    def labels(self, loaded: LoadedGenerator) -> Tensor | None:
         """The chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
         classes = loaded.generator.config.label_dim
         if classes and self.class_name is None and loaded.label_rows is not None:
@@ -284,8 +280,6 @@ class Selection:
 def refuse_training_folder(source: str | Path, out: Path, option: str = "--out") -> None:
     """ValueError if pictures at `out`, a folder or file that `option` names, would become training
     pictures of the run that `source` is, or is a file of."""
-    from stylegan.run_folder import RunFolder
-
     run = RunFolder.of(source)
     inside = (without_links(out), *without_links(out).parents)
     # a run may lie inside its data folder; writing within that run is fine
@@ -296,18 +290,16 @@ def refuse_training_folder(source: str | Path, out: Path, option: str = "--out")
 
 
 def centers_of(
-    loaded: "LoadedGenerator", centers: values.Centers, class_name: str | None = None
-) -> "Tensor | Literal['none'] | None":
+    loaded: LoadedGenerator, centers: values.Centers, class_name: str | None = None
+) -> Tensor | Literal["none"] | None:
     """What `--centers` says, for `Look.but`; with a class those of its latents alone."""
     if centers is None or centers == "none":
         return centers
-    from stylegan.centers import find_centers
-
     label = None if class_name is None else loaded.label(class_name)
     return find_centers(loaded.generator, centers, label, loaded.label_rows)
 
 
-def with_centers(loaded: "LoadedGenerator", centers: values.Centers) -> "LoadedGenerator":
+def with_centers(loaded: LoadedGenerator, centers: values.Centers) -> LoadedGenerator:
     look = loaded.look.but(centers=centers_of(loaded, centers))
     return dataclasses.replace(loaded, look=look)
 
@@ -344,3 +336,15 @@ def selecting(seeds: str, *options: Decorator) -> Decorator:
         return together(SOURCE, *seeds_option, *options, DEVICE)(with_selection)
 
     return decorate
+
+
+def use_device(name: str) -> torch.device:
+    """The device of `--device`. ValueError if it is not there."""
+    device = distributed.pick_device(name)
+    if device.type == "cpu":
+        keep_memory()
+    return device
+
+
+def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> Tools:
+    return Tools(default_cache_dir() / FEATURES, weights, classifiers, Terminal())

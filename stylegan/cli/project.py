@@ -3,24 +3,24 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 import click
 
+from stylegan import projection
 from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, say
+from stylegan.data import Crop
 from stylegan.disk import check_outputs
+from stylegan.files.loading import open_weights
 from stylegan.messages import count, readable
-
-if TYPE_CHECKING:
-    from stylegan.data import Crop
-    from stylegan.projection import ProjectionRequest, Space, TuningOptions
+from stylegan.projection import ProjectionRequest, Space, TuningOptions, project_files
 
 
 class Search(TypedDict):
     """The options that are fields of `SearchOptions`."""
 
-    space: "Space"
+    space: Space
     fit_noise: bool
     steps: int
     search_noise: float
@@ -89,7 +89,7 @@ def project(
     tune: bool,
     tune_steps: int | None,
     locality: float | None,
-    crop: "Crop | None",
+    crop: Crop | None,
     class_name: str | None,
     batch: int | None,
     device: str,
@@ -110,9 +110,6 @@ def project(
     stylegan project runs/mine photos/*.jpg --space w+ --fit-noise --out projected
     stylegan project runs/mine me.jpg --tune --out tuned
     """
-    from stylegan import projection
-    from stylegan.files.loading import open_weights
-
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
     tuning = tuning_options(tune_steps, locality, tune=tune)
@@ -121,7 +118,7 @@ def project(
     # before a generator is opened
     check_outputs(outputs, overwrite=overwrite, sources=[Path(source), *images])
     options.refuse_training_folder(source, out)
-    loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
+    loaded = open_weights(source, map_location=options.use_device(device)).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
     projection.check_noise(searching, loaded.generator.config)
     distance, reason = projection.choose_distance(distance_name, loaded, feature_weights)
@@ -142,11 +139,9 @@ def project(
 
 
 def write_projections(
-    request: "ProjectionRequest", images: Sequence[Path], out: Path, source: str, *, overwrite: bool
+    request: ProjectionRequest, images: Sequence[Path], out: Path, source: str, *, overwrite: bool
 ) -> None:
     """Project the images, and say how their pictures are made again."""
-    from stylegan.projection import project_files
-
     console = Terminal("step", say)
     projected, errors = project_files(request, images, out, overwrite=overwrite, console=console)
     if projected:
@@ -159,10 +154,8 @@ def write_projections(
 
 def tuning_options(
     steps: int | None, locality: float | None, *, tune: bool
-) -> "TuningOptions | None":
+) -> TuningOptions | None:
     """What the options of --tune say; None without it."""
-    from stylegan.projection import TuningOptions
-
     if not tune:
         if steps is not None or locality is not None:
             raise click.UsageError("--tune-steps and --locality require --tune")

@@ -206,7 +206,7 @@ def train(
     if processes is not None:
         show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
-    place = common.use_device(device)
+    place = options.use_device(device)
     with nothing_to_save(), process_group(place, hang_minutes):
         console = TrainingTerminal()
         planned = plan(request, Machine.here(place), threads=threads, console=console)
@@ -272,7 +272,7 @@ class Measurement:
         device: torch.device,
     ) -> "Measurement":
         """What is missing, or can never be measured, is told now, not at the first measurement."""
-        tools = common.measuring_tools(feature_weights)
+        tools = options.measuring_tools(feature_weights)
         require(measurable(names), tools, device)
         return cls(names, every_kimg, tools)
 

@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from stylegan import video as library
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import (
@@ -23,10 +23,10 @@ from stylegan.cli.options import (
     Selection,
 )
 from stylegan.disk import check_outputs
+from stylegan.figures import StyleRange, default_columns, style_ranges
 from stylegan.messages import count
-
-if TYPE_CHECKING:
-    from stylegan.video import Film
+from stylegan.paths import places, spherical, spline
+from stylegan.run_folder import RunFolder
 
 POINTS = 4  # of a walk, unless seeds are chosen
 SEEDS_B = "10-13"  # seeds of source B
@@ -50,11 +50,11 @@ def video() -> None:
 
 def film_command(
     seeds: str, *extra: Decorator, length: float, each: str = "", of_run: bool = False
-) -> Callable[[Callable[..., "Film"]], click.Command]:
+) -> Callable[[Callable[..., library.Film]], click.Command]:
     """Turn a function from a selection, a `Frames` and its own options to a film into a
     command. The film lasts `length` seconds by default, for `each` of something."""
 
-    def register(make: Callable[..., "Film"]) -> click.Command:
+    def register(make: Callable[..., library.Film]) -> click.Command:
         @video.command(make.__name__, cls=Command)
         @options.selecting(seeds, *extra)
         @click.option(
@@ -88,8 +88,6 @@ def film_command(
             overwrite: bool,
             **values: object,
         ) -> None:
-            from stylegan import video as library
-
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
@@ -136,16 +134,15 @@ def film_command(
     length=2,
     each=" for each seed of a walk",
 )
-def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: list[int]) -> "Film":
+def walk(
+    selection: Selection, frames: Frames, space: str, loop: bool, grid: list[int]
+) -> library.Film:
     """Walk from seed to seed.
 
     \b
     stylegan video walk faces64 --seeds 0-7 --seconds 10 --out walk.webp
     stylegan video walk faces64 --space z --grid 3x2 --out walks.webp
     """
-    from stylegan import video as library
-    from stylegan.paths import places, spherical, spline
-
     if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
     columns, rows = grid
@@ -180,7 +177,7 @@ def mixing(
     seeds_b: list[int] | None,
     layers: list[range] | None,
     loop: bool,
-) -> "Film":
+) -> library.Film:
     """Walk through source B in some layers, stay in others.
 
     A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
@@ -188,10 +185,6 @@ def mixing(
     \b
     stylegan video mixing faces64 --seeds 0,1 --seeds-b 10-13 --out mixing.webp
     """
-    from stylegan.figures import StyleRange, style_ranges
-    from stylegan.paths import places
-    from stylegan.video import film, mixing_walk
-
     loaded = selection.loaded
     sources = selection.points()
     others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
@@ -203,10 +196,10 @@ def mixing(
     n = len(others.names)
     if n < 2:
         raise ValueError(f"--seeds-b needs at least 2 {selection.unit}s to walk between")
-    styles = mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
+    styles = library.mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
     t = places(frames(n), n, closed=loop)
     labels = [f"{name}, {layer_range.label}" for name in sources.names for layer_range in ranges]
-    return film(loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise)
+    return library.film(loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise)
 
 
 @film_command(
@@ -216,16 +209,14 @@ def mixing(
     *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
     length=6,
 )
-def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> "Film":
+def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> library.Film:
     """Change psi from full variety to opposites, and back.
 
     \b
     stylegan video truncation faces64 --seeds 0-5 --psis 1,-1 --out truncation.webp
     """
-    from stylegan.video import between, truncation_film
-
-    now = between(*psis, frames(), closed=loop)
-    return truncation_film(selection.loaded, selection.points(), now)
+    now = library.between(*psis, frames(), closed=loop)
+    return library.truncation_film(selection.loaded, selection.points(), now)
 
 
 @film_command(
@@ -240,20 +231,18 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     *(LOOP, *LOOK),
     length=6,
 )
-def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "Film":
+def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> library.Film:
     """Change the strength of edits from first to last, and back.
 
     \b
     stylegan video edit faces64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.webp
     """
-    from stylegan.video import between, edit_film
-
     if not selection.edits:
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
     edits = dict(zip(selection.edits, selection.loaded.look.edits, strict=True))
     loaded = replace(selection.loaded, look=selection.loaded.look.but(edits=()))
-    now = between(*strengths, frames(), closed=loop)
-    return edit_film(loaded, selection.points(loaded), edits, now)
+    now = library.between(*strengths, frames(), closed=loop)
+    return library.edit_film(loaded, selection.points(loaded), edits, now)
 
 
 @film_command(
@@ -262,27 +251,23 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "
     *LOOK,
     length=8,
 )
-def loop(selection: Selection, frames: Frames, waves: int) -> "Film":
+def loop(selection: Selection, frames: Frames, waves: int) -> library.Film:
     """Let each latent drift at random through z, and return.
 
     \b
     stylegan video loop faces64 --seeds 0-5 --psi 0.5 --out loop.webp
     """
-    from stylegan.figures import default_columns
-    from stylegan.paths import places
-    from stylegan.video import film, noise_loop, walk_in_z
-
     loaded = selection.loaded
     seeds = selection.chosen_seeds
-    curves = [noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
-    styles = walk_in_z(loaded, curves, selection.labels(loaded))
+    curves = [library.noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
+    styles = library.walk_in_z(loaded, curves, selection.labels(loaded))
     t = places(frames(), 1, closed=True)
     columns = default_columns(len(seeds))
-    return film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
+    return library.film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 
 
 @film_command("0-5", PSI, CUTOFF, length=10, of_run=True)
-def timelapse(selection: Selection, frames: Frames) -> "Film":
+def timelapse(selection: Selection, frames: Frames) -> library.Film:
     """Show the same seeds during the training of a run.
 
     SOURCE is a run folder; each frame shows the nearest generator-*.pt or state-*.pt in time.
@@ -290,8 +275,5 @@ def timelapse(selection: Selection, frames: Frames) -> "Film":
     \b
     stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.webp
     """
-    from stylegan.run_folder import RunFolder
-    from stylegan.video import timelapse_film
-
     files = RunFolder(selection.source).checkpoints()
-    return timelapse_film(files, selection.load, selection.points, frames())
+    return library.timelapse_film(files, selection.load, selection.points, frames())

@@ -82,7 +82,7 @@ class Inert(list[object]):
 class InertMapping:
     """The same for a class of dictionaries: torch fills those of one exact type only."""
 
-    def __new__(cls, *args: object) -> "OrderedDict[object, object]":  # type: ignore[misc]
+    def __new__(cls, *args: object) -> OrderedDict[object, object]:  # type: ignore[misc]
         return OrderedDict()
 
 

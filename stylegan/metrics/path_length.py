@@ -7,7 +7,6 @@ seed, which both ends share. The expectation is the same, and no batch is to be 
 
 import math
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,12 +15,10 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.distributed import gather, on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
+from stylegan.metrics.lpips import Lpips, load_lpips
 from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
 from stylegan.paths import slerp
 from stylegan.sampling import mapped
-
-if TYPE_CHECKING:
-    from stylegan.metrics.lpips import Lpips
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
 TRIM_PERCENT = 1  # of the pairs, at either end
@@ -47,9 +44,7 @@ def measure_path_length(
     return {kind: Scores({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
 
 
-def lpips_of(tools: Tools, device: torch.device) -> "Lpips":
-    from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
-
+def lpips_of(tools: Tools, device: torch.device) -> Lpips:
     return load_lpips(tools.weights, device)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from stylegan import distributed, sampling
@@ -197,7 +198,6 @@ class Recorder:
     def write_grid(self, path: Path, pictures: np.ndarray, name: str) -> None:
         """A grid of pictures (N, r, r, C), small ones enlarged to the full resolution, written and
         logged, without padding; what is transparent shows a checkered ground."""
-        from PIL import Image
         from torchvision.utils import make_grid
 
         factor = self.state.config.network.resolution // pictures.shape[1]

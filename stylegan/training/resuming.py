@@ -4,7 +4,6 @@ import os
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,14 +15,13 @@ from stylegan.data.cache import refuse_other_images
 from stylegan.disk import refusing
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
+from stylegan.files.weights import Weights
 from stylegan.messages import count, listed, readable
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.threads import busy
 from stylegan.training.state import Counters, Payload, TrainState
-
-if TYPE_CHECKING:
-    from stylegan.files.weights import Weights
+from stylegan.training.transfer import initialize_from
 
 
 def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | None, Payload]:
@@ -94,12 +92,10 @@ def settle_threads(asked: int | None, payload: Payload, device: torch.device) ->
 
 
 def begin(
-    state: TrainState, folder: RunFolder, store: Store, init_from: "str | Path | Weights | None"
+    state: TrainState, folder: RunFolder, store: Store, init_from: str | Path | Weights | None
 ) -> list[str]:
     """Give a new state the weights of `init_from` that fit; which do."""
     if init_from is not None:
-        from stylegan.training.transfer import initialize_from
-
         names = store.label_names if state.config.data.labels else []
         return initialize_from(state, init_from, names)
     if lost := on_all_ranks(folder.lineage):

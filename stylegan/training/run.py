@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +15,7 @@ from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.console import SILENT, Console
 from stylegan.data import Findings, Preparation, Source, Store, cached_store
 from stylegan.distributed import from_rank0
+from stylegan.files.weights import Weights
 from stylegan.messages import count
 from stylegan.ops import (
     HALF,
@@ -35,9 +35,6 @@ from stylegan.training.recorder import Recorder
 from stylegan.training.resuming import begin, newest_state, resume, settle_threads
 from stylegan.training.state import TrainState
 
-if TYPE_CHECKING:
-    from stylegan.files.weights import Weights
-
 
 @dataclass(frozen=True)
 class Run:
@@ -47,7 +44,7 @@ class Run:
     store: Store
     folder: RunFolder
     device: torch.device
-    init_from: "str | Path | Weights | None"
+    init_from: str | Path | Weights | None
     console: Console
     hang_minutes: float
 
@@ -60,7 +57,7 @@ class Run:
         out: str | Path,
         *,
         device: str | torch.device = "auto",
-        init_from: "str | Path | Weights | None" = None,
+        init_from: str | Path | Weights | None = None,
         console: Console = SILENT,
         strict: bool = False,
         hang_minutes: float = 30.0,
@@ -186,7 +183,7 @@ def start(
     out: str | Path,
     *,
     device: str | torch.device = "auto",
-    init_from: "str | Path | Weights | None" = None,
+    init_from: str | Path | Weights | None = None,
     evaluation: Evaluation | None = None,
     console: Console = SILENT,
     strict: bool = False,

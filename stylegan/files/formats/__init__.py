@@ -10,6 +10,7 @@ from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import own
 from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
+from stylegan.files.formats.program import save_onnx, save_program
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Source, source_of
@@ -86,8 +87,6 @@ def export(
     if ending == ".safetensors":
         own.save_safetensors(path, loaded, overwrite=overwrite)
         return
-    from stylegan.files.formats.program import save_onnx, save_program
-
     write = save_onnx if ending == ".onnx" else save_program
     write(path, loaded, noise or "const", overwrite=overwrite)
 
