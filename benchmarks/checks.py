@@ -27,7 +27,7 @@ from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
-from stylegan.console import Console
+from stylegan.machine.console import Console
 from stylegan.schedule import resolutions, stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
 from stylegan.training.run import backend_flags

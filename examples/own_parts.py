@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from stylegan import Generator, NetworkConfig
 from stylegan.cli import main
-from stylegan.distributed import gather
 from stylegan.layers import EqualizedConv2d
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
+from stylegan.machine.distributed import gather
 from stylegan.metrics import KINDS, Comparison
 from stylegan.metrics.engine import Kind
 from stylegan.metrics.features import Scores

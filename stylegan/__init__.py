@@ -3,18 +3,26 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from stylegan.version import __version__
+from stylegan.machine.version import __version__
 
 if TYPE_CHECKING:
     from stylegan.files.loading import load_generator
+    from stylegan.machine.console import Console, Printing
     from stylegan.networks import Discriminator, Generator, NetworkConfig
 
-__all__ = ["Discriminator", "Generator", "NetworkConfig", "__version__", "load_generator"]
+OWNERS = {
+    "Console": "machine.console",
+    "Discriminator": "networks",
+    "Generator": "networks",
+    "NetworkConfig": "networks",
+    "Printing": "machine.console",
+    "load_generator": "files.loading",
+}
+__all__ = ["__version__", *OWNERS]
 
 
 def __getattr__(name: str) -> object:
-    """The networks and `load_generator`, imported at their first use: torch takes seconds."""
-    if name not in __all__:
+    """Return a public name, imported at its first use: torch takes seconds."""
+    if name not in OWNERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "files.loading" if name == "load_generator" else "networks"
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{OWNERS[name]}"), name)

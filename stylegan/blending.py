@@ -14,7 +14,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.data.labels import places
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import listed
+from stylegan.machine.messages import listed
 from stylegan.schedule import resolutions
 
 LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal, get_origin
 from pydantic import Discriminator, Field, Tag
 
 from stylegan.augment import AugmentConfig
-from stylegan.lineage import SECTION as LINEAGE
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from stylegan.messages import suggestion
+from stylegan.machine.lineage import SECTION as LINEAGE
+from stylegan.machine.messages import suggestion
+from stylegan.machine.plain import AtLeast0, Count, Decay, Positive, Probability, checked, read
+from stylegan.machine.toml import parse_override, read_toml, toml_value
 from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, known
 from stylegan.ops import Precision
-from stylegan.plain import AtLeast0, Count, Decay, Positive, Probability, checked, read
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
@@ -25,7 +26,6 @@ from stylegan.schedule import (
     official_batch_sizes,
     phases,
 )
-from stylegan.toml import parse_override, read_toml, toml_value
 
 PACKAGE = Path(__file__).parent
 AUTO = "auto"  # the name of a configuration that `planning` makes

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from stylegan.plain import AtLeast0, Count, Positive, checked
+from stylegan.machine.plain import AtLeast0, Count, Positive, checked
 
 # Tables are steps: an entry holds from its resolution up to the next one.
 OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from stylegan import load_generator, sampling
 from stylegan.blending import blend, resolution_of
 from stylegan.files.formats.own import save_generator
-from stylegan.lineage import NVIDIA, Source, sha256_of
+from stylegan.machine.lineage import NVIDIA, Source, sha256_of
 
 
 def loaded(seed, config=TINY, **about):

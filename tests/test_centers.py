@@ -8,8 +8,8 @@ from helpers.tiny_generators import LABELED, random_generator, shown, tiny_loade
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
-from stylegan.centers import clusters, find_centers
 from stylegan.ops import nearest, truncate
+from stylegan.sampling.centers import clusters, find_centers
 
 
 def blobs(sizes=(30, 20, 10), spread=0.1, apart=10.0):

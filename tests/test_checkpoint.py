@@ -7,8 +7,8 @@ import pytest
 import torch
 from helpers.tiny_training import largest_file
 
-from stylegan.disk import atomic_file, write_text
 from stylegan.files import checkpoint
+from stylegan.machine.disk import atomic_file, write_text
 from stylegan.video import write_video
 
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}

@@ -11,6 +11,7 @@ import torch
 from stylegan.config import load_config, parse_options
 from stylegan.data import Findings
 from stylegan.data.images import Fit
+from stylegan.files.run_folder import RunFolder
 from stylegan.planning.choosing import (
     FINEST_CHANNELS,
     choose,
@@ -20,7 +21,6 @@ from stylegan.planning.choosing import (
     shortened,
 )
 from stylegan.planning.known import Known
-from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, phases
 from stylegan.training.costs import Costs, Machine
 

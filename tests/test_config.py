@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from stylegan import config as configuration
-from stylegan import plain
 from stylegan.config import (
     HARMLESS,
     TrainConfig,
@@ -22,6 +21,7 @@ from stylegan.config import (
     to_dict,
     to_toml,
 )
+from stylegan.machine import plain
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import phases
 

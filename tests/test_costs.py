@@ -14,10 +14,10 @@ from helpers.tiny_training import SCHEDULE, stage, tiny_config
 from torch.utils.flop_counter import flop_registry
 
 from stylegan.config import load_config
-from stylegan.console import SILENT
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.console import SILENT
 from stylegan.networks import Discriminator, Generator
 from stylegan.planning.told import plan_lines
-from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming, phases
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.costs import Costs, disk_warning, operations, step_bytes, try_out

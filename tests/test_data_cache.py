@@ -11,9 +11,9 @@ from helpers.commands import refused, told
 from helpers.consoles import Heard
 from helpers.pictures import BAD, folder, png, store_of
 
-from stylegan.console import Console
 from stylegan.data import Preparation, Store, cached_store, check, digest, prepare
 from stylegan.data.digest import STAMPS, Digest
+from stylegan.machine.console import Console
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):

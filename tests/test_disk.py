@@ -10,7 +10,9 @@ from helpers.processes import begun
 
 from stylegan.data import open_source
 from stylegan.data.faces import read_landmarks
-from stylegan.disk import (
+from stylegan.files.checkpoint import is_npy, npz_arrays
+from stylegan.files.loading import open_weights
+from stylegan.machine.disk import (
     atomic_file,
     atomic_folder,
     check_folder,
@@ -19,9 +21,7 @@ from stylegan.disk import (
     refuse_mistaken,
     write_text,
 )
-from stylegan.files.checkpoint import is_npy, npz_arrays
-from stylegan.files.loading import open_weights
-from stylegan.toml import read_toml
+from stylegan.machine.toml import read_toml
 
 
 def test_devices_and_pipes_are_no_files_to_write(tmp_path):
@@ -98,7 +98,7 @@ def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, 
 HOLDER = """
 import sys
 from pathlib import Path
-from stylegan.disk import locked
+from stylegan.machine.disk import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
@@ -198,7 +198,7 @@ def test_a_folder_takes_the_place_of_an_empty_one_alone(tmp_path):
 UNFINISHED = """
 import sys
 from pathlib import Path
-from stylegan.disk import atomic_folder
+from stylegan.machine.disk import atomic_folder
 with atomic_folder(Path(sys.argv[1])) as folder:
     (folder / "a").touch()
     print("begun", flush=True)

@@ -20,7 +20,7 @@ from helpers.two_processes import (
 
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
 
 
 def gray_store(folder):

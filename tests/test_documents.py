@@ -105,10 +105,10 @@ def test_options_of_scripts_exist(page):
             assert set(options) <= known, f"{script} {set(options) - known}"
 
 
-def test_the_table_of_rooms_has_every_room_of_the_floors():
+def test_the_table_of_rooms_has_every_room_of_the_layers():
     page = ROOT / "docs" / "architecture.md"
-    floors = blocks(page)[0]
-    for line in floors.text.splitlines()[1:]:  # the first are doors
+    layers = blocks(page)[0]
+    for line in layers.text.splitlines()[1:]:  # the first are doors
         for room in re.split("  +", line.strip())[1:]:
             for name in room.split():
                 assert f"`{name}`" in text_of(page), name

@@ -16,7 +16,7 @@ from helpers.reference import SLACK
 from stylegan import load_generator
 from stylegan.files.formats.foreign import widths_of
 from stylegan.interop import import_weights
-from stylegan.lineage import UNKNOWN, license_of
+from stylegan.machine.lineage import UNKNOWN, license_of
 
 LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}

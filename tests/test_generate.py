@@ -14,11 +14,11 @@ from torch.testing import assert_close
 
 from stylegan import figures, load_generator
 from stylegan.blending import blend
-from stylegan.centers import find_centers
 from stylegan.files.formats.own import save_generator
-from stylegan.lineage import Source
+from stylegan.machine.lineage import Source
 from stylegan.ops import reduced
 from stylegan.sampling import latents, mapped_samples, to_uint8
+from stylegan.sampling.centers import find_centers
 
 CPU = ["--device", "cpu"]
 

@@ -5,7 +5,7 @@ import torch
 from helpers.tiny_training import stage, tiny_config
 from torch.distributed import DistBackendError
 
-from stylegan import distributed
+from stylegan.machine import distributed
 from stylegan.training import Diverged, TrainingProgress, TrainState
 from stylegan.training.health import (
     BLIND_GAP,

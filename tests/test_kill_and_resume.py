@@ -13,7 +13,7 @@ from helpers.processes import environment
 from helpers.tiny_training import write_pictures
 
 from stylegan.files import checkpoint
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
 
 PATIENCE = 300  # seconds
 CONFIG = """\

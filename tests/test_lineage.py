@@ -17,9 +17,9 @@ from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.loading import open_weights
-from stylegan.lineage import NVIDIA, Source, license_of, public_address, to_plain
-from stylegan.run_folder import RunFolder
-from stylegan.toml import read_toml
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.lineage import NVIDIA, Source, license_of, public_address, to_plain
+from stylegan.machine.toml import read_toml
 from stylegan.training import start
 
 OFFICIAL = Source(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)

@@ -18,8 +18,8 @@ from stylegan import video as library
 from stylegan.directions import default_path, find_directions, read_edits, save_directions
 from stylegan.figures import StyleRange
 from stylegan.files.formats.own import save_generator
-from stylegan.paths import places, spline
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
+from stylegan.sampling.curves import places, spline
 
 
 @pytest.fixture

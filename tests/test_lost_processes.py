@@ -15,11 +15,11 @@ from helpers.processes import TIMEOUT_SECONDS, command, environment, free_port
 from helpers.runs import json_lines, log_of
 from helpers.tiny_training import tiny_config, write_pictures
 
-from stylegan import distributed
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
-from stylegan.run_folder import RunFolder
-from stylegan.signals import answered
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine import distributed
+from stylegan.machine.signals import answered
 
 
 def events(out, name):

@@ -162,7 +162,7 @@ def test_draws_for_a_device_are_those_for_another(monkeypatch):
         copies.append(x.clone())
         return copies[-1]
 
-    monkeypatch.setattr("stylegan.distributed.sent", sent)
+    monkeypatch.setattr("stylegan.machine.distributed.sent", sent)
     there = draw(config, 8, stage(), torch.arange(3), Share(), 0.7)
     assert len(copies) == 15
     pairs = zip(tensors_of(there), tensors_of(here), strict=True)

@@ -21,6 +21,7 @@ from stylegan.cli.train import Measurement, closing_lines
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import weights_sha256
+from stylegan.files.run_folder import RunFolder
 from stylegan.metrics import (
     KINDS,
     Comparison,
@@ -41,7 +42,6 @@ from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
-from stylegan.run_folder import RunFolder
 from stylegan.training import Evaluation
 
 # Statistics

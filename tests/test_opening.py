@@ -20,9 +20,9 @@ from stylegan.config import build_config, to_dict
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator, save_loaded, save_safetensors
 from stylegan.files.loading import open_weights
+from stylegan.files.run_folder import RunFolder
 from stylegan.interop import load_official
 from stylegan.networks import Discriminator
-from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
 from stylegan.training.transfer import initialize_from
 

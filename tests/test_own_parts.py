@@ -13,10 +13,10 @@ from torch import nn
 from stylegan import load_generator, losses
 from stylegan.config import build_config
 from stylegan.files.formats.own import save_generator
+from stylegan.files.run_folder import RunFolder
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
 from stylegan.metrics import Comparison, Tools, evaluate, parse
 from stylegan.networks import DISCRIMINATORS, GENERATORS, Discriminator, Generator, MappingNetwork
-from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
 
 OWN = {

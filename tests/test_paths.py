@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from stylegan.paths import places, slerp, spherical, spline
+from stylegan.sampling.curves import places, slerp, spherical, spline
 
 CURVES = pytest.mark.parametrize("curve", [spherical, spline])
 CLOSED = pytest.mark.parametrize("closed", [True, False])

@@ -11,7 +11,7 @@ from PIL import Image
 from stylegan import load_generator
 from stylegan.config import load_config, parse_options, to_toml
 from stylegan.files.formats.own import save_loaded
-from stylegan.lineage import to_toml as lineage_toml
+from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.planning import Request, plan
 from stylegan.planning.known import bundled_data, usual_folder
 from stylegan.planning.told import advice, length_lines

@@ -13,13 +13,14 @@ from helpers.runs import contents
 from helpers.tiny_generators import LABELED, random_generator
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
-from stylegan import disk, load_generator
+from stylegan import load_generator
 from stylegan.cli import COMMANDS
 from stylegan.config import to_toml
 from stylegan.data import prepare
 from stylegan.directions import default_path, find_directions, save_directions
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator, save_safetensors
+from stylegan.machine import disk
 from stylegan.networks import Discriminator
 
 TRAIN = "train --config tiny.toml --out run --device cpu"

@@ -16,11 +16,11 @@ from PIL import Image
 from stylegan import load_generator
 from stylegan.config import to_toml
 from stylegan.files.formats.own import save_generator
+from stylegan.files.run_folder import RunFolder
 from stylegan.metrics import Tools
 from stylegan.report import Captioned, Drawings, drawings_of, truncation_sweep, write_report
 from stylegan.report.curves import POINTS, averaged, best_of, by_metric
 from stylegan.report.history import read_run
-from stylegan.run_folder import RunFolder
 
 SCHEDULE = {**SHORT, "batch_size": {4: 4}}
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\"' & \ud800"

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from stylegan.config import load_config
-from stylegan.records import append_line, to_line
-from stylegan.run_folder import RunFolder, images_of
+from stylegan.files.run_folder import RunFolder, images_of
+from stylegan.machine.records import append_line, to_line
 
 
 def with_states(path, numbers):

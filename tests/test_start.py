@@ -10,7 +10,7 @@ from helpers.tiny_training import QUIET, SHORT, differing, run, tiny_config
 
 from stylegan import training
 from stylegan.data import Store
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
 from stylegan.training import Run, Stopped
 
 

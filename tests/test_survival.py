@@ -19,7 +19,7 @@ from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, run,
 
 from stylegan import load_generator
 from stylegan.files import checkpoint
-from stylegan.run_folder import RunFolder, images_of
+from stylegan.files.run_folder import RunFolder, images_of
 from stylegan.training import Diverged, Evaluation, Stopped, start
 from stylegan.training.resuming import newest_state
 
@@ -154,7 +154,7 @@ def test_a_state_with_wrong_values_is_refused_and_the_file_to_remove_is_named(
 
 def test_two_processes_do_not_train_in_one_folder(store, begun):
     code = (
-        "import sys, time; from stylegan.run_folder import RunFolder\n"
+        "import sys, time; from stylegan.files.run_folder import RunFolder\n"
         "with RunFolder(sys.argv[1]).alone(): print('alone', flush=True); time.sleep(3600)"
     )
     with child(code, begun):

@@ -15,7 +15,7 @@ from helpers.tiny_training import SHORT, largest_file, run, tiny_config
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
 
 LOSSES = {
     "d/fake_logits",

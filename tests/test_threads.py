@@ -6,7 +6,7 @@ from helpers.consoles import Heard
 from helpers.processes import begun
 from helpers.tiny_training import QUIET, stage, tiny_config
 
-from stylegan import threads
+from stylegan.machine import threads
 from stylegan.training import TrainState, costs, resuming, start
 from stylegan.training.resuming import settle_threads
 

@@ -12,7 +12,7 @@ from PIL import Image
 from stylegan.cli.files import facts_of
 from stylegan.files.checkpoint import save
 from stylegan.files.loading import open_weights
-from stylegan.lineage import sha256_of
+from stylegan.machine.lineage import sha256_of
 from stylegan.training import TrainState
 
 

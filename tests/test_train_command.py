@@ -20,7 +20,7 @@ from stylegan import load_generator
 from stylegan.cli.train import TrainingTerminal, train
 from stylegan.config import load_config, to_toml
 from stylegan.files import checkpoint
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 

@@ -22,7 +22,7 @@ from helpers.tiny_training import (
 from PIL import Image
 
 from stylegan.config import HARMLESS, build_config, nested
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
 from stylegan.training import start
 
 STOPS = {

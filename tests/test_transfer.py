@@ -16,12 +16,12 @@ from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.loading import open_weights
+from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.layers import EqualizedConv2d
-from stylegan.lineage import to_toml as lineage_toml
+from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.ops import reduced
 from stylegan.planning import Request, plan
-from stylegan.run_folder import RunFolder
 from stylegan.sampling import latents, mapped
 from stylegan.training import Share, TrainState, draw, start, train_step
 from stylegan.training.costs import Machine

@@ -18,7 +18,7 @@ from stylegan.figures import StyleRange, of_seeds
 from stylegan.files.formats.own import save_generator
 from stylegan.networks.edits import Edit, edited
 from stylegan.ops import truncate
-from stylegan.paths import places, spherical, spline
+from stylegan.sampling.curves import places, spherical, spline
 from stylegan.video.encoding import durations, write_animation
 
 SMALL = dataclasses.replace(TINY, resolution=8)

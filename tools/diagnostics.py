@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from stylegan.cli.common import Command
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.records import read_lines
 from stylegan.planning.known import bundled_data
-from stylegan.records import read_lines
-from stylegan.run_folder import RunFolder
 
 SMALL = (  # the quickstart's network at 16x16 with half of its channels; three minutes of one core
     "r1_gamma={4=0.4,16=0.1}",  # as strong as the quickstart's

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.disk import write_text
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.disk import write_text
 from stylegan.metrics import Comparison, Tools, compare
 from stylegan.metrics.comparing import Conditions
 from stylegan.metrics.efficientnet import load_efficientnet
@@ -25,7 +26,6 @@ from stylegan.metrics.path_length import measured_lengths, trimmed_mean
 from stylegan.metrics.separability import best_plane, conditional_entropy, most_confident
 from stylegan.networks import Generator
 from stylegan.projection.distance import EfficientNetDistance
-from stylegan.run_folder import RunFolder
 from stylegan.training import TrainState
 
 LATENTS = (1, 2, 3, 4)  # of an image

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stylegan.cli.configs import KIMG, options
-from stylegan.toml import toml_value
+from stylegan.machine.toml import toml_value
 
 FILE = Path(__file__).parents[1] / "docs" / "options.md"
 PAGE = f"""# Options

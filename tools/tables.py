@@ -30,11 +30,11 @@ import stylegan
 from stylegan.cli.common import Command
 from stylegan.cli.options import DEVICE
 from stylegan.config import build_config, flatten, parse_options, read_options, to_dict, to_toml
-from stylegan.disk import write_text
 from stylegan.figures import grid
 from stylegan.files.loading import open_weights
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.disk import write_text
 from stylegan.report.history import read_run
-from stylegan.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 BASE = "ablation-32"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan import distributed
+from stylegan.machine import distributed
 from stylegan.ops import in_float32, without_autocast
 
 from . import ada, diffaugment

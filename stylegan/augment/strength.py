@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor
 
-from stylegan.plain import AtLeast0, Counted, Positive, Probability, checked
+from stylegan.machine.plain import AtLeast0, Counted, Positive, Probability, checked
 
 from . import ada, diffaugment
 

@@ -7,8 +7,8 @@ import click
 
 from stylegan import __version__
 from stylegan.cli.common import ending_at_signals
-from stylegan.messages import nearest_names
-from stylegan.threads import wait_briefly_if_busy
+from stylegan.machine.messages import nearest_names
+from stylegan.machine.threads import wait_briefly_if_busy
 
 wait_briefly_if_busy()  # before a command imports torch
 

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import click
 from tqdm import tqdm
 
-from stylegan.console import Console
-from stylegan.memory import is_out_of_memory
-from stylegan.messages import count, listed, printable, reason_of
-from stylegan.signals import answered, ending_signals
+from stylegan.machine.console import Console
+from stylegan.machine.memory import is_out_of_memory
+from stylegan.machine.messages import count, listed, printable, reason_of
+from stylegan.machine.signals import answered, ending_signals
 
 BAR_SECONDS = 1.0  # what takes less has no bar
 LINE_SECONDS = 10.0  # between two of its lines in a file, where none replaces the one before

@@ -22,8 +22,8 @@ from stylegan.config import (
     to_dict,
     to_toml,
 )
-from stylegan.messages import aligned
-from stylegan.toml import toml_value
+from stylegan.machine.messages import aligned
+from stylegan.machine.toml import toml_value
 
 KIMG = "kimg: thousands of real images shown, the measure of time"
 FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # with comments above and behind

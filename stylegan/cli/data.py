@@ -16,7 +16,7 @@ from stylegan.data.faces import align_files, read_landmarks
 from stylegan.data.images import MODES
 from stylegan.data.prepare import mib
 from stylegan.data.store import remove_files
-from stylegan.messages import aligned, count, listed, readable, suggestion
+from stylegan.machine.messages import aligned, count, listed, readable, suggestion
 from stylegan.metrics.cache import Kept, kept_arrays
 
 READING = options.together(

@@ -12,10 +12,10 @@ from stylegan import directions as library
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, say
 from stylegan.directions import Directions, Method
-from stylegan.disk import check_outputs
 from stylegan.figures import FORMATS, save_picture
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
+from stylegan.machine.disk import check_outputs
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 SAMPLES = options.count_option(

@@ -14,7 +14,7 @@ from stylegan.explore.export import check_request, save_page
 from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
-from stylegan.messages import count
+from stylegan.machine.messages import count
 
 
 @click.command(cls=Command)

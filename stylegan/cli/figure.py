@@ -10,11 +10,11 @@ from PIL.Image import Image
 from stylegan import figures
 from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
-from stylegan.disk import check_outputs
 from stylegan.figures import FORMATS, check_size, save_picture
+from stylegan.files.run_folder import RunFolder, images_of
+from stylegan.machine.disk import check_outputs
 from stylegan.metrics import beside_reals
 from stylegan.metrics.neighbors import comparing, samples_and_nearest
-from stylegan.run_folder import RunFolder, images_of
 from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
 
 SEEDS_B = "10-15"  # seeds of source B

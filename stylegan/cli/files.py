@@ -9,16 +9,16 @@ from stylegan import blending
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, command, say, working
 from stylegan.data import Store, is_store
-from stylegan.disk import check_outputs
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import NoiseInput, own
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
-from stylegan.lineage import Lineage, described, license_of, sha256_of
-from stylegan.messages import count, readable
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.disk import check_outputs
+from stylegan.machine.lineage import Lineage, described, license_of, sha256_of
+from stylegan.machine.messages import count, readable
 from stylegan.sampling import Cutoff
 
 Facts = dict[str, str]  # by a word of at most 12 letters

@@ -17,8 +17,8 @@ from stylegan.cli.options import (
     refuse_training_folder,
     selecting,
 )
-from stylegan.disk import check_outputs
-from stylegan.messages import count
+from stylegan.machine.disk import check_outputs
+from stylegan.machine.messages import count
 from stylegan.sampling import picture, render
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for

@@ -13,16 +13,16 @@ import click
 from stylegan import metrics as library
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
-from stylegan.disk import check_outputs, without_links
-from stylegan.distributed import process_group
-from stylegan.messages import reason_of
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.disk import check_outputs, without_links
+from stylegan.machine.distributed import process_group
+from stylegan.machine.messages import reason_of
 from stylegan.metrics import Row, Tools
 from stylegan.metrics.comparing import Setting
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, score_name
 from stylegan.report import MARK, drawings_of, write_report
 from stylegan.report.history import read_run
-from stylegan.run_folder import RunFolder
 
 
 class Asked(TypedDict):

@@ -10,24 +10,24 @@ import click
 import torch
 from torch import Tensor
 
-from stylegan import distributed
-from stylegan.centers import find_centers
 from stylegan.cli import values
 from stylegan.cli.common import Terminal, note
 from stylegan.cli.values import LARGEST as MOST
 from stylegan.data import default_cache_dir
 from stylegan.data.images import Fit
 from stylegan.directions import read_edits
-from stylegan.disk import without_links
 from stylegan.figures import Points, of_latents, of_seeds
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
+from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.memory import keep_memory
-from stylegan.messages import listed, readable
+from stylegan.machine import distributed
+from stylegan.machine.disk import without_links
+from stylegan.machine.memory import keep_memory
+from stylegan.machine.messages import listed, readable
 from stylegan.metrics import Tools
-from stylegan.run_folder import RunFolder
 from stylegan.sampling import Cutoff
+from stylegan.sampling.centers import find_centers
 
 FEATURES = "metrics"  # folder in the cache, for features of real images
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an option of click, say

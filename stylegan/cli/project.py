@@ -11,9 +11,9 @@ from stylegan import projection
 from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, say
 from stylegan.data import Crop
-from stylegan.disk import check_outputs
 from stylegan.files.loading import open_weights
-from stylegan.messages import count, readable
+from stylegan.machine.disk import check_outputs
+from stylegan.machine.messages import count, readable
 from stylegan.projection import ProjectionRequest, Space, TuningOptions, project_files
 
 

@@ -16,9 +16,10 @@ from stylegan.cli.common import Terminal, command, first_process, say
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
 from stylegan.data.prepare import mib
-from stylegan.distributed import process_group
 from stylegan.files.loading import open_weights
-from stylegan.messages import duration
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.distributed import process_group
+from stylegan.machine.messages import duration
 from stylegan.metrics import KINDS, Tools, default_names
 from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
@@ -27,7 +28,6 @@ from stylegan.planning import Request, plan
 from stylegan.planning.known import DEFAULT_CONFIG, usual_folder
 from stylegan.planning.told import advice
 from stylegan.report import Drawings, truncation_sweep, write_report
-from stylegan.run_folder import RunFolder
 from stylegan.training import Evaluation, Run, Stopped, TrainingProgress
 from stylegan.training.costs import Costs, Machine
 from stylegan.training.interrupts import nothing_to_save

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import click
 
-from stylegan.messages import readable
+from stylegan.machine.messages import readable
 
 T = TypeVar("T")
 Centers = int | Literal["class", "none"] | None

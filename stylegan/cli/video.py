@@ -22,11 +22,11 @@ from stylegan.cli.options import (
     Decorator,
     Selection,
 )
-from stylegan.disk import check_outputs
 from stylegan.figures import StyleRange, default_columns, style_ranges
-from stylegan.messages import count
-from stylegan.paths import places, spherical, spline
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.disk import check_outputs
+from stylegan.machine.messages import count
+from stylegan.sampling.curves import places, spherical, spline
 
 POINTS = 4  # of a walk, unless seeds are chosen
 SEEDS_B = "10-13"  # seeds of source B

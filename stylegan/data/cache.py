@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stylegan import distributed
-from stylegan.console import SILENT, Console
-from stylegan.disk import write_text
-from stylegan.messages import readable
+from stylegan.machine import distributed
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import write_text
+from stylegan.machine.messages import readable
 
 from .images import formats
 from .preparation import Preparation

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.console import SILENT, Console
-from stylegan.messages import aligned, count, listed, readable
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 from .images import MODES, Fit, normalize

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stylegan.disk import write_text
+from stylegan.machine.disk import write_text
 
 STAMPS = "read.json"  # size and time of each file as it was when it was last read whole
 BLOCK = 2**22  # bytes that are read at a time

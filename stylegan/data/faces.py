@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageFilter
 
-from stylegan.console import SILENT, Console
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
-from stylegan.disk import atomic_file, check_outputs, errors_name, name_of, without_links
-from stylegan.messages import readable
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import atomic_file, check_outputs, errors_name, name_of, without_links
+from stylegan.machine.messages import readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
 BORDER = 0.1  # around the square, in sides of it

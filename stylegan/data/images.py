@@ -14,8 +14,8 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin, TiffImagePlugin, features
 
-from stylegan.disk import what_begins_with
-from stylegan.messages import readable, reason_of
+from stylegan.machine.disk import what_begins_with
+from stylegan.machine.messages import readable, reason_of
 
 from .color import to_srgb
 

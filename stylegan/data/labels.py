@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stylegan.messages import count, listed, readable
+from stylegan.machine.messages import count, listed, readable
 
 from .images import is_image
 

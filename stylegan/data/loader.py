@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.distributed import sent
+from stylegan.machine.distributed import sent
 
 from .prepare import map_ahead
 from .store import Store

@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from stylegan.console import SILENT, Console
-from stylegan.disk import atomic_folder, check_folder
-from stylegan.messages import count, readable, reason_of
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import atomic_folder, check_folder
+from stylegan.machine.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
 from .digest import Digest

@@ -17,8 +17,8 @@ from typing import IO, ClassVar
 import numpy as np
 from PIL import Image
 
-from stylegan.disk import refuse_mistaken
-from stylegan.messages import count, listed, readable, reason_of
+from stylegan.machine.disk import refuse_mistaken
+from stylegan.machine.messages import count, listed, readable, reason_of
 
 from . import tfrecords
 from .images import MODES, extensions, from_array, head, is_image, open_image, reading

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stylegan.console import SILENT, Console
-from stylegan.messages import readable
-from stylegan.plain import read_json
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.messages import readable
+from stylegan.machine.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
 
 from .digest import STAMPS, Digest

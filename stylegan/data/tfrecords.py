@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.disk import errors_name
-from stylegan.messages import readable
+from stylegan.machine.disk import errors_name
+from stylegan.machine.messages import readable
 
 from .images import MODES
 

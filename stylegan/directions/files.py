@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import torch
 
-from stylegan.console import SILENT, Console
 from stylegan.directions.finding import (
     COUNT,
     KNOWN,
@@ -18,16 +17,17 @@ from stylegan.directions.finding import (
     find_directions,
 )
 from stylegan.directions.texts import parsed
-from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
-from stylegan.messages import readable, reason_of
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import atomic_file
+from stylegan.machine.messages import readable, reason_of
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
-from stylegan.run_folder import RunFolder
 
 VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files

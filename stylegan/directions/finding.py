@@ -16,7 +16,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.figures import chart
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import readable, suggestion
+from stylegan.machine.messages import readable, suggestion
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
-from stylegan.disk import without_links
 from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import listed, readable, require
+from stylegan.machine.disk import without_links
+from stylegan.machine.messages import listed, readable, require
 from stylegan.metrics.separability import best_plane
 from stylegan.networks import Generator
 

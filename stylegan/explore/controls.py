@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stylegan.directions import Directions
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import readable
+from stylegan.machine.messages import readable
 from stylegan.networks.edits import Edit
 from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED

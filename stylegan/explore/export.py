@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from stylegan import sampling
-from stylegan.disk import atomic_file, check_outputs
 from stylegan.explore.controls import Controls, Moves
 from stylegan.explore.page import one_hot, scene_of
 from stylegan.explore.server import FOLDER
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import require
+from stylegan.machine.disk import atomic_file, check_outputs
+from stylegan.machine.messages import require
 
 RUNTIME = {  # file in the page's folder: file of the npm package onnxruntime-web, in its dist/
     "onnxruntime/ort.js": "ort.wasm.bundle.min.mjs",

@@ -16,7 +16,7 @@ from stylegan.explore.controls import PLANE, Controls, Moves, Values, View
 from stylegan.figures import mixed
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import readable
+from stylegan.machine.messages import readable
 
 LOOKS = 40  # pictures that are shown of a search
 Answer = dict[str, object]

@@ -13,7 +13,7 @@ from socket import socket
 from typing import TypeVar
 
 from stylegan.explore.page import Answer, Page
-from stylegan.messages import reason_of
+from stylegan.machine.messages import reason_of
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")  # of this computer; a page of another name that leads here gets nothing

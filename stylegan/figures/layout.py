@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from stylegan.disk import atomic_file, check_outputs
+from stylegan.machine.disk import atomic_file, check_outputs
 from stylegan.sampling import over_squares, picture
 
 SMALLEST_CELL = 96  # pixels: whole factors bring pictures into the range

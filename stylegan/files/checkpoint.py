@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.disk import atomic_file, errors_name, refuse_mistaken, refusing
-from stylegan.messages import count, listed, readable
+from stylegan.machine.disk import atomic_file, errors_name, refuse_mistaken, refusing
+from stylegan.machine.messages import count, listed, readable
 
 FORMAT = "stylegan"
 VERSION = 1

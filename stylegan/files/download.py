@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import torch
 
-from stylegan.lineage import sha256_of
-from stylegan.messages import readable
+from stylegan.machine.lineage import sha256_of
+from stylegan.machine.messages import readable
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
 BUNDLED = ("faces64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`

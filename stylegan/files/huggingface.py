@@ -6,12 +6,12 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from stylegan.disk import check_outputs, write_text
 from stylegan.files.formats import README, SHARED
 from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.lineage import NVIDIA, described, license_of
-from stylegan.messages import readable
+from stylegan.machine.disk import check_outputs, write_text
+from stylegan.machine.lineage import NVIDIA, described, license_of
+from stylegan.machine.messages import readable
 
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
 TEXT = """# StyleGAN generator

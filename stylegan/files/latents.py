@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import is_npy, npy_array, npz_arrays
-from stylegan.messages import listed, readable
+from stylegan.machine.disk import atomic_file
+from stylegan.machine.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import mapped
 from stylegan.schedule import resolutions

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.lineage import Lineage, Source, to_plain
-from stylegan.messages import readable, suggestion
+from stylegan.machine.lineage import Lineage, Source, to_plain
+from stylegan.machine.messages import readable, suggestion
+from stylegan.machine.plain import Counted, settle
 from stylegan.networks import Generator, Noise
 from stylegan.networks.edits import Edit, total_move
-from stylegan.plain import Counted, settle
 from stylegan.sampling import Cutoff, Look
 from stylegan.schedule import check_resolution
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 
-from stylegan.disk import errors_name, without_links
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Need, Weights
-from stylegan.lineage import public_address
-from stylegan.messages import readable
+from stylegan.machine.disk import errors_name, without_links
+from stylegan.machine.lineage import public_address
+from stylegan.machine.messages import readable
 from stylegan.networks import Generator, NetworkConfig, make_generator
-from stylegan.run_folder import RunFolder
 from stylegan.sampling import Look
 
 ACCEPTED = (

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.lineage import Lineage, Source
-from stylegan.messages import listed, readable
+from stylegan.machine.lineage import Lineage, Source
+from stylegan.machine.messages import listed, readable
 from stylegan.networks import Discriminator, Generator
 
 # What weights are opened for: a generator to make pictures with, all networks that there are to go

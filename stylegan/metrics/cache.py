@@ -15,8 +15,8 @@ from typing import IO
 import numpy as np
 from torch import Tensor
 
-from stylegan.disk import atomic_file
-from stylegan.distributed import from_rank0, gather, on_all_ranks, rank, world_size
+from stylegan.machine.disk import atomic_file
+from stylegan.machine.distributed import from_rank0, gather, on_all_ranks, rank, world_size
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import share_of
 

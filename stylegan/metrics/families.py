@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.distributed import from_rank0
+from stylegan.machine.distributed import from_rank0
 from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.efficientnet import efficientnet, load_efficientnet

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.console import SILENT, Console
-from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint, download
-from stylegan.lineage import sha256_of
-from stylegan.messages import reason_of
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import on_all_ranks
+from stylegan.machine.lineage import sha256_of
+from stylegan.machine.messages import reason_of
 from stylegan.ops import in_float32
 
 LARGEST = 256  # pixels a side that VGG16 and the attribute classifiers see at most, officially

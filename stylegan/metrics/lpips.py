@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files.download import hash_prefix
-from stylegan.lineage import sha256_of
+from stylegan.machine.lineage import sha256_of
 from stylegan.metrics.features import as_rgb, fitting, public_weights
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1

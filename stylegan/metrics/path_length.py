@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.distributed import gather, on_all_ranks
+from stylegan.machine.distributed import gather, on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
 from stylegan.metrics.lpips import Lpips, load_lpips
 from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
-from stylegan.paths import slerp
 from stylegan.sampling import mapped
+from stylegan.sampling.curves import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
 TRIM_PERCENT = 1  # of the pairs, at either end

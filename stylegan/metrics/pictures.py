@@ -8,16 +8,16 @@ from pathlib import Path
 
 import torch
 
-from stylegan.console import SILENT, Console
 from stylegan.data import Findings, Preparation, Store, cached_store, check, is_store
 from stylegan.data.images import is_image
 from stylegan.data.sources import reasons_of
-from stylegan.distributed import from_rank0
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED
-from stylegan.messages import count, listed, readable
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import from_rank0
+from stylegan.machine.messages import count, listed, readable
 from stylegan.metrics.sources import CPU, StoreImages
-from stylegan.run_folder import RunFolder
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 

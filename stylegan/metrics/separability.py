@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.distributed import from_rank0, on_all_ranks
-from stylegan.lineage import sha256_of
-from stylegan.messages import reason_of
+from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.lineage import sha256_of
+from stylegan.machine.messages import reason_of
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
 from stylegan.metrics.sources import Comparison, exact_arithmetic

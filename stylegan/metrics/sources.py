@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan import distributed, sampling, streams
-from stylegan.console import SILENT, Console
+from stylegan import sampling, streams
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.data.cache import refuse_other_images
 from stylegan.data.labels import places
-from stylegan.distributed import from_rank0
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
-from stylegan.messages import count, readable
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine import distributed
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import from_rank0
+from stylegan.machine.messages import count, readable
 from stylegan.networks import Generator, Noise
-from stylegan.run_folder import RunFolder
 
 CPU = torch.device("cpu")
 

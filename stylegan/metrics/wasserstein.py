@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.console import SILENT, Console
-from stylegan.distributed import from_rank0
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Scores, Tools
 from stylegan.metrics.sources import Comparison, share_of

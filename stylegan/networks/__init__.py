@@ -4,7 +4,7 @@ random weights of the classes that a configuration names."""
 from collections.abc import Mapping
 from typing import TypeVar
 
-from stylegan.messages import readable
+from stylegan.machine.messages import readable
 
 from .config import NetworkConfig
 from .discriminator import Discriminator

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
+from stylegan.machine.plain import checked
 from stylegan.ops import Activation
-from stylegan.plain import checked
 from stylegan.schedule import check_resolution
 
 # The largest are beyond what anyone trains: settings of a damaged or hostile file fail before

@@ -9,7 +9,7 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
 from stylegan import schedule
 from stylegan.config import TrainConfig, check_batches, load_config
 from stylegan.losses import full_size_factor
-from stylegan.messages import count, gib
+from stylegan.machine.messages import count, gib
 from stylegan.planning.known import Known
 from stylegan.planning.request import LENGTH, RESOLUTION
 from stylegan.planning.told import LEAST_AUGMENTED_KIMG

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from stylegan import distributed
 from stylegan.config import AUTO, TrainConfig, check_batches, load_config, read_options
-from stylegan.console import SILENT, Console
 from stylegan.data import Findings
 from stylegan.data.check import grouped
-from stylegan.distributed import pick_device
-from stylegan.messages import gib, readable
+from stylegan.machine import distributed
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import pick_device
+from stylegan.machine.messages import gib, readable
 from stylegan.networks import NetworkConfig
 from stylegan.planning import choosing, told
 from stylegan.planning.known import Known, look, looked_at
@@ -142,7 +142,7 @@ def plan(
     if distributed.world_size() < int(os.environ.get("WORLD_SIZE", "1")):
         raise ValueError(
             "several processes were started, which must plan together: call plan() inside "
-            "`with stylegan.distributed.process_group(device):`"
+            "`with stylegan.machine.distributed.process_group(device):`"
         )
     known = look(request, machine or Machine.here(pick_device()), console)
     if request.minutes is None:

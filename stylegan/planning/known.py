@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stylegan.config import AUTO, TrainConfig, bundled, load_config
-from stylegan.console import SILENT, Console
 from stylegan.data import Findings, Source, check, is_store, open_source
 from stylegan.data.check import needed_channels
-from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files.loading import open_weights
+from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.messages import readable
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.messages import readable
 from stylegan.planning import told
 from stylegan.planning.request import Request
-from stylegan.run_folder import RunFolder
 from stylegan.training.costs import Machine
 from stylegan.training.run import fit_to_data, preparation_for
 from stylegan.training.transfer import sizes

@@ -5,9 +5,9 @@ import torch
 from stylegan.config import TrainConfig
 from stylegan.data import Findings
 from stylegan.data.sources import kinds_of
-from stylegan.messages import aligned, count, duration, gib, listed, readable
+from stylegan.machine.messages import aligned, count, duration, gib, listed, readable
+from stylegan.machine.toml import toml_value
 from stylegan.schedule import batch_size_at, official_batch_sizes, phases
-from stylegan.toml import toml_value
 from stylegan.training.costs import Costs
 
 HANDFUL = 10  # pictures

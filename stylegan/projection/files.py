@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.console import SILENT, Console
 from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
-from stylegan.disk import check_outputs, errors_name, name_of, write_text
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import count
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import check_outputs, errors_name, name_of, write_text
+from stylegan.machine.messages import count
 from stylegan.networks import Generator
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, SearchState, project

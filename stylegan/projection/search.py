@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling, streams
+from stylegan.machine.plain import AtLeast0, Count, Positive, checked
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
 from stylegan.ops import downsample
-from stylegan.plain import AtLeast0, Count, Positive, checked
 from stylegan.projection.distance import Distance
 from stylegan.schedule import check_resolution
 

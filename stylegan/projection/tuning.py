@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import sampling, streams
+from stylegan.machine.plain import AtLeast0, Count, Positive, checked
 from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_labels
-from stylegan.plain import AtLeast0, Count, Positive, checked
 from stylegan.projection.distance import Distance
 from stylegan.projection.search import check_finite, spread_of_w
 

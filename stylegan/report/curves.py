@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stylegan.messages import printable
+from stylegan.machine.messages import printable
+from stylegan.machine.records import number
 from stylegan.metrics import Result
 from stylegan.metrics.engine import interval_text, kind_of, score_name
-from stylegan.records import number
 from stylegan.report.history import RunHistory
 
 if TYPE_CHECKING:

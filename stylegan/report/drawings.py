@@ -10,9 +10,9 @@ from PIL import Image
 from stylegan.figures import of_seeds, truncation
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
+from stylegan.files.run_folder import RunFolder
 from stylegan.metrics import Tools, beside_reals
 from stylegan.metrics.neighbors import NoUnit, comparing, samples_and_nearest
-from stylegan.run_folder import RunFolder
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stylegan.config import TrainConfig
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine.records import number, read_lines
 from stylegan.metrics import Result
-from stylegan.records import number, read_lines
-from stylegan.run_folder import RunFolder
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")

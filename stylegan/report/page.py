@@ -9,17 +9,17 @@ from pathlib import Path
 from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
-from stylegan.disk import check_outputs, write_text
 from stylegan.figures import evenly
-from stylegan.messages import count, duration
-from stylegan.records import number
+from stylegan.machine.disk import check_outputs, write_text
+from stylegan.machine.messages import count, duration
+from stylegan.machine.records import number
+from stylegan.machine.toml import toml_value
+from stylegan.machine.version import __version__
 from stylegan.report import curves
 from stylegan.report.curves import Band, short
 from stylegan.report.drawings import Captioned, Drawings
 from stylegan.report.history import ENDS, RunHistory, moment, read_run
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
-from stylegan.toml import toml_value
-from stylegan.version import __version__
 
 MAKER = "stylegan report"  # who made the page, in its head
 MARK = f'content="{MAKER}"'.encode()

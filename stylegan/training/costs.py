@@ -14,14 +14,14 @@ from typing import Self
 import psutil
 import torch
 
-from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.console import Console
-from stylegan.messages import about, gib
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine import distributed
+from stylegan.machine.console import Console
+from stylegan.machine.messages import about, gib
+from stylegan.machine.threads import busy
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
-from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, batch_size_at, coming, phases, resolutions
-from stylegan.threads import busy
 from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
 from stylegan.training.state import TrainState

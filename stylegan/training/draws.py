@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan import augment, distributed, streams
+from stylegan import augment, streams
 from stylegan.augment import Transform
 from stylegan.config import TrainConfig
+from stylegan.machine import distributed
 from stylegan.networks import Noise
 from stylegan.schedule import Stage, resolutions
 

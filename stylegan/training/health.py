@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from torch.distributed import DistError
 
-from stylegan import distributed
-from stylegan.memory import is_out_of_memory
-from stylegan.messages import count
+from stylegan.machine import distributed
+from stylegan.machine.memory import is_out_of_memory
+from stylegan.machine.messages import count
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState

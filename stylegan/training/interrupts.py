@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import NamedTuple
 
-from stylegan import distributed
-from stylegan.signals import answered, ending_signals
+from stylegan.machine import distributed
+from stylegan.machine.signals import answered, ending_signals
 from stylegan.training.state import TrainState
 
 SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save and go on; not on Windows

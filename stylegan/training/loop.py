@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from stylegan import distributed
-from stylegan.console import Console
 from stylegan.data import Store, batches, process_reals
+from stylegan.machine import distributed
+from stylegan.machine.console import Console
 from stylegan.schedule import Stage
 from stylegan.training.draws import Share, draw, mirror_flags
 from stylegan.training.evaluation import Evaluation

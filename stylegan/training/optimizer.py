@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.optimizer import StateDict
 
-from stylegan.messages import readable
+from stylegan.machine.messages import readable
 
 
 class Adam(torch.optim.Adam):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from stylegan import distributed
+from stylegan.machine import distributed
 
 
 @dataclass(frozen=True)

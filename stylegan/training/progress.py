@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from stylegan import distributed
+from stylegan.machine import distributed
 from stylegan.schedule import Stage
 from stylegan.training.state import TrainState
 from stylegan.training.step import Metrics

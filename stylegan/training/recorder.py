@@ -14,16 +14,17 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from stylegan import distributed, sampling
-from stylegan.console import Console
+from stylegan import sampling
 from stylegan.data import Store
-from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator
-from stylegan.lineage import to_plain
-from stylegan.messages import reason_of
-from stylegan.records import append_line, device_name, to_line, versions
-from stylegan.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder
+from stylegan.machine import distributed
+from stylegan.machine.console import Console
+from stylegan.machine.disk import atomic_file
+from stylegan.machine.lineage import to_plain
+from stylegan.machine.messages import reason_of
+from stylegan.machine.records import append_line, device_name, to_line, versions
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import torch
 
-from stylegan import distributed
 from stylegan.config import build_config, differences
-from stylegan.console import SILENT, Console
 from stylegan.data import Store
 from stylegan.data.cache import refuse_other_images
-from stylegan.disk import refusing
-from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
+from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.messages import count, listed, readable
-from stylegan.run_folder import RunFolder
+from stylegan.machine import distributed
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import refusing
+from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.messages import count, listed, readable
+from stylegan.machine.threads import busy
 from stylegan.schedule import coming
-from stylegan.threads import busy
 from stylegan.training.state import Counters, Payload, TrainState
 from stylegan.training.transfer import initialize_from
 

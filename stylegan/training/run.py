@@ -10,13 +10,14 @@ from pathlib import Path
 
 import torch
 
-from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches, differences
-from stylegan.console import SILENT, Console
 from stylegan.data import Findings, Preparation, Source, Store, cached_store
-from stylegan.distributed import from_rank0
+from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.messages import count
+from stylegan.machine import distributed
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.distributed import from_rank0
+from stylegan.machine.messages import count
 from stylegan.ops import (
     HALF,
     Precision,
@@ -25,7 +26,6 @@ from stylegan.ops import (
     multiplies,
     resolved_precision,
 )
-from stylegan.run_folder import RunFolder
 from stylegan.training import loop
 from stylegan.training.costs import try_out
 from stylegan.training.evaluation import Evaluation

@@ -15,9 +15,9 @@ from stylegan import config as configuration
 from stylegan.augment import Strength, StrengthValues
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
-from stylegan.lineage import FILED, Lineage, to_plain
+from stylegan.machine.lineage import FILED, Lineage, to_plain
+from stylegan.machine.plain import Count, Counted, read
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
-from stylegan.plain import Count, Counted, read
 from stylegan.sampling import Resolution
 from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam

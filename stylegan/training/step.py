@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from stylegan import augment, distributed
+from stylegan import augment
+from stylegan.machine import distributed
 from stylegan.networks import Generator
 from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage

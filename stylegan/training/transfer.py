@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from stylegan.config import TrainConfig
 from stylegan.data.labels import places
-from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
-from stylegan.lineage import NVIDIA, license_of
-from stylegan.messages import listed, readable
+from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.lineage import NVIDIA, license_of
+from stylegan.machine.messages import listed, readable
 from stylegan.schedule import resolutions
 from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState

@@ -10,9 +10,9 @@ from typing import IO
 import numpy as np
 from PIL import Image
 
-from stylegan.console import SILENT, Console
-from stylegan.disk import atomic_file, check_outputs
-from stylegan.messages import require
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import atomic_file, check_outputs
+from stylegan.machine.messages import require
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
 FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}

@@ -20,10 +20,10 @@ from stylegan import figures, sampling, streams
 from stylegan.figures import Points, StyleRange
 from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.run_folder import images_of
 from stylegan.networks import Noise
 from stylegan.networks.edits import Edit, edited
-from stylegan.paths import Curve, places, spline
-from stylegan.run_folder import images_of
+from stylegan.sampling.curves import Curve, places, spline
 
 SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
 LARGEST_SIDE = 16_383  # pixels of a frame, of WebP; H.264 has one more

@@ -1,6 +1,6 @@
 """Consoles that tests look at."""
 
-from stylegan.console import Console
+from stylegan.machine.console import Console
 from stylegan.training import TrainingProgress
 
 

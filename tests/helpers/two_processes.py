@@ -9,8 +9,8 @@ import torch.distributed as dist
 from helpers.consoles import Heard
 from helpers.processes import one_of
 from helpers.tiny_training import KINDS, QUIET, merge, tiny_config
-from stylegan import distributed
 from stylegan.data import Store
+from stylegan.machine import distributed
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, TrainState, draw, start, train_step

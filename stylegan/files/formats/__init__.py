@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from stylegan.disk import check_outputs, refuse_mistaken
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import own
@@ -12,10 +11,11 @@ from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.formats.program import save_onnx, save_program
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.lineage import Source, source_of
-from stylegan.messages import reason_of, require
-from stylegan.run_folder import RunFolder
+from stylegan.machine.disk import check_outputs, refuse_mistaken
+from stylegan.machine.lineage import Source, source_of
+from stylegan.machine.messages import reason_of, require
 
 README = "README.md"  # the model card beside them
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from stylegan.files.formats.matching import FUSED_FROM, Match
-from stylegan.messages import readable, suggestion
+from stylegan.machine.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 
 T = TypeVar("T", bound=bool | int | float | str)

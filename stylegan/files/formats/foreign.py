@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stylegan.disk import refusing
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, NameOf, Tensors
 from stylegan.files.formats.matching import network_from
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
+from stylegan.machine.disk import refusing
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
 from stylegan.sampling import Look, in_turn, mapped
 from stylegan.schedule import resolutions

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files.checkpoint import check_finite, fitting
-from stylegan.messages import readable
+from stylegan.machine.messages import readable
 from stylegan.schedule import resolutions
 
 N = TypeVar("N", bound=nn.Module)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from stylegan import networks
-from stylegan.disk import refusing
 from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.formats import correspondence
 from stylegan.files.formats.correspondence import (
@@ -24,8 +23,9 @@ from stylegan.files.formats.own import HEAD, from_json, weights_of
 from stylegan.files.formats.pickles import OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
-from stylegan.lineage import NVIDIA, source_of, to_plain
-from stylegan.messages import readable
+from stylegan.machine.disk import refusing
+from stylegan.machine.lineage import NVIDIA, source_of, to_plain
+from stylegan.machine.messages import readable
 from stylegan.sampling import Look, Rectangle
 
 Variables = Mapping[str, npt.ArrayLike]  # official path, relative to its network -> array

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import networks
-from stylegan.disk import atomic_file, refusing
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
-from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
-from stylegan.messages import readable, require
+from stylegan.machine.disk import atomic_file, refusing
+from stylegan.machine.lineage import Lineage, from_plain, license_of, source_of, to_plain
+from stylegan.machine.messages import readable, require
+from stylegan.machine.plain import read
 from stylegan.ops import at_least_float32
-from stylegan.plain import read
 from stylegan.sampling import CUTOFF, PSI, Look, Rectangle, checked_rows
 from stylegan.schedule import ScheduleConfig, stage_at
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.messages import readable, reason_of
+from stylegan.machine.messages import readable, reason_of
 
 
 class OfficialFileError(ValueError):

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from stylegan import sampling
-from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import FORMAT
 from stylegan.files.formats.own import description_as_json
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.machine.disk import atomic_file
 from stylegan.networks import Noise
 
 # The oldest operators that torch exports, and the oldest format that has them: of ONNX 1.13, which

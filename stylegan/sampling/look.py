@@ -13,11 +13,11 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from stylegan import streams
+from stylegan.machine.plain import Counted, Probability, settle
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_labels
 from stylegan.networks.edits import Edit, edited
 from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, reduced, truncate
-from stylegan.plain import Counted, Probability, settle
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from stylegan.messages import readable
-from stylegan.plain import read
-from stylegan.toml import toml_value
+from stylegan.machine.messages import readable
+from stylegan.machine.plain import read
+from stylegan.machine.toml import toml_value
 
 NVIDIA = "CC BY-NC 4.0"  # of the official weights; goes with whatever is trained from them
 UNKNOWN = "unknown"

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from stylegan.signals import answered, ending_signals
+from stylegan.machine.signals import answered, ending_signals
 
 PARENT = os.getppid()  # torchrun, where it has started this process
 WATCH_SECONDS = 1.0  # between two looks at whether the parent is there

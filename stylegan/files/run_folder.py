@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stylegan.config import TrainConfig, load_config, to_toml
-from stylegan.disk import LOCK, check_folder, is_held, locked, unfinished_name, write_text
-from stylegan.distributed import from_rank0
-from stylegan.lineage import SECTION, Lineage, from_plain
-from stylegan.lineage import to_toml as lineage_toml
-from stylegan.messages import readable
-from stylegan.records import read_lines
-from stylegan.toml import read_toml
+from stylegan.machine.disk import LOCK, check_folder, is_held, locked, unfinished_name, write_text
+from stylegan.machine.distributed import from_rank0
+from stylegan.machine.lineage import SECTION, Lineage, from_plain
+from stylegan.machine.lineage import to_toml as lineage_toml
+from stylegan.machine.messages import readable
+from stylegan.machine.records import read_lines
+from stylegan.machine.toml import read_toml
 
 CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state

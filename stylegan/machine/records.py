@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from stylegan.disk import errors_name
-from stylegan.version import __version__
+from stylegan.machine.disk import errors_name
+from stylegan.machine.version import __version__
 
 LONGEST_LINE = 2**16  # bytes
 LARGEST = 1e40  # beyond float32: no measurement, and too large to draw

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stylegan.messages import readable, suggestion
+from stylegan.machine.messages import readable, suggestion
 
 Value = TypeVar("Value")
 

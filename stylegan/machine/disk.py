@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-from stylegan.messages import readable, reason_of
+from stylegan.machine.messages import readable, reason_of
 
 PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = ".unfinished"  # at the end of the name of a folder that is being written

@@ -1,4 +1,4 @@
-"""The architecture: a module imports only from the floors below it in docs/architecture.md."""
+"""The architecture: a module imports only from the rooms before its own in docs/architecture.md."""
 
 import ast
 import re
@@ -9,26 +9,25 @@ from helpers import ROOT
 
 LINE = re.compile(r" *(\d+) (?:\w+ )+ +(\S.*)")  # number, title, rooms
 
+BESIDE = "datasets", "benchmarks", "tools"  # the package
 
-def floors() -> dict[str, int]:
-    """Room -> floor; a room is a module or folder of the package, or what lies beside it."""
+
+def rooms() -> dict[str, int]:
+    """Room -> its place; a room is a module or folder of the package, or what lies beside it."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    found = {}
-    for line in page.split("```")[1].strip("\n").splitlines():
-        number, rooms = LINE.fullmatch(line).groups()
-        for room in rooms.split():
+    names = []
+    for line in reversed(page.split("```")[1].strip("\n").splitlines()):
+        for room in LINE.fullmatch(line)[2].split():
             name = room.rstrip("/")
-            if not (ROOT / name).is_file():  # beside the package files keep their ending
-                name = name.removesuffix(".py")
-            assert name not in found, f"{room} is on two floors"
-            found[name] = int(number)
-    return found
+            # beside the package files keep their ending
+            names.append(name if (ROOT / name).is_file() else name.removesuffix(".py"))
+    return {name: place for place, name in enumerate(names)}
 
 
-FLOOR = floors()
+PLACE = rooms()
 
 
-def place(path: Path) -> str:
+def room_of(path: Path) -> str:
     """The room of a file."""
     parts = path.relative_to(ROOT).parts
     return parts[0] if parts[0] != "stylegan" else parts[1].removesuffix(".py")
@@ -36,7 +35,8 @@ def place(path: Path) -> str:
 
 def sources() -> list[Path]:
     package = sorted((ROOT / "stylegan").rglob("*.py"))
-    return [*package, *sorted(ROOT.glob("*.py")), *sorted((ROOT / "datasets").rglob("*.py"))]
+    beside = [path for room in BESIDE for path in sorted((ROOT / room).rglob("*.py"))]
+    return [*package, *sorted(ROOT.glob("*.py")), *beside]
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -54,20 +54,19 @@ def our_imports(path: Path) -> set[str]:
     """Rooms of the package that a file imports from."""
     names = [name.split(".") for name in imported(path)]
     inner = [(name[1:] or ["__init__"])[0] for name in names if name[0] == "stylegan"]
-    return {name if name in FLOOR else "__init__" for name in inner}
+    return {name if name in PLACE else "__init__" for name in inner}
 
 
-def test_every_room_has_a_floor_in_the_architecture_page():
-    assert {place(path) for path in sources()} == set(FLOOR)
+def test_every_room_has_one_place_in_the_architecture_page():
+    assert {room_of(path) for path in sources()} == set(PLACE)
 
 
-def test_imports_come_from_lower_floors():
+def test_imports_come_from_rooms_before():
     wrong = []
     for path in sources():
-        here = place(path)
-        above = {name for name in our_imports(path) - {here} if FLOOR[name] >= FLOOR[here]}
-        if above:
-            wrong.append(f"{path.relative_to(ROOT)} (floor {FLOOR[here]}) imports from {above}")
+        here = room_of(path)
+        if after := {name for name in our_imports(path) - {here} if PLACE[name] >= PLACE[here]}:
+            wrong.append(f"{path.relative_to(ROOT)} imports from {after}")
     assert not wrong
 
 

@@ -5,8 +5,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from stylegan.disk import errors_name
-from stylegan.messages import readable
+from stylegan.machine.disk import errors_name
+from stylegan.machine.messages import readable
 
 
 def read_toml(path: Path) -> dict[str, object]:

@@ -1,0 +1,1 @@
+"""What any program needs: messages, plain values, files on disk, processes, threads, versions."""

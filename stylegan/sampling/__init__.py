@@ -1,0 +1,28 @@
+"""How a generator is shown: pictures of seeds, the centers truncation pulls toward, curves in w."""
+
+from .look import (
+    CUTOFF,
+    MAX_SEED,
+    PSI,
+    Cutoff,
+    Look,
+    Rectangle,
+    Resolution,
+    active_part,
+    checked_rows,
+    default_batch,
+    generate,
+    in_turn,
+    latents,
+    levels,
+    mapped,
+    mapped_samples,
+    over_squares,
+    picture,
+    render,
+    repeatable,
+    seed_noise,
+    to_uint8,
+    unpadded,
+    unpremultiply,
+)
