@@ -18,11 +18,19 @@ OWNERS = {
     "Printing": "machine.console",
     "load_generator": "files.loading",
 }
-__all__ = ["__version__", *OWNERS]
+__all__ = [
+    "Console",
+    "Discriminator",
+    "Generator",
+    "NetworkConfig",
+    "Printing",
+    "__version__",
+    "load_generator",
+]
 
 
 def __getattr__(name: str) -> object:
     """Return a public name, imported at its first use: torch takes seconds."""
-    if name not in OWNERS:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{OWNERS[name]}"), name)
