@@ -1,6 +1,6 @@
 """Entry points of torch.hub: `torch.hub.list`, `help` and `load` on this repository.
 
-torch.hub lists all public names here. docs/weights.md describes the entries.
+torch.hub lists all public names here. docs/library.md describes the entries.
 """
 
 from typing import TYPE_CHECKING

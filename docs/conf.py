@@ -7,7 +7,6 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "datasets/README.md"]
-include_patterns += ["tests/reference/README.md"]
 html_theme = "furo"
 html_title = f"stylegan {__version__}"
 html_copy_source = False

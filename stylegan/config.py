@@ -61,7 +61,7 @@ class DataConfig:
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a training run computes; the defaults are the paper's. Comments
-    of fields, with units in brackets, are their meaning in `stylegan configs` and docs/options.md.
+    of fields, with units in brackets, are their meaning in `stylegan configs`.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of all random numbers

@@ -1,11 +1,9 @@
-"""`stylegan configs`, and the page of options that the same comments make."""
+"""`stylegan configs`."""
 
 import re
-import runpy
 import tomllib
 
 import pytest
-from helpers import ROOT
 from helpers.commands import refused, told
 
 from stylegan.cli.configs import header, options
@@ -48,9 +46,3 @@ def test_a_wrong_name_leads_to_the_list_and_auto_is_explained():
     message = refused("configs", "ffhq25")
     assert message.endswith("'ffhq25'; did you mean ffhq-256? `stylegan configs` lists them")
     assert "`stylegan train --data PICTURES --dry-run`" in refused("configs", "auto")
-
-
-def test_the_page_of_options_is_up_to_date():
-    tool = runpy.run_path(str(ROOT / "tools" / "options.py"))
-    page = tool["FILE"].read_text(encoding="utf-8")
-    assert page == tool["options_page"](), "python tools/options.py writes it"

@@ -77,7 +77,7 @@ def test_an_overfitted_discriminator_is_told_of_once_after_the_first_window_at_f
     assert line == (
         "the discriminator looks overfitted at image 123: r_t was 0.91 over the last 10000 images, "
         "of 14 different ones; stop and keep the best generator (--metrics finds it), or train "
-        "another run with more images or augmentation (augment.kind); see docs/diagnostics.md"
+        "another run with more images or augmentation (augment.kind); see docs/running.md"
     )
 
 

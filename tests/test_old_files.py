@@ -1,5 +1,14 @@
 """Files of older commits load, and their runs continue as they did: one of before the first
-format was settled (assets/old_run), and a store, a run, a generator and features of 871c5d9."""
+format was settled, and a store, a run, a generator and features of 871c5d9.
+
+assets/old_run: 10 random images of 8x8 in two classes (`store/`); a run that was stopped at image
+52 (`run/`); the state and the generator with which it finished, at image 60. `helpers/old_run.py`
+writes it anew, only where the format has changed on purpose.
+
+assets/files_of_871c5d9, by PyTorch 2.14.1 on one thread: the same of images without classes and
+with ADA, the features that metrics kept (`cache/`), and seeds 0 to 3 of its generator, uint8
+(4, 3, 8, 8) (`pictures.npy`). It is never written anew: it must open after every change.
+"""
 
 import os
 import shutil

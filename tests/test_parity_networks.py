@@ -1,4 +1,4 @@
-"""Our networks against numbers computed by the official program, see reference/README.md."""
+"""Our networks against numbers computed by the official program, see CONTRIBUTING.md."""
 
 import numpy as np
 import pytest

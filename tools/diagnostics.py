@@ -1,4 +1,4 @@
-"""Trains small networks, well and badly, and draws their logs, for docs/diagnostics.md."""
+"""Trains small networks, well and badly, and draws their logs, for docs/running.md."""
 
 import io
 import os

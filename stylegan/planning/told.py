@@ -14,7 +14,7 @@ HANDFUL = 10  # pictures
 MOST_CLASSES = 12  # that are named
 FEW = 2000  # pictures
 FAR_TOO_SHORT = 0.5  # of the usual length of a training; of less is warned
-LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
+LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/experiments.md
 
 
 def found_lines(findings: Findings) -> list[str]:

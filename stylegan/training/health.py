@@ -13,19 +13,19 @@ from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 
-SATURATED_LOGIT = 10.0  # docs/diagnostics.md has the measurements
+SATURATED_LOGIT = 10.0  # docs/running.md has the measurements
 SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` is
 DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
-OVERFITTED_SIGNS = 0.9  # r_t; docs/diagnostics.md has the measurements
+OVERFITTED_SIGNS = 0.9  # r_t; docs/running.md has the measurements
 WINDOW_IMAGES = 10_000  # the least to average r_t over
 WINDOW_PASSES = 20  # or so many times all images
-BLIND_GAP = 0.3  # between the logits of reals and fakes; docs/diagnostics.md has the measurements
+BLIND_GAP = 0.3  # between the logits of reals and fakes; docs/running.md has the measurements
 BLIND_IMAGES = 5_000  # to average it over
 LEAKING_PROBABILITY = 0.8  # of the augmentation: from there on it leaks into the samples
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
     "schedule.d_lr) or precision fp32, from a state whose samples were still good (--init-from); "
-    "see docs/diagnostics.md"
+    "see docs/running.md"
 )
 LOST = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
 
@@ -139,7 +139,7 @@ class Health:
             f"the discriminator looks overfitted at image {progress.images_seen}: r_t was "
             f"{signs:.2f} over the last {images} images, of {self.num_images} different ones; stop "
             "and keep the best generator (--metrics finds it), or train another run with more "
-            "images or augmentation (augment.kind); see docs/diagnostics.md"
+            "images or augmentation (augment.kind); see docs/running.md"
         )
 
     def blindness(self, progress: TrainingProgress) -> str | None:

@@ -1,4 +1,4 @@
-"""Numbers that the official program computed, see tests/reference/README.md.
+"""Numbers that the official program computed, see CONTRIBUTING.md.
 
 With TEST_DEVICE=cuda ours are computed there, in full precision.
 """
