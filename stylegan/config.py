@@ -130,7 +130,7 @@ TABLES = {
     if get_origin(f.type) is Mapping
 }
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
-HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
+CHANGEABLE_WITHIN_RUN = {  # may change within a run; a message warns if batch_gpu changes groups
     "batch_gpu", "checkpoint_activations", "deterministic", "keep_states",
     "log_kimg", "max_saturated_kimg", "max_skipped", "milestone_kimg", "save_minutes",
     "schedule.total_kimg", "snapshot_ticks",
@@ -312,5 +312,5 @@ def differences(a: TrainConfig, b: TrainConfig) -> list[str]:
     return [
         f"{name}: {toml_value(flat_a[name])} there, {toml_value(flat_b[name])} asked"
         for name in option_names()
-        if name not in HARMLESS and flat_a[name] != flat_b[name]
+        if name not in CHANGEABLE_WITHIN_RUN and flat_a[name] != flat_b[name]
     ]

@@ -11,7 +11,7 @@ from helpers.two_processes import fixed_signs, strengths
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from stylegan.augment import ada, diffaugment, part, resampling, sent
+from stylegan.augment import ada, diffaugment, part, resampling, to_device
 from stylegan.training.terms import discriminator_logits, discriminator_terms
 
 ARRAYS, META = reference.load("ada")
@@ -175,7 +175,7 @@ def test_a_gpu_transforms_as_a_cpu_does(deterministic, monkeypatch):
     try:
         for device in ("cpu", "cuda", "cuda"):
             x = images.to(device).requires_grad_()
-            y = ada.apply(x, sent(transform, torch.device(device), x.dtype))
+            y = ada.apply(x, to_device(transform, torch.device(device), x.dtype))
             (gradient,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
             (second,) = torch.autograd.grad(gradient.square().sum(), x)
             results.append([t.detach().cpu() for t in (y, gradient, second)])

@@ -79,7 +79,7 @@ def convolution_with(**options):
 @pytest.fixture
 def gpu_path(monkeypatch):
     """What a GPU takes, computed on a CPU."""
-    monkeypatch.setattr(cpu, "serves", lambda x: False)
+    monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: False)
 
 
 @pytest.mark.parametrize("shape", SIZES)
@@ -128,7 +128,7 @@ def test_every_function_equals_its_formula(monkeypatch, name, path):
     for place, threshold in thresholds:
         monkeypatch.setattr(place, threshold, 1 if path == "large on a cpu" else 10**9)
     if path == "gpu":
-        monkeypatch.setattr(cpu, "serves", lambda x: False)
+        monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: False)
     function, shapes = FUNCTIONS[name]
     tensors = [numbers(*shape) for shape in shapes]
     third = "adain" not in name and "epilogue" not in name  # batch_norm has none
@@ -216,7 +216,7 @@ class AskedGradients(TorchDispatchMode):
 @pytest.mark.parametrize("path", ["cpu", "gpu"])
 @pytest.mark.parametrize("precision", ["float64", "bf16"])
 def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, precision, path):
-    monkeypatch.setattr(cpu, "serves", lambda x: path == "cpu")
+    monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: path == "cpu")
     (x, weight), bias = inputs("same", (2, 3, 4, 4)), numbers(7)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         y = ops.conv2d(x, weight, SCALE, bias)
@@ -251,7 +251,7 @@ class OperandTypes(TorchDispatchMode):
 def test_half_precision_that_a_processor_lacks_is_rounded_float32(monkeypatch, name, by, half):
     """PyTorch computes it all the same, in up to 60 times the time of float32."""
     monkeypatch.setattr(
-        cpu, "multiplies", lambda dtype: not dtype.is_floating_point or dtype != half
+        cpu, "has_fast_matmul", lambda dtype: not dtype.is_floating_point or dtype != half
     )
     (x, weight), function = inputs("same", (2, 4, 8, 8), 4), name
     if name == "one color to many":
@@ -314,7 +314,7 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
     monkeypatch.setattr(cpu, "FEW_PIXELS", 128 if second == "one matrix product" else 0)
     for way in ("direct", second):
         monkeypatch.setattr(cpu, "MANY_CHANNELS", 10**9 if way == "direct" else 1)
-        monkeypatch.setattr(cpu, "serves", lambda x, way=way: way != "gpu")
+        monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x, way=way: way != "gpu")
         torch.manual_seed(0)
         state = float64_state(tiny_config(r2_gamma=1.0))
         for _ in range(2):

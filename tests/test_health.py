@@ -15,7 +15,7 @@ from stylegan.training.health import (
     WINDOW_IMAGES,
     Health,
     LostContact,
-    explained,
+    runtime_errors_explained,
 )
 
 GROWN = stage(16, 1.0)
@@ -134,7 +134,7 @@ def exhaust_a_gpu():
 def test_out_of_memory_says_where_and_what_helps():
     state = TrainState.create(tiny_config(batch_gpu=2))
     for exhaust in (lambda: torch.empty(2**60), exhaust_a_gpu):
-        with pytest.raises(ValueError) as caught, explained(state, stage(8)):
+        with pytest.raises(ValueError) as caught, runtime_errors_explained(state, stage(8)):
             exhaust()
         text = str(caught.value)
         assert text.startswith(
@@ -143,14 +143,14 @@ def test_out_of_memory_says_where_and_what_helps():
         )
         assert "\n" not in text
         assert isinstance(caught.value.__cause__, RuntimeError)
-    with pytest.raises(RuntimeError, match="of another kind"), explained(state):
+    with pytest.raises(RuntimeError, match="of another kind"), runtime_errors_explained(state):
         raise RuntimeError("of another kind")
 
 
 @pytest.mark.parametrize("error", [DistBackendError("x"), RuntimeError("Connection reset by peer")])
 def test_a_process_that_is_gone_is_lost_contact_for_the_other(error, monkeypatch):
     state = TrainState.create(tiny_config())
-    with pytest.raises(type(error)), explained(state):
+    with pytest.raises(type(error)), runtime_errors_explained(state):
         raise error  # alone, there is nobody to lose
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "rank", lambda: 1)
@@ -158,6 +158,6 @@ def test_a_process_that_is_gone_is_lost_contact_for_the_other(error, monkeypatch
         pytest.raises(
             LostContact, match=r"process 1 of 2 has lost contact .* at image 0; the same"
         ),
-        explained(state),
+        runtime_errors_explained(state),
     ):
         raise error

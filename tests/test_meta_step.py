@@ -158,11 +158,11 @@ def test_draws_for_a_device_are_those_for_another(monkeypatch):
     here = draw(config, 8, stage(), torch.eye(3), Share(), 0.7)
     copies = []
 
-    def sent(x, device):
+    def to_device(x, device):
         copies.append(x.clone())
         return copies[-1]
 
-    monkeypatch.setattr("stylegan.machine.distributed.sent", sent)
+    monkeypatch.setattr("stylegan.machine.distributed.to_device", to_device)
     there = draw(config, 8, stage(), torch.arange(3), Share(), 0.7)
     assert len(copies) == 15
     pairs = zip(tensors_of(there), tensors_of(here), strict=True)

@@ -107,7 +107,7 @@ def test_half_precision_is_multiplied_where_that_is_fast(
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda: has_instructions)
     monkeypatch.setattr(precision_of_ops, "capabilities", lambda: known)
-    decided = precision_of_ops.multiplies.__wrapped__
+    decided = precision_of_ops.has_fast_matmul.__wrapped__
     assert decided(HALF[name]) == fast
     assert decided(torch.float32)
 
@@ -126,7 +126,7 @@ def test_log_configuration_report_and_messages_say_the_precision(
 ):
     for place in ("training.run", "ops.cpu"):
         monkeypatch.setattr(
-            f"stylegan.{place}.multiplies", lambda dtype: dtype not in HALF.values()
+            f"stylegan.{place}.has_fast_matmul", lambda dtype: dtype not in HALF.values()
         )
     told, folder = [], RunFolder(tmp_path / "run")
     config = tiny_config(precision=asked, schedule=SHORT)

@@ -21,7 +21,7 @@ from helpers.tiny_training import (
 )
 from PIL import Image
 
-from stylegan.config import HARMLESS, build_config, nested
+from stylegan.config import CHANGEABLE_WITHIN_RUN, build_config, nested
 from stylegan.files.run_folder import RunFolder
 from stylegan.training import start
 
@@ -89,7 +89,7 @@ def usual(store, tmp_path_factory):
 
 @pytest.mark.parametrize("name", HARMLESS_CHANGES)
 def test_what_may_change_within_a_run_changes_nothing_of_it(name, usual, store, tmp_path):
-    assert HARMLESS_CHANGES.keys() == HARMLESS
+    assert HARMLESS_CHANGES.keys() == CHANGEABLE_WITHIN_RUN
     changed = tiny_config(**merge(USUAL, nested({name: HARMLESS_CHANGES[name]})))
     assert changed != tiny_config(**USUAL)
     run(changed, store, tmp_path / "run", stop_at=8)

@@ -42,9 +42,11 @@ def part(transform: Transform | None, rows: slice) -> Transform | None:
     return of_tensors(transform, lambda parameters: parameters[rows])
 
 
-def sent(transform: Transform | None, device: torch.device, dtype: torch.dtype) -> Transform | None:
+def to_device(
+    transform: Transform | None, device: torch.device, dtype: torch.dtype
+) -> Transform | None:
     """The transform with its tensors on the device, of that type; nobody waits for the copies."""
-    return of_tensors(transform, lambda x: distributed.sent(x.to(dtype), device))
+    return of_tensors(transform, lambda x: distributed.to_device(x.to(dtype), device))
 
 
 def of_tensors(transform: Transform | None, change: Callable[[Tensor], Tensor]) -> Transform | None:

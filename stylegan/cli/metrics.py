@@ -25,7 +25,7 @@ from stylegan.report import MARK, drawings_of, write_report
 from stylegan.report.history import read_run
 
 
-class Asked(TypedDict):
+class MetricOptions(TypedDict):
     """The options that are fields of `Conditions` of the library."""
 
     psis: list[float]
@@ -99,7 +99,7 @@ def metrics(
     classifiers: tuple[Path, ...],
     as_json: bool,
     out: Path | None,
-    **conditions: Unpack[Asked],
+    **conditions: Unpack[MetricOptions],
 ) -> None:
     """Measure how good the generators of SOURCE... are, and print a table.
 

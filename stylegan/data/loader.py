@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.distributed import sent
+from stylegan.machine.distributed import to_device
 
 from .prepare import map_ahead
 from .store import Store
@@ -102,7 +102,7 @@ def shares(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indi
 def on_device(
     images: Tensor, labels: Tensor | None, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    return sent(images, device), None if labels is None else sent(labels, device)
+    return to_device(images, device), None if labels is None else to_device(labels, device)
 
 
 def moved(source: Batches, device: torch.device) -> Batches:

@@ -110,7 +110,7 @@ def scene_of(name: str, controls: Controls) -> Answer:
 
 def one_hot(loaded: LoadedGenerator, label: int) -> Tensor | None:
     """The label (1, label_dim) of a class by its number; None for a network without classes."""
-    return sampling.in_turn([label], loaded.generator.config.label_dim)
+    return sampling.cyclic_one_hot([label], loaded.generator.config.label_dim)
 
 
 @torch.inference_mode()

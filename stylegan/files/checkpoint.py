@@ -242,7 +242,9 @@ def check_weights(weights: object) -> dict[str, Tensor]:
     return dict(weights)
 
 
-def fitting(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def match_state_dict(
+    wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """The weights without the prefix `module.` of DataParallel; one ValueError for all misfits."""
     tensors = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
     problems = misfits(wanted, tensors)

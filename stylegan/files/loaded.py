@@ -157,7 +157,7 @@ class LoadedGenerator:
         network without labels."""
         if class_name is not None:
             return self.label(class_name)
-        return sampling.in_turn(seeds, self.generator.config.label_dim, self.label_rows)
+        return sampling.cyclic_one_hot(seeds, self.generator.config.label_dim, self.label_rows)
 
     def label(self, class_name: str | None) -> Tensor | None:
         """The label (1, label_dim) of a class by name or number, or of several with weights as in

@@ -58,7 +58,7 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
-def sent(x: Tensor, device: torch.device) -> Tensor:
+def to_device(x: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor of the host to the device without waiting."""
     if device.type != "cuda":
         return x.to(device)

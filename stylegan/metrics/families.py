@@ -45,7 +45,7 @@ class Kind:
     # loads what it computes with, so that what is missing is told before it is needed
     needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
     # why one of so many samples cannot be measured beside these reals, if they are known; or ""
-    why_not: Callable[[str, int, StoreImages | None], str] = lambda kind, images, reals: ""
+    unavailable_reason: Callable[[str, int, StoreImages | None], str] = lambda *_: ""
     reals: bool = True  # whether it compares with real images
     lower_is_better: bool = True
 
@@ -69,7 +69,7 @@ class Family:
     needs: Callable[[Tools, torch.device], object]
     compare: Compare
     members: Mapping[str, Member]
-    alone: str = ""  # the metric that does not compare with reals
+    reference_free: str = ""  # the metric that does not compare with reals
     evenly: bool = False  # take reals from the whole data, both ways round if they are mirrored
     dim_of_reals: int | None = None  # features of reals that are compared; None: all
 
@@ -77,12 +77,12 @@ class Family:
         return {
             name: Kind(
                 measure=self.measure,
-                why_not=self.why_not,
+                unavailable_reason=self.unavailable_reason,
                 needs=self.needs,
                 images=self.images,
                 best_by=member.best_by,
                 help=member.help,
-                reals=name != self.alone,
+                reals=name != self.reference_free,
                 lower_is_better=member.lower_is_better,
             )
             for name, member in self.members.items()
@@ -94,9 +94,9 @@ class Family:
             return images
         return min(images, len(reals.images()) * (reals.ways if self.evenly else 1))
 
-    def why_not(self, kind: str, images: int, reals: StoreImages | None) -> str:
+    def unavailable_reason(self, kind: str, images: int, reals: StoreImages | None) -> str:
         """Why a metric of so many samples cannot be measured; empty if it can."""
-        num_reals = self.number_of_reals(images, None if kind == self.alone else reals)
+        num_reals = self.number_of_reals(images, None if kind == self.reference_free else reals)
         least = self.members[kind].least
         if num_reals >= least:
             return ""
@@ -109,12 +109,12 @@ class Family:
         self, comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
     ) -> dict[str, Scores | Refused]:
         """Where the data has fewer reals than `images`, all of it is used."""
-        real_images = None if set(kinds) == {self.alone} else comparison.require_reals()
+        real_images = None if set(kinds) == {self.reference_free} else comparison.require_reals()
         num_reals = self.number_of_reals(images, real_images)
         measured: dict[str, Scores | Refused] = {
             kind: Refused(reason)
             for kind in kinds
-            if (reason := self.why_not(kind, images, real_images))
+            if (reason := self.unavailable_reason(kind, images, real_images))
         }
         enough = [kind for kind in kinds if kind not in measured]
         if not enough:
@@ -130,7 +130,7 @@ class Family:
         fakes = features(comparison.fake_batches(images), images, network.dim)
         reals = fakes
         of_reals = {}
-        if set(enough) != {self.alone}:
+        if set(enough) != {self.reference_free}:
             of_reals = {**comparison.require_reals().protocol_of_reals(), "number": num_reals}
             dim = self.dim_of_reals or network.dim
             batches = comparison.real_batches(num_reals, evenly=self.evenly)
@@ -144,7 +144,7 @@ class Family:
             return {kind: self.compare(kind, fakes, reals, comparison) for kind in enough}
 
         for kind, (values, defined_by) in from_rank0(compare).items():
-            compared = {} if kind == self.alone else {"reals": of_reals}
+            compared = {} if kind == self.reference_free else {"reals": of_reals}
             measured[kind] = Scores(values, {**protocol, **compared, **defined_by})
         return measured
 
@@ -212,7 +212,7 @@ INCEPTION = Family(
         ),
         "is": Member("is", "Inception score", SPLITS, lower_is_better=False),
     },
-    alone="is",
+    reference_free="is",
     dim_of_reals=FEATURES,
 )
 EFF = Family(

@@ -101,7 +101,7 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     copy = io.BytesIO()  # torch-fidelity reads with weights_only=False: only what we have written
     torch.save(tensors, copy)
     copy.seek(0)
-    weights = fitting("the Inception network", INCEPTION, tools.weights)
+    weights = weights_errors("the Inception network", INCEPTION, tools.weights)
     with torch.random.fork_rng(devices=[]), weights:
         network = FeatureExtractorInceptionV3(  # draws weights, then reads them
             "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
@@ -149,7 +149,7 @@ def hub_file(url: str) -> Path:
 
 
 @contextmanager
-def fitting(network: str, url: str, place: Path | None) -> Iterator[None]:
+def weights_errors(network: str, url: str, place: Path | None) -> Iterator[None]:
     """ValueError if weights of something else are given to a network."""
     try:
         yield

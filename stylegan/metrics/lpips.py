@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from stylegan.files.download import hash_prefix
 from stylegan.machine.lineage import sha256_of
-from stylegan.metrics.features import as_rgb, fitting, public_weights
+from stylegan.metrics.features import as_rgb, public_weights, weights_errors
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
 SMALLEST = 16  # pixels a side: VGG16 halves the image four times
@@ -52,7 +52,7 @@ def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
     tensors, sha256 = public_weights(WEIGHTS, weights)
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
         network = library._NoTrainLpips(net="vgg", pnet_rand=True)
-    with fitting("torchvision's VGG16", WEIGHTS, weights):
+    with weights_errors("torchvision's VGG16", WEIGHTS, weights):
         # layers have the numbers that they have in torchvision, slice2.5 that of features.5
         names = {name: f"features.{name.partition('.')[2]}" for name in network.net.state_dict()}
         network.net.load_state_dict({name_here: tensors[name] for name_here, name in names.items()})

@@ -26,9 +26,9 @@ from .precision import (
     autocast,
     autocast_dtype,
     float32_products,
+    has_fast_matmul,
     has_tf32,
     in_float32,
-    multiplies,
     resolved_precision,
     without_autocast,
 )

@@ -31,7 +31,7 @@ class Way(NamedTuple):
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Maybe) -> Tensor:
-    if cpu.serves(x):
+    if cpu.uses_cpu_kernels(x):
         return cpu.dense(x, weight, scale, bias)
     if not full_precision(x):
         return F.linear(x, weight * scale, bias)
@@ -40,14 +40,14 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Maybe) -> Tensor:
 
 
 def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Maybe = None) -> Tensor:
-    if cpu.serves(x):
+    if cpu.uses_cpu_kernels(x):
         return cpu.conv2d(x, weight, scale, bias)
     return convolve(*cast_operands(x, weight * scale, bias), Way())
 
 
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
     """One transposed convolution: its 4x4 kernel is the turned 3x3 one, added at 2x2 shifts."""
-    if cpu.serves(x):
+    if cpu.uses_cpu_kernels(x):
         return cpu.upsample_conv2d(x, weight, scale)
     kernel = F.avg_pool2d(weight.flip(2, 3), 2, 1, 1) * (4 * scale)
     return convolve(*cast_operands(x, kernel, None), Way(stride=2, transposed=True))
@@ -59,14 +59,14 @@ def conv2d_downsample(
     """One convolution: its 4x4 kernel is the average of the 3x3 one at 2x2 shifts."""
     if x.shape[2] % 2 or x.shape[3] % 2:
         raise ValueError(f"height and width must be even to be halved, not {tuple(x.shape[2:])}")
-    if cpu.serves(x):
+    if cpu.uses_cpu_kernels(x):
         return cpu.conv2d_downsample(x, weight, scale, bias, blur_first=blur_first)
     kernel = F.avg_pool2d(weight, 2, 1, 1) * scale
     return convolve(*cast_operands(x, kernel, bias), Way(stride=2, blur_first=blur_first))
 
 
 def blur(x: Tensor) -> Tensor:
-    if cpu.serves(x):
+    if cpu.uses_cpu_kernels(x):
         return cpu.blur(x)
     return convolve(*cast_operands(x, blur_kernel(x), None), Way(groups=x.shape[1]))
 

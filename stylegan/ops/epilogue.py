@@ -10,12 +10,12 @@ from torch import Tensor
 
 from . import cpu, formulas
 from .formulas import Activation, Style
-from .precision import at_least_float32, full_precision, multiplies
+from .precision import at_least_float32, full_precision, has_fast_matmul
 
 
 def leaky_relu(x: Tensor, slope: float = 0.2, *, in_place: bool = False) -> Tensor:
     """The derivative at exactly 0 is that of PyTorch, `slope`, whereas CPUs take the official 1."""
-    if cpu.serves(x):
+    if cpu.uses_cpu_kernels(x):
         return cpu.leaky_relu(x, slope, in_place=in_place)
     return F.leaky_relu(x, slope, in_place)
 
@@ -36,7 +36,7 @@ def adain(
     """
     scale = at_least_float32(scale)
     bias = at_least_float32(bias)
-    if cpu.serves(x):
+    if cpu.uses_cpu_kernels(x):
         return cpu.adain(x, scale, bias, eps, in_place=in_place)
     flat = x.contiguous().view(1, x.shape[0] * x.shape[1], -1)
     scale = scale.reshape(-1)
@@ -73,7 +73,9 @@ def noisy_activation(
     """The activation of `x + noise * strength + bias`; x may be written over."""
     if noise is None or strength is None:
         return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
-    if cpu.serves(x) and (full_precision(x) or (x.dtype == torch.bfloat16 and multiplies(x.dtype))):
+    if cpu.uses_cpu_kernels(x) and (
+        full_precision(x) or (x.dtype == torch.bfloat16 and has_fast_matmul(x.dtype))
+    ):
         return cpu.noisy_activation(x, noise, strength, bias, activation)
     strength, bias = (v.to(x.dtype).view(-1, 1, 1) for v in (strength, bias))
     x = torch.addcmul(x, noise.to(x.dtype), strength).add_(bias)

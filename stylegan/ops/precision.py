@@ -65,7 +65,7 @@ def capabilities() -> Mapping[str, Any]:
 
 
 @lru_cache
-def multiplies(dtype: torch.dtype) -> bool:
+def has_fast_matmul(dtype: torch.dtype) -> bool:
     """Whether the processor has fast products of this type. PyTorch's of half precision take up to
     60 times as long as those of float32 where there are no instructions for them, and twice as long
     with the vectors of Intel's processors (AVX-512), whose matrix units (AMX) are fast."""

@@ -184,7 +184,9 @@ def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Ten
     return generator.mapping(z.to(like), labels)
 
 
-def in_turn(indices: Sequence[int], classes: int, rows: Tensor | None = None) -> Tensor | None:
+def cyclic_one_hot(
+    indices: Sequence[int], classes: int, rows: Tensor | None = None
+) -> Tensor | None:
     """Labels (N, classes), for each index i row i modulo K of `rows` (K, classes), by default one
     of each class; None without any."""
     if not classes:
@@ -201,7 +203,7 @@ def mapped_samples(generator: Generator, samples: int, label_rows: Tensor | None
     rows = []
     for start in range(0, samples, LATENTS_AT_ONCE):
         seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
-        labels = in_turn(seeds, config.label_dim, label_rows)
+        labels = cyclic_one_hot(seeds, config.label_dim, label_rows)
         rows.append(mapped(generator, latents(seeds, config.z_dim), labels))
     return torch.cat(rows)
 

@@ -23,7 +23,7 @@ from stylegan.machine.threads import busy
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
 from stylegan.schedule import ScheduleConfig, Stage, batch_size_at, coming, phases, resolutions
 from stylegan.training.draws import Share, draw
-from stylegan.training.health import explained
+from stylegan.training.health import runtime_errors_explained
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 from stylegan.training.terms import has_penalty
@@ -215,7 +215,7 @@ def timed_step(state: TrainState, stage: Stage) -> float:
     wait = torch.cuda.synchronize if like.is_cuda else lambda device: None
     wait(like.device)
     started = time.perf_counter()
-    with explained(state, stage):
+    with runtime_errors_explained(state, stage):
         reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
         draws = draw(config, 0, stage, pool, share, probability)
         train_step(state, reals.uniform_(-1, 1), labels, stage, draws)

@@ -69,7 +69,7 @@ class Share:
 
     def floats(self, x: Tensor) -> Tensor:
         """As `rows`, on the device that computes and in its type; nobody waits for the copy."""
-        return distributed.sent(self.rows(x).to(self.dtype), torch.device(self.device))
+        return distributed.to_device(self.rows(x).to(self.dtype), torch.device(self.device))
 
 
 def draw(
@@ -113,7 +113,7 @@ def draw_transforms(
     own_rows = share.slice_of(n)
     device = torch.device(share.device)
     parts = [slice(start + own_rows.start, start + own_rows.stop) for start in (0, n, 2 * n)]
-    return [augment.sent(augment.part(drawn, rows), device, share.dtype) for rows in parts]
+    return [augment.to_device(augment.part(drawn, rows), device, share.dtype) for rows in parts]
 
 
 def draw_pass(
@@ -153,4 +153,4 @@ def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> 
     """Which images of the batch are flipped left to right: bool (n,)."""
     rng = streams.step_mirror(seed, images_seen)
     flags = share.rows(torch.rand(batch_size, generator=rng) < 0.5)
-    return distributed.sent(flags, torch.device(share.device))
+    return distributed.to_device(flags, torch.device(share.device))

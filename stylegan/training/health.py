@@ -159,7 +159,7 @@ class Health:
 
 
 @contextmanager
-def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
+def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
     """Turn out of memory into a ValueError, and a failed collective into LostContact; both say
     where (`stage`, else the state's) and what to do."""
     try:

@@ -23,20 +23,20 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = 128 + signal_number
 
 
-class Asked(NamedTuple):
+class StopRequest(NamedTuple):
     """What all processes do now."""
 
     stop_signal: int  # the signal to stop for; 0: none
     save: bool
 
 
-def agree(received: list[int], *, save_is_due: bool) -> Asked:
+def agree(received: list[int], *, save_is_due: bool) -> StopRequest:
     """What is asked of any process, by signals or, to save, by the clock. The `received` signals
     are answered by that."""
     new = [received.pop() for _ in range(len(received))]
     stop_signals = [number for number in new if number not in SAVE]
     save = save_is_due or len(stop_signals) < len(new)
-    return Asked(
+    return StopRequest(
         stop_signal=distributed.largest(max(stop_signals, default=0)),
         save=bool(distributed.largest(save)),
     )

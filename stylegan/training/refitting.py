@@ -51,7 +51,9 @@ def refit(
     for start in range(0, images, batch):
         seeds = range(start, start + batch)
         z = sampling.latents(seeds, config.z_dim)
-        w = sampling.mapped(generator, z, sampling.in_turn(seeds, config.label_dim, label_rows))
+        w = sampling.mapped(
+            generator, z, sampling.cyclic_one_hot(seeds, config.label_dim, label_rows)
+        )
         ws = generator.broadcast(w)
         noise = [m.to(like) for m in sampling.seed_noise(seeds, config, grown)]
         pictures = synthesis(ws, resolution=grown, noise=noise)

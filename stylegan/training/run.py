@@ -22,14 +22,14 @@ from stylegan.ops import (
     HALF,
     Precision,
     float32_products,
+    has_fast_matmul,
     has_tf32,
-    multiplies,
     resolved_precision,
 )
 from stylegan.training import loop
 from stylegan.training.costs import try_out
 from stylegan.training.evaluation import Evaluation
-from stylegan.training.health import explained
+from stylegan.training.health import runtime_errors_explained
 from stylegan.training.interrupts import nothing_to_save, requests
 from stylegan.training.recorder import Recorder
 from stylegan.training.resuming import begin, newest_state, resume, settle_threads
@@ -135,7 +135,7 @@ class Run:
     ) -> None:
         """Train `state` to the end, and write the files of the run."""
         recorder = Recorder(state, self.store, self.folder, self.first, tensorboard)
-        with requests() as signals, recorder.telling_failure(), explained(state):
+        with requests() as signals, recorder.telling_failure(), runtime_errors_explained(state):
             try:
                 loop.train(
                     state,
@@ -161,7 +161,7 @@ class Run:
         lines = [f"{images}; run {self.folder.path} on {self.device}, precision {precision}"]
         if precision == "tf32" and not has_tf32(self.device, capability(self.device)):
             lines.append(f"{self.device} has no tf32 and computes in float32")
-        if self.device.type == "cpu" and precision in HALF and not multiplies(HALF[precision]):
+        if self.device.type == "cpu" and precision in HALF and not has_fast_matmul(HALF[precision]):
             lines.append(
                 f"this processor does not multiply {precision} faster than float32: products are "
                 "rounded ones of float32, which take no less time"

@@ -164,7 +164,7 @@ class TrainState:
         counters = Counters.of(payload)
         for name in NETWORKS:
             network = getattr(self, name)
-            weights = checkpoint.fitting(network.state_dict(), payload[name])
+            weights = checkpoint.match_state_dict(network.state_dict(), payload[name])
             checkpoint.check_finite(weights)
             network.load_state_dict(weights)
         for name in OPTIMIZATION:

@@ -16,7 +16,7 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import refusing
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
-from stylegan.sampling import Look, in_turn, mapped
+from stylegan.sampling import Look, cyclic_one_hot, mapped
 from stylegan.schedule import resolutions
 
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
@@ -208,7 +208,7 @@ def mean_w(generator: Generator) -> Tensor:
     config = generator.config
     random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)
-    labels = in_turn(range(CHUNK), config.label_dim)
+    labels = cyclic_one_hot(range(CHUNK), config.label_dim)
     for _ in range(AVERAGED // CHUNK):
         z = torch.randn(CHUNK, config.z_dim, generator=random)
         total += mapped(generator, z, labels).double().sum(dim=0)

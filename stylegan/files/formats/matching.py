@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.checkpoint import check_finite, fitting
+from stylegan.files.checkpoint import check_finite, match_state_dict
 from stylegan.machine.messages import readable
 from stylegan.schedule import resolutions
 
@@ -61,7 +61,7 @@ def network_from(
         state = network.state_dict()
         table = list(matches(state))
         wanted = {m.path: torch.empty(m.shape_in_file(tuple(state[m.name].shape))) for m in table}
-    fitting(wanted, tensors)
+    match_state_dict(wanted, tensors)
     check_finite(tensors)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32

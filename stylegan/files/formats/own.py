@@ -108,7 +108,7 @@ def network_of(
     numbers of half precision become float32."""
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(config)
-    tensors = checkpoint.fitting(network.state_dict(), weights)
+    tensors = checkpoint.match_state_dict(network.state_dict(), weights)
     checkpoint.check_finite(tensors)
     first = at_least_float32(next(iter(tensors.values())))
     alike = {name: tensor.detach().to(first).contiguous() for name, tensor in tensors.items()}

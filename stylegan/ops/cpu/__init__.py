@@ -35,7 +35,7 @@ from ..precision import (
     capabilities,
     differentiated,
     full_precision,
-    multiplies,
+    has_fast_matmul,
     product_dtype,
     traced,
     without_autocast,
@@ -55,7 +55,7 @@ FEW_PIXELS_HALF = 256  # likewise in half precision
 LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
 
 
-def serves(x: Tensor) -> bool:
+def uses_cpu_kernels(x: Tensor) -> bool:
     """Whether `x` is on a CPU and computed now: recorded operations run elsewhere, too."""
     return x.device.type == "cpu" and not traced()
 
@@ -69,7 +69,7 @@ def rounded_products(
     @wraps(op)
     def of_processor(x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         dtype = product_dtype(x)
-        if multiplies(dtype):
+        if has_fast_matmul(dtype):
             return op(x, *args, **kwargs)
         with without_autocast(x):
             return op(x.to(dtype).float(), *args, **kwargs).to(dtype)
