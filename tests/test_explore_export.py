@@ -1,6 +1,7 @@
 """The explorer's page as a folder: a seed is the same picture there as here."""
 
 import base64
+import dataclasses
 import io
 import json
 import shutil
@@ -15,8 +16,11 @@ from helpers.tiny_generators import TINY, loaded_of, random_generator
 from PIL import Image
 
 from stylegan import load_generator, streams
+from stylegan.data.images import Fit
+from stylegan.explore.controls import moves_of
 from stylegan.explore.export import save_page
 from stylegan.explore.server import FOLDER
+from stylegan.networks.edits import Edit
 
 SEEDS = [*range(990), 2**16, 2**31 - 1, 2**31, *range(2**32 - 7, 2**32)]
 DRAW = """
@@ -50,8 +54,14 @@ SOURCES = {
     "glyphs64, with classes": lambda: load_generator("glyphs64").loaded,
     "fading in": lambda: tiny(alpha=0.3),
     "not fully grown": lambda: tiny(resolution=8, cutoff=2),
-    "3:2, with centers": lambda: tiny(
-        active_rectangle=(3, 13, 0, 16), centers=torch.eye(TINY.w_dim)[:3]
+    "3:2": lambda: loaded_of(
+        random_generator(dataclasses.replace(TINY, resolution=64), noise=0.5),
+        active_rectangle=Fit.of("pad 3:2").active_rectangle(64),
+    ),
+    "with centers": lambda: tiny(centers=torch.eye(TINY.w_dim)[:3]),
+    "gray": lambda: loaded_of(random_generator(dataclasses.replace(TINY, image_channels=1))),
+    "without noise": lambda: loaded_of(
+        random_generator(dataclasses.replace(TINY, noise=False), biases=True)
     ),
 }
 
@@ -75,7 +85,9 @@ def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
         for noise, seeds in (("const", range(20)), ("random", [5]), ("none", [6])):
             expected = loaded.pictures(seeds, psi=loaded.psi, noise=noise)
             for seed, picture in zip(seeds, expected, strict=True):
-                change = {"seed": seed, "noise": noise, "noise_seed": seed}
+                change = {"seed": seed}
+                if loaded.generator.config.noise:
+                    change |= {"noise": noise, "noise_seed": seed}
                 if classes:
                     change["label"] = str(seed % classes)
                 content = base64.b64decode(page.evaluate(SHOWN, change))
@@ -83,6 +95,14 @@ def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
                     shown = np.array(image).astype(int)[..., :3]
                 assert shown.shape[:2] == picture.shape[:2]
                 assert np.abs(shown - picture).max() <= 1
+
+
+def test_edits_have_names_without_folders_and_strengths():
+    texts = ["a=b/x.npz:svm:<b>s/m=1</b>=2@0-3", "c/v.npy=-1", "pca:2"]
+    edits = [Edit(torch.ones(8))] * 3
+    assert list(moves_of(texts, edits)) == ["x.npz:svm:<b>s/m=1</b>@0-3", "v.npy", "pca:2"]
+    with pytest.raises(ValueError, match="twice"):
+        moves_of(["a/v.npy=1", "b/v.npy=2"], edits[:2])
 
 
 def test_a_page_needs_the_runtime_before_any_work(tmp_path, monkeypatch, source):

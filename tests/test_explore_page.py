@@ -4,6 +4,7 @@ The server runs in a process of its own, which writes down whom it calls.
 """
 
 import contextlib
+import dataclasses
 import re
 import signal
 import subprocess
@@ -20,11 +21,18 @@ from helpers.tiny_generators import LABELED, random_generator
 from PIL import Image
 
 from stylegan import load_generator, sampling
-from stylegan.directions import default_path, find_directions, load_directions, save_directions
+from stylegan.directions import (
+    default_path,
+    find_directions,
+    load_directions,
+    read_edits,
+    save_directions,
+)
 from stylegan.explore.controls import View
 from stylegan.explore.page import render
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents
+from stylegan.machine.lineage import Source
 
 SERVER = """
 import socket, sys
@@ -52,7 +60,9 @@ pytestmark = [pytest.mark.slow, NEEDS_BROWSER]
 def source(tmp_path_factory):
     """A file of a tiny generator, and its directions beside it."""
     path = tmp_path_factory.mktemp("explored") / "<i>g.pt"
-    save_generator(path, random_generator(LABELED, noise=0.5), label_names=NAMES)
+    lineage = [Source("the <b>begin</b>", "0" * 64, "CC0")]
+    generator = random_generator(LABELED, noise=0.5)
+    save_generator(path, generator, label_names=NAMES, lineage=lineage)
     generator = load_generator(path).loaded.generator
     found = find_directions(generator, ["pca", "sefa"], count=3, samples=200)
     save_directions(default_path(path), found, generator)
@@ -271,6 +281,29 @@ def test_a_page_without_projection_says_where_it_is(visitor):
     visitor.open("Your picture")
     assert "needs PyTorch" in visitor.page.inner_text(".no_project")
     assert not visitor.page.is_visible("#project") and not visitor.page.is_visible("#latents_file")
+
+
+def test_a_page_of_edits_begins_with_them_and_tells_where_weights_come_from(
+    browser, source, loaded, tmp_path
+):
+    file, folder = tmp_path / "a=b" / "<u>v.npy", tmp_path / "page"
+    file.parent.mkdir()
+    np.save(file, np.linspace(-1, 1, loaded.generator.config.w_dim))
+    edits = [f"{file}=0.5@0-2", "pca:1=-1"]
+    options = [word for edit in edits for word in ("--edit", edit)]
+    told("explore", source, "--export", folder, "--runtime", runtime(), *options)
+    given = read_edits(edits, loaded, source)
+    with hosted(folder) as address, contextlib.closing(User(browser, address)) as visitor:
+        assert visitor.sees(loaded, View(10, edits=given))
+        assert visitor.caption() == "seed 10 · ψ 0.7 · --edit <u>v.npy=+0.5@0-2 · --edit pca:1=-1"
+        visitor.open("Directions")
+        assert "<u>v.npy" in visitor.page.inner_text("#of_edits")
+        visitor.slide("<u>v.npy@0-2", 2)
+        moved = dataclasses.replace(given[0], strength=2)
+        assert visitor.sees(loaded, View(10, edits=[moved, given[1]]))
+        assert "Weights from the <b>begin</b>" in visitor.page.inner_text("footer")
+        assert "CC0" in visitor.page.inner_text("footer")
+    assert str(tmp_path) not in (folder / "scene.json").read_text()
 
 
 def test_a_page_that_is_opened_as_a_file_says_what_to_do(browser, folder):

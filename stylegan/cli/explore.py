@@ -10,7 +10,7 @@ from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, note, say, working
 from stylegan.directions import known_directions, read_edits
 from stylegan.explore.controls import moves_along, moves_of
-from stylegan.explore.export import check_request, save_page
+from stylegan.explore.export import NETWORK, check_request, save_page
 from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
@@ -73,10 +73,9 @@ def explore(
     if folder:
         with working(f"writing {folder}"):
             written = save_page(loaded, moves, name, folder, runtime, overwrite=overwrite)
-        networks = written.sizes["mapping.onnx"] + written.sizes["synthesis.onnx"]
         say(
-            f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the networks are "
-            f"{networks / 2**20:.1f} MiB",
+            f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the network is "
+            f"{written.sizes[NETWORK] / 2**20:.1f} MiB",
             f"half precision changes pictures by {count(written.half_differs, 'gray level')}, so "
             f"the weights are in {'half' if written.half_differs <= 1 else 'single'} precision",
             f"try it: python -m http.server --directory {shlex.quote(str(folder))}",

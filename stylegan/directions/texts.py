@@ -24,6 +24,13 @@ class EditText(NamedTuple):
     file: Path | None = None
     vector: Path | None = None  # an .npy file
 
+    def __str__(self) -> str:
+        """The text without strength and folders, for a page that others see."""
+        file = self.vector or self.file
+        named = [file.name if file else "", f"{self.method}:{self.name}" if self.method else ""]
+        layers = f"@{self.layers[0]}-{self.layers[-1]}" if self.layers else ""
+        return ":".join(filter(None, named)) + layers
+
 
 def parsed(text: str) -> EditText:
     """The parts of the text of an edit; ValueError if it is malformed."""

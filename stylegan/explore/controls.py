@@ -1,6 +1,5 @@
 """The page's controls, from which it is built and requests are checked, and what they specify."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -8,8 +7,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from stylegan.directions import Directions
+from stylegan.directions.texts import parsed
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.machine.messages import readable
+from stylegan.machine.messages import listed, readable
 from stylegan.networks.edits import Edit
 from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
@@ -118,8 +118,10 @@ def moves_along(directions: Sequence[Directions]) -> Moves:
 
 def moves_of(texts: Sequence[str], edits: Sequence[Edit]) -> Moves:
     """Edits by the texts of `--edit` that they were read from."""
-    names = [re.sub("=[^=@]*", "", text) for text in texts]
-    return dict(zip(names, edits, strict=True))
+    moves = {str(parsed(text)): edit for text, edit in zip(texts, edits, strict=True)}
+    if len(moves) < len(edits):
+        raise ValueError(f"one of these edits is given twice: {listed(texts)}")
+    return moves
 
 
 def edit_slider(name: str, tip: str, strength: float) -> Slider:

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from stylegan import sampling
 from stylegan.explore.controls import Controls, Moves
-from stylegan.explore.page import one_hot, scene_of
+from stylegan.explore.page import scene_of, styles_of
 from stylegan.explore.server import FOLDER
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.disk import atomic_file, check_outputs
@@ -26,7 +26,8 @@ RUNTIME = {  # file in the page's folder: file of the npm package onnxruntime-we
     "onnxruntime/ort.wasm": "ort-wasm-simd-threaded.wasm",
 }
 LICENSES = ("LICENSE", "ThirdPartyNotices.txt")  # of ONNX Runtime, in its Python package
-MADE = ("mapping.onnx", "synthesis.onnx", "numbers.bin", "scene.json")
+NETWORK = "network.onnx"
+SCENE = "scene.json"
 PAGE = {  # file in the page's folder: file of this package
     "page.css": "page.css",
     "page.js": "page.js",
@@ -58,19 +59,61 @@ class Stored(nn.Module):
         return output
 
 
-class Synthesis(nn.Module):
-    """Final styles (1, num_styles, w_dim) and noise maps -> pixels uint8 (H, W, 4)."""
+class Drawing(nn.Module):
+    """All that the page computes: what its worker knows -> pixels uint8 (H, W, 4)."""
 
-    def __init__(self, loaded: LoadedGenerator) -> None:
+    def __init__(self, loaded: LoadedGenerator, moves: Moves) -> None:
         super().__init__()
+        self.loaded = loaded
         self.generator = loaded.generator
-        self.look = loaded.look
+        self.directions = [edit.direction.cpu() for edit in moves.values()]
 
-    def forward(self, ws: Tensor, *noise: Tensor) -> Tensor:
-        images = self.look.images(self.generator, ws, noise)
-        levels = sampling.levels(images, premultiplied=self.generator.config.premultiplied)
-        if self.look.rectangle:
-            rows, columns = sampling.active_part(self.look.rectangle, *levels.shape[2:])
+    def noise_maps(self) -> list[Tensor]:
+        """Those that are stored."""
+        drawn = self.loaded.look.drawn
+        maps = self.generator.synthesis.noise_maps(1, drawn, "const")
+        return [stored for stored in maps if stored is not None]
+
+    def examples(self) -> dict[str, Tensor]:
+        """Inputs of the shapes that `forward` takes."""
+        config = self.generator.config
+        layers = config.num_styles()
+        return {
+            "z": torch.zeros(4, config.z_dim),
+            "labels": torch.zeros(1, config.label_dim),
+            "plane": torch.zeros(2),
+            "mixed": torch.zeros(layers),
+            "psi": torch.zeros(()),
+            "strengths": torch.zeros(layers, len(self.directions)),
+            "stored": torch.zeros(()),
+            "noise": torch.zeros(sum(stored.numel() for stored in self.noise_maps())),
+        }
+
+    def forward(
+        self,
+        z: Tensor,
+        labels: Tensor,
+        plane: Tensor,
+        mixed: Tensor,
+        psi: Tensor,
+        strengths: Tensor,
+        stored: Tensor,
+        noise: Tensor,
+    ) -> Tensor:
+        """`strengths` of the moves in each layer; `stored` times the stored noise, and all maps of
+        `noise` in a row, are added. For the others see `page.styles_of`."""
+        look = self.loaded.look
+        config = self.generator.config
+        ws = styles_of(self.loaded, z, labels if config.label_dim else None, plane, mixed, psi)
+        if self.directions:
+            ws = ws + strengths @ torch.stack(self.directions)
+        maps = self.noise_maps()
+        parts = noise.split([m.numel() for m in maps]) if maps else []
+        given = [m * stored + part.view_as(m) for m, part in zip(maps, parts, strict=True)]
+        images = look.images(self.generator, ws, given or "none")
+        levels = sampling.levels(images, premultiplied=config.premultiplied)
+        if look.rectangle:
+            rows, columns = sampling.active_part(look.rectangle, *levels.shape[2:])
             levels = levels[:, :, rows, columns]
         alpha = levels[:, 3:] if levels.shape[1] == 4 else torch.full_like(levels[:, :1], 255)
         colors = levels[:, :3].expand(-1, 3, -1, -1)  # of a gray image, three times the same
@@ -89,7 +132,8 @@ def check_request(folder: Path, runtime: Path, *, overwrite: bool) -> None:
         )
     licenses = [f"onnxruntime/{name}" for name in LICENSES]
     check_outputs(
-        [folder / name for name in (*RUNTIME, *licenses, *MADE, *PAGE)], overwrite=overwrite
+        [folder / name for name in (*RUNTIME, *licenses, NETWORK, SCENE, *PAGE)],
+        overwrite=overwrite,
     )
 
 
@@ -109,35 +153,19 @@ def save_page(
     """
     check_request(folder, runtime, overwrite=overwrite)
     half_differs = difference_of_half(loaded)
-    half = half_differs <= 1
-    generator = loaded.generator
-    config = generator.config
-    maps = generator.synthesis.noise_maps(1, loaded.look.drawn, "const")
-    noise = {f"noise_{i}": m.detach().float().cpu() for i, m in enumerate(maps) if m is not None}
-    label = one_hot(loaded, 0)
-    z = {"z": torch.zeros(1, config.z_dim)} | ({} if label is None else {"labels": label})
-    ws = {"ws": torch.zeros(1, config.num_styles(), config.w_dim)}
-    centers = generator.w_avg[None] if loaded.centers is None else loaded.centers
-    numbers = [*centers, *(edit.direction for edit in moves.values()), *noise.values()]
+    drawing = Drawing(loaded, moves)
     contents = {file: (runtime / source).read_bytes() for file, source in RUNTIME.items()}
-    contents["mapping.onnx"] = onnx_of(Stored(generator.mapping, half=half), z, "w")
-    contents["synthesis.onnx"] = onnx_of(Stored(Synthesis(loaded), half=half), ws | noise, "pixels")
-    contents["numbers.bin"] = b"".join(x.cpu().numpy().astype("<f4").tobytes() for x in numbers)
-    every = range(config.num_styles())
-    scene = scene_of(name, Controls(loaded, moves, can_project=False)) | {
+    contents[NETWORK], shapes = onnx_of(Stored(drawing, half=half_differs <= 1), drawing.examples())
+    every = range(loaded.generator.config.num_styles())
+    scene = scene_of(name, loaded, Controls(loaded, moves, can_project=False)) | {
         "quick": loaded.look.drawn <= QUICK,
         "bytes": sum(map(len, contents.values())),
-        "z": config.z_dim,
-        "w": config.w_dim,
-        "classes": config.label_dim,
-        "cutoff": len(every) if loaded.cutoff is None else loaded.cutoff,
-        "centers": len(centers),
-        "noise": [m.shape[-1] for m in noise.values()],
+        "shapes": shapes,
         "moves": [
             {"name": key, "layers": list(edit.layers or every)} for key, edit in moves.items()
         ],
     }
-    contents["scene.json"] = json.dumps(scene).encode()
+    contents[SCENE] = json.dumps(scene).encode()
     for license_name in LICENSES:
         notice = importlib.resources.files("onnxruntime") / license_name
         contents[f"onnxruntime/{license_name}"] = notice.read_bytes()
@@ -161,13 +189,15 @@ def difference_of_half(loaded: LoadedGenerator) -> int:
     )
 
 
-def onnx_of(network: nn.Module, inputs: dict[str, Tensor], output: str) -> bytes:
-    """A network as an ONNX graph, with the names of its inputs and output."""
+def onnx_of(network: nn.Module, examples: dict[str, Tensor]) -> tuple[bytes, dict[str, list[int]]]:
+    """A network as an ONNX graph, and the shapes of those inputs that it uses."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, of its own making
         program = torch.onnx.export(
-            network.eval(), tuple(inputs.values()), input_names=[*inputs], output_names=[output],
-            dynamo=True, verbose=False,
+            network.eval(), tuple(examples.values()), input_names=[*examples],
+            output_names=["pixels"], dynamo=True, verbose=False,
         )  # fmt: skip
     assert program is not None
-    return program.model_proto.SerializeToString()
+    graph = program.model_proto
+    used = [one.name for one in graph.graph.input]
+    return graph.SerializeToString(), {name: list(examples[name].shape) for name in used}

@@ -81,8 +81,9 @@ function layers(box, { label, count }, moved) {
 const KINDS = { Slider: slider, Menu: menu, Layers: layers };
 
 function build() {
-  const { name, sections } = scene;
+  const { name, sections, weights } = scene;
   $("name").textContent = name;
+  $("weights").textContent = weights && `Weights from ${weights}`;
   document.title = `${name} - StyleGAN explorer`;
   for (const [section, members] of Object.entries(sections)) {
     const parent = $(section === "start" ? "start" : `of_${section}`);
@@ -165,7 +166,8 @@ async function draw() {
 // Shows a bar if it takes a while, or how much is loaded.
 async function withBar(make) {
   const show = ({ loaded }) => {
-    if (loaded) Object.assign($("bar"), { hidden: false, value: loaded });
+    if (loaded < 1) Object.assign($("bar"), { hidden: false, value: loaded });
+    else $("bar").removeAttribute("value"); // the rest takes unknown time
   };
   const timer = setTimeout(() => { $("bar").hidden = false; }, BAR_DELAY);
   try {

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from stylegan import projection, sampling
 from stylegan.explore.controls import PLANE, Controls, Moves, Values, View
-from stylegan.figures import mixed
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.machine.lineage import described
 from stylegan.machine.messages import readable
+from stylegan.networks.edits import edited
 
 LOOKS = 40  # pictures that are shown of a search
 Answer = dict[str, object]
@@ -39,7 +40,7 @@ class Page:
 
     def scene(self, values: Values) -> Parts:
         """What the page is built from."""
-        yield scene_of(self.name, self.controls)
+        yield scene_of(self.name, self.loaded, self.controls)
 
     def picture(self, values: Values) -> Parts:
         """The picture that the controls specify."""
@@ -93,7 +94,7 @@ class Page:
             self.own = state.ws[0].float().cpu()
 
 
-def scene_of(name: str, controls: Controls) -> Answer:
+def scene_of(name: str, loaded: LoadedGenerator, controls: Controls) -> Answer:
     """What a page is built from."""
     sections = {
         section: [{"kind": type(control).__name__, **vars(control)} for control in members]
@@ -101,6 +102,7 @@ def scene_of(name: str, controls: Controls) -> Answer:
     }
     return {
         "name": name,
+        "weights": "; ".join(described(loaded.lineage)),
         "plane": PLANE,
         "layers": controls.layers,
         "quick": True,  # pictures to choose from are made unasked
@@ -113,28 +115,40 @@ def one_hot(loaded: LoadedGenerator, label: int) -> Tensor | None:
     return sampling.cyclic_one_hot([label], loaded.generator.config.label_dim)
 
 
+def styles_of(
+    loaded: LoadedGenerator,
+    z: Tensor,
+    labels: Tensor | None,
+    plane: Tensor,
+    mixed: Tensor,
+    psi: Tensor,
+) -> Tensor:
+    """Truncated styles (1, num_styles, w_dim) of z (4, z_dim), of the picture's seed, the two of
+    its plane and the one that is mixed in. plane (2,): the place in it; mixed (num_styles,): 1 for
+    the layers that take the other seed's styles, else 0; psi ()."""
+    w = sampling.mapped(loaded.generator, z, labels)
+    own, right, top, other = loaded.generator.broadcast(w).split(1)
+    ws = own + plane[0] * (right - own) + plane[1] * (top - own)
+    ws = ws + mixed[:, None] * (other - ws)
+    return loaded.look.styles(ws, loaded.generator.w_avg, psi)
+
+
 @torch.inference_mode()
 def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
     """The seed's styles, moved in a plane, mixed and truncated, or those given; then edited:
     float32 (num_styles, w_dim) on the CPU."""
-
-    def of_seed(seed: int) -> Tensor:
-        z = sampling.latents([seed], loaded.generator.config.z_dim)
-        return loaded.styles(z, one_hot(loaded, view.label))  # (1, num_styles, w_dim)
-
-    if view.styles is not None:
-        ws = view.styles[None].to(loaded.generator.w_avg)
+    config = loaded.generator.config
+    like = loaded.generator.w_avg
+    if view.styles is None:
+        seeds = [view.seed, view.plane_a, view.plane_b, view.mix_seed]
+        plane = like.new_tensor([view.plane_x, view.plane_y])
+        mixed = like.new_tensor([layer in view.mix_layers for layer in range(config.num_styles())])
+        z = sampling.latents(seeds, config.z_dim)
+        labels = one_hot(loaded, view.label)
+        ws = styles_of(loaded, z, labels, plane, mixed, like.new_tensor(view.psi))
     else:
-        ws = of_seed(view.seed)
-        if view.plane_x or view.plane_y:
-            a = of_seed(view.plane_a)
-            b = of_seed(view.plane_b)
-            ws = ws + view.plane_x * (a - ws) + view.plane_y * (b - ws)
-        if view.mix_layers:
-            ws = mixed(ws, of_seed(view.mix_seed), view.mix_layers)
-    psi = view.psi if view.styles is None else 1
-    look = loaded.look.but(psi=psi, edits=view.edits)
-    return look.styles(ws, loaded.generator.w_avg)[0].float().cpu().clone()
+        ws = view.styles[None].to(like)
+    return edited(ws, view.edits)[0].float().cpu().clone()
 
 
 def render(loaded: LoadedGenerator, view: View) -> np.ndarray:

@@ -150,9 +150,10 @@ def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor
 
 def nearest(ws: Tensor, centers: Tensor) -> Tensor:
     """The nearest of centers (K, w_dim) for each row of ws (N, rows, w_dim)."""
-    exact = "donot_use_mm_for_euclid_dist"
-    distances = torch.cdist(ws.flatten(0, 1), centers.to(ws), compute_mode=exact)
-    return centers.to(ws)[distances.argmin(dim=1)].view_as(ws)
+    centers = centers.to(ws)
+    # one after the other: in little memory, the same in any batch, and ONNX can say it
+    distances = torch.stack([(ws - center).square().sum(dim=2) for center in centers])
+    return centers[distances.argmin(dim=0)]
 
 
 def truncate(ws: Tensor, w_avg: Tensor, psi: float | Tensor, cutoff: int | None) -> Tensor:
