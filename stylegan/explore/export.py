@@ -25,17 +25,10 @@ RUNTIME = {  # file in the page's folder: file of the npm package onnxruntime-we
     "onnxruntime/ort.js": "ort.wasm.bundle.min.mjs",
     "onnxruntime/ort.wasm": "ort-wasm-simd-threaded.wasm",
 }
-LICENSES = ("LICENSE", "ThirdPartyNotices.txt")  # of ONNX Runtime, in its Python package
+LICENSES = ("onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt")  # in its Python package
 NETWORK = "network.onnx"
 SCENE = "scene.json"
-PAGE = {  # file in the page's folder: file of this package
-    "page.css": "page.css",
-    "page.js": "page.js",
-    "engine.js": "browser.js",
-    "worker.js": "worker.js",
-    "random.js": "random.js",
-    "index.html": "page.html",
-}
+PAGE = ("index.html", "page.css", "page.js", "engine.js", "worker.js", "random.js")
 QUICK = 128  # pixels; a larger picture takes a browser seconds
 SEEDS = range(20)  # whose pictures tell whether half precision does
 
@@ -130,11 +123,8 @@ def check_request(folder: Path, runtime: Path, *, overwrite: bool) -> None:
             f"{runtime} has no {missing[0]}: run npm install onnxruntime-web here, or name its "
             "dist/ with --runtime"
         )
-    licenses = [f"onnxruntime/{name}" for name in LICENSES]
-    check_outputs(
-        [folder / name for name in (*RUNTIME, *licenses, NETWORK, SCENE, *PAGE)],
-        overwrite=overwrite,
-    )
+    names = (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)
+    check_outputs([folder / name for name in names], overwrite=overwrite)
 
 
 def save_page(
@@ -166,10 +156,9 @@ def save_page(
         ],
     }
     contents[SCENE] = json.dumps(scene).encode()
-    for license_name in LICENSES:
-        notice = importlib.resources.files("onnxruntime") / license_name
-        contents[f"onnxruntime/{license_name}"] = notice.read_bytes()
-    contents |= {file: (FOLDER / source).read_bytes() for file, source in PAGE.items()}
+    runtime_package = importlib.resources.files("onnxruntime")
+    contents |= {file: (runtime_package / Path(file).name).read_bytes() for file in LICENSES}
+    contents |= {file: (FOLDER / file).read_bytes() for file in PAGE}
     for file, content in contents.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(folder / file, overwrite=overwrite) as written:
