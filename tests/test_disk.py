@@ -13,10 +13,12 @@ from stylegan.data.faces import read_landmarks
 from stylegan.files.checkpoint import is_npy, npz_arrays
 from stylegan.files.loading import open_weights
 from stylegan.machine.disk import (
+    KEEPING,
+    REPLACING,
+    Outputs,
     atomic_file,
     atomic_folder,
     check_folder,
-    check_outputs,
     locked,
     refuse_mistaken,
     write_text,
@@ -30,11 +32,11 @@ def test_devices_and_pipes_are_no_files_to_write(tmp_path):
     for path in ("/dev/null", "/dev/zero", tmp_path / "pipe.png"):
         for overwrite in (True, False):
             with pytest.raises(ValueError, match="is not a regular file; give another name"):
-                check_outputs([Path(path)], overwrite=overwrite)
+                Outputs(overwrite=overwrite).check(Path(path))
     (tmp_path / "old.png").touch()
-    check_outputs([tmp_path / "old.png"], overwrite=True)
+    REPLACING.check(tmp_path / "old.png")
     with pytest.raises(ValueError, match="exists; pass --overwrite"):
-        check_outputs([tmp_path / "old.png"], overwrite=False)
+        KEEPING.check(tmp_path / "old.png")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")
@@ -53,9 +55,9 @@ def test_a_drive_that_fails_while_a_file_is_read_is_told_with_the_file(read, tmp
 def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
     loop = tmp_path / "generator-000000001.pt"
     loop.symlink_to(loop.name)
-    check_outputs([loop, tmp_path / "other.pt"], overwrite=True)  # which replaces the link
+    REPLACING.check(loop, tmp_path / "other.pt")  # which replaces the link
     with pytest.raises(ValueError, match="both be written"):
-        check_outputs([loop, loop], overwrite=True)
+        REPLACING.check(loop, loop)
     for source in (tmp_path, loop):
         with pytest.raises((ValueError, OSError), match=r"is a link to|neither a file nor"):
             open_weights(source)
@@ -65,7 +67,7 @@ def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
 def test_a_file_to_write_is_no_folder_of_others(tmp_path, order):
     names = ["pj/latents.npz", "pj/latents.npz/latents.npz"][::order]
     with pytest.raises(ValueError, match=r"pj/latents\.npz would be a file and a folder; choose"):
-        check_outputs([tmp_path / name for name in names], overwrite=False)
+        KEEPING.check(*(tmp_path / name for name in names))
 
 
 def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
@@ -90,7 +92,7 @@ def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, 
         with pytest.raises(ValueError, match=f"nothing may be written into the folder {tmp_path};"):
             check_folder(path)
     with pytest.raises(ValueError, match="nothing may be written"):
-        check_outputs([tmp_path / "walk.webp"], overwrite=False)
+        KEEPING.check(tmp_path / "walk.webp")
     (tmp_path / "mine").mkdir()
     check_folder(tmp_path / "mine" / "new")
 
@@ -162,26 +164,18 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
         assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_a_file_that_has_appeared_meanwhile_is_replaced_only_when_told(
-    tmp_path, monkeypatch, links
-):
-    def without_links(source, target):
-        raise OSError(errno.EPERM, "no links on this drive")
-
-    if not links:
-        monkeypatch.setattr(os, "link", without_links)
+def test_a_file_that_has_appeared_meanwhile_is_replaced_only_when_told(tmp_path):
     path = tmp_path / "latents.npz"
-    write_text(path, "first", overwrite=False)
+    KEEPING.text(path, "first")
     with (
         pytest.raises(FileExistsError, match=f"{path} was written by another process in the mean"),
-        atomic_file(path, overwrite=False) as file,
+        KEEPING.file(path) as file,
     ):
         file.write(b"second")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["first"]
-    write_text(path, "third")
-    (tmp_path / "gone.npz").symlink_to("nowhere")  # for `check_outputs` that is no file
-    write_text(tmp_path / "gone.npz", "fourth", overwrite=False)
+    REPLACING.text(path, "third")
+    (tmp_path / "gone.npz").symlink_to("nowhere")  # for `Outputs.check` that is no file
+    KEEPING.text(tmp_path / "gone.npz", "fourth")
     assert sorted(file.read_text() for file in tmp_path.iterdir()) == ["fourth", "third"]
 
 

@@ -9,6 +9,7 @@ import torch
 from helpers.tiny_generators import TINY, loaded_of, random_generator
 
 from stylegan.files.huggingface import Card, save_folder
+from stylegan.machine.disk import REPLACING
 from stylegan.networks import Generator
 
 CARD = Card("cc-by-nc-4.0", "91 smileys", {"fid": 12.5, "kid": 0.004}, "More in our paper.")
@@ -58,5 +59,5 @@ def test_nothing_is_shared_without_a_license_or_overwritten_unless_asked(source,
         save_folder(source, tmp_path, CARD)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert (tmp_path / "README.md").read_text() == "precious"
-    save_folder(source, tmp_path, CARD, overwrite=True)
+    save_folder(source, tmp_path, CARD, outputs=REPLACING)
     assert "cc-by-nc-4.0" in (tmp_path / "README.md").read_text()

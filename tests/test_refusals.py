@@ -178,12 +178,12 @@ def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words
 def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch, words, out):
     monkeypatch.chdir(originals(tmp_path))
 
-    def writing(partial, path, *, overwrite):
+    def writing(descriptor):
         Path(out).write_text("theirs")
-        put_into_place(partial, path, overwrite=overwrite)
+        wait_for_disk(descriptor)
 
-    put_into_place = disk.put_into_place
-    monkeypatch.setattr(disk, "put_into_place", writing)
+    wait_for_disk = disk.wait_for_disk  # the last that is done before a file gets its name
+    monkeypatch.setattr(disk, "wait_for_disk", writing)
     assert f"{out} was written by another process in the meantime" in refused(*words.split())
     assert Path(out).read_text() == "theirs"
 

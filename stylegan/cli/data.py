@@ -16,6 +16,7 @@ from stylegan.data.faces import align_files, read_landmarks
 from stylegan.data.images import MODES
 from stylegan.data.prepare import mib
 from stylegan.data.store import remove_files
+from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import aligned, count, listed, readable, suggestion
 from stylegan.metrics.cache import Kept, kept_arrays
 
@@ -202,7 +203,7 @@ def day(seconds: float) -> str:
 )
 @options.count_option("--size", "Pixels a side of the pictures to write.", default=1024, most=2048)
 @options.OVERWRITE
-def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) -> None:
+def align(source: Path, out: Path, landmarks: Path, size: int, outputs: Outputs) -> None:
     """Crop faces as FFHQ does. SOURCE is a folder of pictures or one picture, OUT a folder.
 
     The file of landmarks names the pictures and gives five points of each face (the eyes, the
@@ -217,7 +218,7 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     """
     faces = read_landmarks(landmarks)
     console = Terminal("picture")
-    sides, errors = align_files(source, faces, out, size, overwrite=overwrite, console=console)
+    sides, errors = align_files(source, faces, out, size, outputs=outputs, console=console)
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")

@@ -15,7 +15,8 @@ from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_picture
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
-from stylegan.machine.disk import check_outputs
+from stylegan.files.run_folder import training_pictures
+from stylegan.machine.disk import Outputs
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 SAMPLES = options.count_option(
@@ -75,7 +76,7 @@ def find(
     psi: float | None,
     class_name: str | None,
     device: str,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Find directions of w, without examples.
 
@@ -85,16 +86,16 @@ def find(
     """
     methods = [known for known in library.METHODS if method in ("both", known)]
     file = out or library.default_path(source)
-    check_outputs([file], overwrite=True, endings=[".npz"], sources=[Path(source)])
-    figures = checked_figures(source, figure, methods, overwrite=overwrite)
+    outputs.check(file, endings=[".npz"], sources=[Path(source)], exist_ok=True)
+    figures = checked_figures(source, figure, methods, outputs=outputs)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
-    others = partial(library.others_in, file, loaded.generator, methods, overwrite=overwrite)
+    others = partial(library.others_in, file, loaded.generator, methods, outputs)
     others()  # what would be lost is refused before the work
     new = library.find_directions(
         loaded.generator, methods, count=count, layers=layers, samples=samples
     )
-    write(file, others, new, loaded, figures, seed=seed, label=label, overwrite=overwrite)
+    write(file, others, new, loaded, figures, seed=seed, label=label, outputs=outputs)
 
 
 @directions.command(cls=Command)
@@ -120,7 +121,7 @@ def learn(
     psi: float | None,
     class_name: str | None,
     device: str,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Learn a direction of w from examples with an attribute, POSITIVE, and without, NEGATIVE.
 
@@ -133,14 +134,12 @@ def learn(
     """
     name = library.check_name(name or positive.stem)
     file = out or library.default_path(source)
-    examples = [positive, negative]
-    check_outputs([file], overwrite=True, endings=[".npz"], sources=[Path(source), *examples])
-    figures = checked_figures(source, figure, ["svm"], overwrite=overwrite)
+    sources = [Path(source), positive, negative]
+    outputs.check(file, endings=[".npz"], sources=sources, exist_ok=True)
+    figures = checked_figures(source, figure, ["svm"], outputs=outputs)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None
-    others = partial(
-        library.others_in, file, loaded.generator, ["svm"], name=name, overwrite=overwrite
-    )
+    others = partial(library.others_in, file, loaded.generator, ["svm"], outputs, name=name)
     others()
     w, present = library.examples_of(loaded, positive, negative, class_name)
     normal, accuracy = library.fit_hyperplane(w, present)
@@ -150,20 +149,19 @@ def learn(
         f"svm:{name}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of which the larger "
         f"side has {larger_side:.1%}"
     )
-    write(file, others, [new], loaded, figures, seed=seed, label=label, overwrite=overwrite)
+    write(file, others, [new], loaded, figures, seed=seed, label=label, outputs=outputs)
 
 
 def checked_figures(
-    source: str, figure: Path | None, methods: Sequence[Method], *, overwrite: bool
+    source: str, figure: Path | None, methods: Sequence[Method], *, outputs: Outputs
 ) -> dict[Method, Path]:
     """The file of each method's figure; ValueError if it cannot be written."""
     if figure is None:
         return {}
-    options.refuse_training_folder(source, figure, "--figure")
     figures = dict.fromkeys(methods, figure)
     if len(methods) > 1:
         figures = {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}
-    check_outputs(figures.values(), overwrite=overwrite, endings=FORMATS)
+    outputs.check(*figures.values(), endings=FORMATS, pictures=training_pictures(source))
     return figures
 
 
@@ -182,7 +180,7 @@ def write(
     *,
     seed: int,
     label: Tensor | None,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Write new directions beside the others of the file, and their figures. `others` reads them:
     another process may have added some since this one began."""
@@ -193,6 +191,6 @@ def write(
     }
     library.save_directions(file, library.updated(others(), new), loaded.generator)
     for path, picture in pictures.items():
-        save_picture(path, picture, overwrite=overwrite)
+        save_picture(path, picture, outputs=outputs)
     counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)
     say(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [file, *pictures]))}")

@@ -14,6 +14,7 @@ from stylegan.explore.export import NETWORK, check_request, save_page
 from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
+from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 
 
@@ -51,7 +52,7 @@ def explore(
     edits: tuple[str, ...],
     folder: Path | None,
     runtime: Path,
-    overwrite: bool,
+    outputs: Outputs,
     device: str,
 ) -> None:
     """Play with a generator on a page of this computer, until Ctrl-C, or write that page.
@@ -62,7 +63,7 @@ def explore(
     stylegan explore runs/mine --export page/
     """
     if folder:
-        check_request(folder, runtime, overwrite=overwrite)
+        check_request(folder, runtime, outputs)
     with working(f"opening {source} and its directions"):
         loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
         if edits:
@@ -72,7 +73,7 @@ def explore(
     name = Path(source).name
     if folder:
         with working(f"writing {folder}"):
-            written = save_page(loaded, moves, name, folder, runtime, overwrite=overwrite)
+            written = save_page(loaded, moves, name, folder, runtime, outputs=outputs)
         say(
             f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the network is "
             f"{written.sizes[NETWORK] / 2**20:.1f} MiB",

@@ -11,8 +11,8 @@ from stylegan import figures
 from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
 from stylegan.figures import FORMATS, check_size, save_picture
-from stylegan.files.run_folder import RunFolder, images_of
-from stylegan.machine.disk import check_outputs
+from stylegan.files.run_folder import RunFolder, images_of, training_pictures
+from stylegan.machine.disk import Outputs
 from stylegan.metrics import beside_reals
 from stylegan.metrics.neighbors import comparing, samples_and_nearest
 from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
@@ -46,14 +46,15 @@ def figure_command(
         )
         @options.OVERWRITE
         @functools.wraps(draw)
-        def command(selection: Selection, out: Path, overwrite: bool, **values: object) -> None:
-            check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there
-            options.refuse_training_folder(selection.source, out)
+        def command(selection: Selection, out: Path, outputs: Outputs, **values: object) -> None:
+            pictures = training_pictures(selection.source)
+            # the same picture may be there
+            outputs.check(out, endings=FORMATS, pictures=pictures, exist_ok=True)
             if checks_size:
                 values["check_size"] = functools.partial(check_size, out)
             with common.working(f"drawing {out}"):
                 image = draw(selection, **values)
-            save_picture(out, image, overwrite=overwrite)
+            save_picture(out, image, outputs=outputs)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             common.say(f"{out}, {image.width}x{image.height}, from the {origin}")
 

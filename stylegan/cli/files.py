@@ -16,7 +16,7 @@ from stylegan.files.formats.own import save_loaded
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import check_outputs
+from stylegan.machine.disk import Outputs
 from stylegan.machine.lineage import Lineage, described, license_of, sha256_of
 from stylegan.machine.messages import count, readable
 from stylegan.sampling import Cutoff
@@ -134,7 +134,7 @@ def convert(
     destination: Path,
     discriminator: Path | None,
     centers: values.Centers,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Write the generator of SOURCE as a file of this project, DESTINATION (.pt).
 
@@ -148,19 +148,17 @@ def convert(
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
     destinations = [file for file in (destination, discriminator) if file]
-    check_outputs(destinations, endings=[".pt"], overwrite=overwrite, sources=[Path(source)])
+    outputs.check(*destinations, endings=[".pt"], sources=[Path(source)])
     weights = open_weights(source, need="discriminator" if discriminator else "pictures")
-    check_outputs(destinations, overwrite=True, sources=[weights.file])  # of a folder, say
+    outputs.check(*destinations, sources=[weights.file])  # of a folder, say
     loaded = options.with_centers(weights.require_loaded(), centers)
     say(*(f"note         {note}" for note in weights.notes))
     print_facts(generator_facts(loaded))
-    for file in destinations:
-        file.parent.mkdir(parents=True, exist_ok=True)
     shared = weights.discriminator if weights.kind == "generator file" else None
-    own.save_loaded(destination, loaded, discriminator=shared, overwrite=overwrite)
+    own.save_loaded(destination, loaded, discriminator=shared, outputs=outputs)
     if discriminator:
         critic = weights.require_discriminator()
-        own.save_discriminator(discriminator, critic, loaded.lineage, overwrite=overwrite)
+        own.save_discriminator(discriminator, critic, loaded.lineage, outputs=outputs)
     for file in destinations:
         size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
         say(f"written      {file}: {size}")
@@ -193,7 +191,7 @@ def export(
     noise: NoiseInput | None,
     license_name: str | None,
     trained_on: str | None,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Write the generator of SOURCE for other programs; DESTINATION's ending says how.
 
@@ -214,21 +212,21 @@ def export(
     if not to_folder and (license_name or trained_on):
         raise click.UsageError("--license and --trained-on are of a FOLDER/")
     sources = [Path(source)]
-    formats.check_request(destination, noise=noise, overwrite=overwrite, sources=sources)
+    formats.check_request(destination, outputs, noise=noise, sources=sources)
     weights = open_weights(source)
-    check_outputs(formats.outputs_of(destination), overwrite=True, sources=[weights.file])
+    outputs.check(*formats.outputs_of(destination), sources=[weights.file])
     loaded = weights.require_loaded()
     loaded = dataclasses.replace(loaded, look=loaded.look.but(psi=psi, cutoff=cutoff))
     if to_folder:
         card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
-        huggingface.save_folder(loaded, destination, card, overwrite=overwrite)
+        huggingface.save_folder(loaded, destination, card, outputs=outputs)
         say(
             f"{destination}: {formats.SHARED} and {formats.README}, of the {loaded.origin}",
             f"{formats.README} can be edited",
         )
         return
     with working(f"writing {destination}"):
-        formats.export(loaded, destination, noise=noise, overwrite=overwrite)
+        formats.export(loaded, destination, noise=noise, outputs=outputs)
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
 
 
@@ -254,7 +252,7 @@ def blend(
     until: int | None,
     share: float | None,
     out: Path,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Write a generator with layers of B and the rest of A, or with weights between both.
 
@@ -268,16 +266,15 @@ def blend(
     """
     if first is None and (until is not None or share is None):
         raise click.UsageError("pass --from RESOLUTION (then --until, --share), or --share alone")
-    check_outputs([out], overwrite=overwrite, endings=[".pt"], sources=[Path(a), Path(b)])
+    outputs.check(out, endings=[".pt"], sources=[Path(a), Path(b)])
     share = 1.0 if share is None else share
     parents = open_weights(a), open_weights(b)
-    check_outputs([out], overwrite=True, sources=[parent.file for parent in parents])  # of a run
+    outputs.check(out, sources=[parent.file for parent in parents])  # of a run
     blended = blending.blend(
         *(parent.as_parent() for parent in parents),
         first=first,
         last=until,
         share=share,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    save_loaded(out, blended, overwrite=overwrite)
+    save_loaded(out, blended, outputs=outputs)
     say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

@@ -14,10 +14,10 @@ from stylegan.cli.options import (
     OVERWRITE,
     Selection,
     path_option,
-    refuse_training_folder,
     selecting,
 )
-from stylegan.machine.disk import check_outputs
+from stylegan.files.run_folder import training_pictures
+from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 from stylegan.sampling import picture, render
 
@@ -46,7 +46,7 @@ def generate(
     out: Path,
     grid: bool | None,
     ending: str,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Write one picture per seed or latent, and all of them in a grid.
 
@@ -63,8 +63,7 @@ def generate(
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
     grid_file = out / f"grid.{ending}"
-    check_outputs([grid_file], overwrite=True)
-    refuse_training_folder(selection.source, out)
+    outputs.check(grid_file, pictures=training_pictures(selection.source), exist_ok=True)
     loaded = selection.loaded
     figures.check_channels(grid_file, loaded.generator.config.image_channels)
     in_grid = []
@@ -85,12 +84,12 @@ def generate(
     console = Terminal()
     for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
         path = out / f"{selection.unit}{seed:04d}.{ending}"
-        figures.save_picture(path, picture(pixels), overwrite=overwrite)
+        figures.save_picture(path, picture(pixels), outputs=outputs)
         if grid:
             in_grid.append(pixels)
         console.progress("", i, len(seeds))
     if grid:
         image = figures.grid(in_grid, labels=labels_below)
-        figures.save_picture(grid_file, image, overwrite=overwrite)
+        figures.save_picture(grid_file, image, outputs=outputs)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")

@@ -14,14 +14,14 @@ from stylegan import metrics as library
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import check_outputs, without_links
+from stylegan.machine.disk import Outputs, without_links
 from stylegan.machine.distributed import process_group
 from stylegan.machine.messages import reason_of
 from stylegan.metrics import Row, Tools
 from stylegan.metrics.comparing import Setting
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, score_name
-from stylegan.report import MARK, drawings_of, write_report
+from stylegan.report import PAGES, drawings_of, write_report
 from stylegan.report.history import read_run
 
 
@@ -117,7 +117,7 @@ def metrics(
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
     if out is not None:
-        check_outputs([out], overwrite=True, mark=library.LINE_BEGINS)
+        Outputs(overwrite=True, mark=library.LINE_BEGINS).check(out)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
@@ -247,7 +247,7 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     """
     on_device = options.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
-    check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
+    PAGES.check(out or RunFolder(run).report_file)
     tools = options.measuring_tools()
     drawings = drawings_of(run, tools, data=data, device=on_device)
     say(f"the report is {write_report(run, drawings, out)}")

@@ -22,7 +22,7 @@ from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.machine import distributed
-from stylegan.machine.disk import without_links
+from stylegan.machine.disk import Outputs
 from stylegan.machine.memory import keep_memory
 from stylegan.machine.messages import listed, readable
 from stylegan.metrics import Tools
@@ -161,7 +161,13 @@ BATCH = count_option("--batch", "Images at once; fewer need less memory.")
 DEVICE = click.option(
     "--device", metavar="DEVICE", default="auto", help="Device: cpu, cuda, cuda:1, mps."
 )
-OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+OVERWRITE = click.option(
+    "--overwrite",
+    "outputs",
+    is_flag=True,
+    callback=lambda context, option, given: Outputs(overwrite=given),
+    help="Replace files that exist.",
+)
 LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
 
@@ -275,18 +281,6 @@ class Selection:
             turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
             note_once(f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}")
         return loaded.labels_of(self.chosen_seeds, self.class_name)
-
-
-def refuse_training_folder(source: str | Path, out: Path, option: str = "--out") -> None:
-    """ValueError if pictures at `out`, a folder or file that `option` names, would become training
-    pictures of the run that `source` is, or is a file of."""
-    run = RunFolder.of(source)
-    inside = (without_links(out), *without_links(out).parents)
-    # a run may lie inside its data folder; writing within that run is fine
-    if run and run.data() in inside and without_links(run.path) not in inside:
-        raise ValueError(
-            f"{out} is in a folder of training pictures of {run.path}; choose another {option}"
-        )
 
 
 def centers_of(

@@ -12,7 +12,8 @@ from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, say
 from stylegan.data import Crop
 from stylegan.files.loading import open_weights
-from stylegan.machine.disk import check_outputs
+from stylegan.files.run_folder import training_pictures
+from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count, readable
 from stylegan.projection import ProjectionRequest, Space, TuningOptions, project_files
 
@@ -94,7 +95,7 @@ def project(
     batch: int | None,
     device: str,
     out: Path,
-    overwrite: bool,
+    outputs: Outputs,
     **search: Unpack[Search],
 ) -> None:
     """Find the latents whose picture is nearest to IMAGE.
@@ -114,10 +115,11 @@ def project(
         raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
     tuning = tuning_options(tune_steps, locality, tune=tune)
     searching = projection.SearchOptions(**search)
-    outputs = projection.outputs_of(images, out)
-    # before a generator is opened
-    check_outputs(outputs, overwrite=overwrite, sources=[Path(source), *images])
-    options.refuse_training_folder(source, out)
+    outputs.check(  # before a generator is opened
+        *projection.outputs_of(images, out),
+        sources=[Path(source), *images],
+        pictures=training_pictures(source),
+    )
     loaded = open_weights(source, map_location=options.use_device(device)).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
     projection.check_noise(searching, loaded.generator.config)
@@ -135,15 +137,15 @@ def project(
         batch=batch,
         starts=starts,
     )
-    write_projections(request, images, out, source, overwrite=overwrite)
+    write_projections(request, images, out, source, outputs=outputs)
 
 
 def write_projections(
-    request: ProjectionRequest, images: Sequence[Path], out: Path, source: str, *, overwrite: bool
+    request: ProjectionRequest, images: Sequence[Path], out: Path, source: str, *, outputs: Outputs
 ) -> None:
     """Project the images, and say how their pictures are made again."""
     console = Terminal("step", say)
-    projected, errors = project_files(request, images, out, overwrite=overwrite, console=console)
+    projected, errors = project_files(request, images, out, outputs=outputs, console=console)
     if projected:
         generator = str(out / "tuned.pt") if request.tuning else source
         again = ["generate", generator, "--latents", str(out / "latents.npz"), "--out", "again"]

@@ -23,8 +23,8 @@ from stylegan.cli.options import (
     Selection,
 )
 from stylegan.figures import StyleRange, default_columns, style_ranges
-from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import check_outputs
+from stylegan.files.run_folder import RunFolder, training_pictures
+from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 from stylegan.sampling.curves import places, spherical, spline
 
@@ -85,15 +85,15 @@ def film_command(
             seconds: float | None,
             scale: int | None,
             out: Path,
-            overwrite: bool,
+            outputs: Outputs,
             **values: object,
         ) -> None:
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
-            check_outputs([out], overwrite=overwrite, endings=library.FORMATS)
+            pictures = training_pictures(selection.source)
+            outputs.check(out, endings=library.FORMATS, pictures=pictures)
             library.check_rate(out, fps)
-            options.refuse_training_folder(selection.source, out)
             film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             library.write_video(
@@ -101,7 +101,7 @@ def film_command(
                 shown,
                 count=film.count,
                 fps=fps,
-                overwrite=overwrite,
+                outputs=outputs,
                 console=Terminal("frame"),
             )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"

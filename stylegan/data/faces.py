@@ -8,6 +8,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from PIL import Image, ImageFilter
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import atomic_file, check_outputs, errors_name, name_of, without_links
+from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, without_links
 from stylegan.machine.messages import readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
@@ -189,7 +190,7 @@ def align_files(
     out: Path,
     size: int,
     *,
-    overwrite: bool = False,
+    outputs: Outputs = KEEPING,
     console: Console = SILENT,
 ) -> tuple[dict[Path, float], list[ValueError | OSError]]:
     """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
@@ -211,8 +212,7 @@ def align_files(
             faces = len(landmarks[name])
             ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
             files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
-    outputs = [file for of_one in files.values() for file in of_one]
-    check_outputs(outputs, overwrite=overwrite, sources=[folder / name for name in files])
+    outputs.check(*chain.from_iterable(files.values()), sources=[folder / name for name in files])
     sides: dict[Path, float] = {}
     for done, name in enumerate(files, 1):
         picture: Image.Image | None = None
@@ -225,8 +225,7 @@ def align_files(
                         picture = decode((folder / name).read_bytes(), name=str(folder / name))
                 with errors_of(name):
                     square = aligned(picture, face, size)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_file(file, overwrite=overwrite) as opened:
+                with outputs.file(file) as opened:
                     square.save(opened, "png")
                 sides[file] = square_of(face).side
             except (ValueError, OSError) as error:

@@ -24,7 +24,7 @@ from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import atomic_file
+from stylegan.machine.disk import REPLACING, Outputs
 from stylegan.machine.messages import readable, reason_of
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
@@ -65,8 +65,7 @@ def save_directions(path: Path, directions: Sequence[Directions], generator: Gen
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
     meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
     arrays["meta"] = np.array(json.dumps(meta))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
+    with REPLACING.file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
@@ -112,24 +111,24 @@ def others_in(
     path: Path,
     generator: Generator,
     methods: Sequence[Method],
+    outputs: Outputs,
     *,
     name: str | None = None,
-    overwrite: bool,
 ) -> list[Directions]:
     """The directions in a file that is to get new ones by `methods`, or the learned one of that
-    name; none if there is no file. ValueError, without `overwrite`, if new ones would replace
-    directions, or what is there cannot be read."""
+    name; none if there is no file. ValueError, unless `outputs` overwrite, if new ones would
+    replace directions, or what is there cannot be read."""
     if not path.exists():
         return []
     try:
         directions = load_directions(path, generator)
     except ValueError as error:
-        if overwrite:
+        if outputs.overwrite:
             return []
         hint = "--overwrite replaces the whole file, --out chooses another"
         raise ValueError(f"{error}; {hint}") from error
     replaced = [d.method for d in directions if d.method in methods and name in (None, *d.names)]
-    if replaced and not overwrite:
+    if replaced and not outputs.overwrite:
         those = f"svm:{name}" if name else " and ".join(replaced)
         raise ValueError(
             f"{path} exists, with directions {those}; pass --overwrite to replace them, or choose "

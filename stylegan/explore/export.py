@@ -18,7 +18,7 @@ from stylegan.explore.controls import Controls, Moves
 from stylegan.explore.page import scene_of, styles_of
 from stylegan.explore.server import FOLDER
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.machine.disk import atomic_file, check_outputs
+from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.messages import require
 
 RUNTIME = {  # file in the page's folder: file of the npm package onnxruntime-web, in its dist/
@@ -113,7 +113,7 @@ class Drawing(nn.Module):
         return torch.cat([colors, alpha], dim=1)[0].permute(1, 2, 0)
 
 
-def check_request(folder: Path, runtime: Path, *, overwrite: bool) -> None:
+def check_request(folder: Path, runtime: Path, outputs: Outputs) -> None:
     """ValueError unless all that a page needs is there and no file in the folder would be lost."""
     for module in ("onnxruntime", "onnxscript"):
         require(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
@@ -124,7 +124,7 @@ def check_request(folder: Path, runtime: Path, *, overwrite: bool) -> None:
             "dist/ with --runtime"
         )
     names = (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)
-    check_outputs([folder / name for name in names], overwrite=overwrite)
+    outputs.check(*(folder / name for name in names))
 
 
 def save_page(
@@ -134,14 +134,14 @@ def save_page(
     folder: Path,
     runtime: Path,
     *,
-    overwrite: bool = False,
+    outputs: Outputs = KEEPING,
 ) -> Exported:
     """Write the page of a generator, called `name`, with a slider for each of `moves`.
 
     Weights are stored in half precision if that changes pictures by one gray level at most;
     `runtime` is dist/ of the npm package onnxruntime-web.
     """
-    check_request(folder, runtime, overwrite=overwrite)
+    check_request(folder, runtime, outputs)
     half_differs = difference_of_half(loaded)
     drawing = Drawing(loaded, moves)
     contents = {file: (runtime / source).read_bytes() for file, source in RUNTIME.items()}
@@ -160,8 +160,7 @@ def save_page(
     contents |= {file: (runtime_package / Path(file).name).read_bytes() for file in LICENSES}
     contents |= {file: (FOLDER / file).read_bytes() for file in PAGE}
     for file, content in contents.items():
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(folder / file, overwrite=overwrite) as written:
+        with outputs.file(folder / file) as written:
             written.write(content)
     return Exported({file: len(content) for file, content in contents.items()}, half_differs)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from stylegan.machine.disk import atomic_file, check_outputs
+from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.sampling import over_squares, picture
 
 SMALLEST_CELL = 96  # pixels: whole factors bring pictures into the range
@@ -44,9 +44,9 @@ FORMATS = {  # by ending
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> None:
-    """Write the picture. ValueError if the file exists with other content, without `overwrite`."""
-    check_outputs([path], overwrite=True, endings=FORMATS)
+def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) -> None:
+    """Write the picture. ValueError if the file exists with other content, which `outputs` keep."""
+    outputs.check(path, endings=FORMATS, exist_ok=True)
     check_size(path, image.size)
     check_channels(path, len(image.getbands()))
     buffer = io.BytesIO()
@@ -54,9 +54,8 @@ def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> 
     image.save(buffer, kind.name, **kind.options)
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
-    check_outputs([path], overwrite=overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path, overwrite=overwrite) as file:
+    outputs.check(path)
+    with outputs.file(path) as file:
         file.write(buffer.getvalue())
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.machine.disk import atomic_file, errors_name, refuse_mistaken, refusing
+from stylegan.machine.disk import REPLACING, Outputs, errors_name, refuse_mistaken, refusing
 from stylegan.machine.messages import count, listed, readable
 
 FORMAT = "stylegan"
@@ -34,11 +34,13 @@ LARGEST_UNPACKED = 2**30  # bytes of arrays that were compressed
 MOST_BYTES_PER_BYTE = 16
 
 
-def save(path: Path, kind: Kind, payload: Mapping[str, object], *, overwrite: bool = True) -> None:
+def save(
+    path: Path, kind: Kind, payload: Mapping[str, object], *, outputs: Outputs = REPLACING
+) -> None:
     """Write one of our files; readers see the old file or the complete new one."""
     content = io.BytesIO()  # an error of a full disk within torch's writer would end the process
     torch.save({"format": FORMAT, "version": VERSION, "kind": kind, **payload}, content)
-    with atomic_file(path, overwrite=overwrite) as file:
+    with outputs.file(path) as file:
         file.write(content.getbuffer())
 
 

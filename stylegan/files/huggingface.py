@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from stylegan.files.formats import README, SHARED
 from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.machine.disk import check_outputs, write_text
+from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.lineage import NVIDIA, described, license_of
 from stylegan.machine.messages import readable
 
@@ -43,13 +43,14 @@ class Card:
     text: str = ""  # anything more, in Markdown
 
 
-def save_folder(loaded: LoadedGenerator, out: Path, card: Card, *, overwrite: bool = False) -> None:
+def save_folder(
+    loaded: LoadedGenerator, out: Path, card: Card, *, outputs: Outputs = KEEPING
+) -> None:
     """Write a folder that can be uploaded, and that every command takes as a source."""
     text = str(model_card(loaded, card))
-    check_outputs([out / SHARED, out / README], overwrite=overwrite)
-    out.mkdir(parents=True, exist_ok=True)
-    save_safetensors(out / SHARED, loaded, overwrite=overwrite)
-    write_text(out / README, text)
+    outputs.check(out / SHARED, out / README)
+    save_safetensors(out / SHARED, loaded, outputs=outputs)
+    outputs.text(out / README, text)
 
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -209,6 +209,14 @@ class RunFolder:
                 f"{self.path} was renamed or removed while this process was writing there; it has "
                 "stopped and left alone whatever has that name now"
             )
+
+
+def training_pictures(source: str | Path) -> Mapping[Path, Path]:
+    """Where the training pictures are of the run that `source` is, or is a file of, with that run:
+    what is written there would become one of them."""
+    run = RunFolder.of(source)
+    data = run.data() if run else None
+    return {data: run.path} if run and data else {}
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -6,8 +6,9 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,7 +35,16 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             wait_for_disk(file.fileno())
-        put_into_place(partial, path, overwrite=overwrite)
+        if not overwrite:
+            try:
+                path.touch(exist_ok=False)  # takes the name, in one step with the question
+            except FileExistsError as error:
+                if path.exists():  # else it is a link to nothing
+                    raise FileExistsError(
+                        f"{path} was written by another process in the meantime; nothing was "
+                        "overwritten: pass --overwrite or choose another name"
+                    ) from error
+        os.replace(partial, path)
     except BaseException as error:
         with contextlib.suppress(OSError):  # there may be no such folder
             partial.unlink()
@@ -44,23 +54,6 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
             raise OSError(error.errno, error.strerror, named) from error
         raise
     sync(path.parent)
-
-
-def put_into_place(partial: Path, path: Path, *, overwrite: bool) -> None:
-    """Give a complete file its name; FileExistsError, without `overwrite`, if another has it."""
-    if not overwrite:
-        try:
-            os.link(partial, path)  # in one step with the question whether there is a file
-        except OSError as error:  # there is one, a link to nothing, or the drive has no links
-            if path.exists():
-                raise FileExistsError(
-                    f"{path} was written by another process in the meantime; nothing was "
-                    "overwritten: pass --overwrite or choose another name"
-                ) from error
-        else:
-            partial.unlink()
-            return
-    os.replace(partial, path)
 
 
 @contextmanager
@@ -124,9 +117,9 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
         raise ValueError(f"{path} {what}: {reason}{after}") from error
 
 
-def write_text(path: Path, text: str, *, overwrite: bool = True) -> None:
-    """Write text atomically; file names in it need not be UTF-8."""
-    with atomic_file(path, overwrite=overwrite) as file:
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically, in place of what is there; names in it need not be UTF-8."""
+    with atomic_file(path) as file:
         file.write(text.encode("utf-8", "surrogateescape"))
 
 
@@ -208,44 +201,75 @@ def is_held(folder: Path, held: tuple[int, int] | None) -> bool:
         return False
 
 
-def check_outputs(
-    paths: Iterable[Path],
-    *,
-    overwrite: bool,
-    endings: Collection[str] = (),
-    mark: bytes = b"",
-    sources: Iterable[Path] = (),
-) -> None:
-    """ValueError unless a file may be written to each of the paths, which end in one of `endings`,
-    if there are any. None is one of the `sources`, and what is there is replaced only with
-    `overwrite`, and only if it has the `mark` of such files near its beginning."""
-    originals = {identity(source) for source in sources if source.is_file()}
-    checked: set[Path] = set()
-    for path in paths:
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder; give the name of a file to write")
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is not a regular file; give another name")
-        if path.exists() and identity(path) in originals:
-            raise ValueError(f"{path} is the source; choose another name to write")
-        if endings and path.suffix.lower() not in endings:
-            raise ValueError(f"{path} does not name a format: it must end in {', '.join(endings)}")
-        check_folder(path.parent)
-        place = without_links(path)
-        if place in checked:
-            raise ValueError(f"two files would both be written to {path}; choose other names")
-        checked.add(place)
-        if not path.exists():
-            continue
-        if not overwrite:
-            raise ValueError(f"{path} exists; pass --overwrite or choose another name")
-        if mark and path.stat().st_size > 0:
-            with open(path, "rb") as file:
-                if mark not in file.read(MARKED_BYTES):
-                    raise ValueError(f"{path} exists and is of another kind; choose another name")
-    for place in checked:
-        if both := checked.intersection(place.parents):
-            raise ValueError(f"{both.pop()} would be a file and a folder; choose other names")
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """The files that are to be written: checked before the work, and written atomically."""
+
+    overwrite: bool  # replace files that exist
+    mark: bytes = b""  # but only those with this near their beginning: another program's stay
+
+    def check(
+        self,
+        *paths: Path,
+        endings: Collection[str] = (),
+        sources: Iterable[Path] = (),
+        pictures: Mapping[Path, Path] | None = None,
+        exist_ok: bool = False,
+    ) -> None:
+        """ValueError unless a file may be written to each of the paths, which end in one of
+        `endings`, if there are any. None is one of the `sources`, or in a folder of training
+        `pictures` outside of its run. With `exist_ok` the writer decides what may be replaced."""
+        originals = {identity(source) for source in sources if source.is_file()}
+        checked: set[Path] = set()
+        for path in paths:
+            if path.is_dir():
+                raise ValueError(f"{path} is a folder; give the name of a file to write")
+            if path.exists() and not path.is_file():
+                raise ValueError(f"{path} is not a regular file; give another name")
+            if path.exists() and identity(path) in originals:
+                raise ValueError(f"{path} is the source; choose another name to write")
+            if endings and path.suffix.lower() not in endings:
+                raise ValueError(
+                    f"{path} does not name a format: it must end in {', '.join(endings)}"
+                )
+            check_folder(path.parent)
+            place = without_links(path)
+            for folder, run in (pictures or {}).items():
+                # a run may lie inside its data folder; writing within that run is fine
+                if folder in place.parents and without_links(run) not in place.parents:
+                    raise ValueError(
+                        f"{path} is in a folder of training pictures of {run}; choose another place"
+                    )
+            if place in checked:
+                raise ValueError(f"two files would both be written to {path}; choose other names")
+            checked.add(place)
+            if path.exists() and not (self.overwrite or exist_ok):
+                raise ValueError(f"{path} exists; pass --overwrite or choose another name")
+            if self.mark and path.exists() and path.stat().st_size > 0:
+                with open(path, "rb") as file:
+                    if self.mark not in file.read(MARKED_BYTES):
+                        raise ValueError(
+                            f"{path} exists and is of another kind; choose another name"
+                        )
+        for place in checked:
+            if both := checked.intersection(place.parents):
+                raise ValueError(f"{both.pop()} would be a file and a folder; choose other names")
+
+    @contextmanager
+    def file(self, path: Path) -> Iterator[BinaryIO]:
+        """As `atomic_file`, in a folder that is made if need be."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path, overwrite=self.overwrite) as file:
+            yield file
+
+    def text(self, path: Path, text: str) -> None:
+        """Write text; file names in it need not be UTF-8."""
+        with self.file(path) as file:
+            file.write(text.encode("utf-8", "surrogateescape"))
+
+
+REPLACING = Outputs(overwrite=True)
+KEEPING = Outputs(overwrite=False)
 
 
 def identity(path: Path) -> tuple[int, int]:

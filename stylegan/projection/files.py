@@ -17,7 +17,7 @@ from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import check_outputs, errors_name, name_of, write_text
+from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of
 from stylegan.machine.messages import count
 from stylegan.networks import Generator
 from stylegan.projection.distance import Distance, psnr
@@ -145,7 +145,7 @@ def project_files(
     images: Sequence[Path],
     out: Path,
     *,
-    overwrite: bool = False,
+    outputs: Outputs = KEEPING,
     console: Console = SILENT,
 ) -> tuple[int, list[Exception]]:
     """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
@@ -154,7 +154,7 @@ def project_files(
     errors of images not read.
     """
     tuning = request.tuning
-    check_outputs(outputs_of(images, out), overwrite=overwrite, sources=images)
+    outputs.check(*outputs_of(images, out), sources=images)
     targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
@@ -173,18 +173,18 @@ def project_files(
     for (path, target), projection in zip(targets.items(), results, strict=True):
         projections.append(projection)
         folder = out / name_of(path)
-        near = write_projection(request, path, target, projection, folder, overwrite=overwrite)
+        near = write_projection(request, path, target, projection, folder, outputs=outputs)
         nearness.append(near)
         console.tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
     ws = torch.cat([projection.ws for projection in projections])
     maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
     noise = [torch.cat(of_layer) for of_layer in maps] or None
-    write_latents(out / LATENTS, ws, noise, overwrite=overwrite)
-    if overwrite:
+    write_latents(out / LATENTS, ws, noise, outputs=outputs)
+    if outputs.overwrite:
         (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
     if tuning is not None:
         generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
-        write_tuned(request, generator, targets, projections, out, console, overwrite=overwrite)
+        write_tuned(request, generator, targets, projections, out, console, outputs=outputs)
     elif min(nearness) < FAR_DB and request.search.space == "w":
         console.tell(
             f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer"
@@ -250,7 +250,7 @@ def write_projection(
     projection: Projection,
     folder: Path,
     *,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> float:
     """Write all files of one picture but that of tuning; its PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
@@ -262,23 +262,22 @@ def write_projection(
     }
     if request.starts > 1:
         result["starts"] = projection.distances
-    folder.mkdir(parents=True, exist_ok=True)
-    write_latents(folder / LATENTS, projection.ws, projection.noise, overwrite=overwrite)
-    write_image(request, folder / TARGET, target, overwrite=overwrite)
-    write_image(request, folder / PICTURE, projection.image, overwrite=overwrite)
+    write_latents(folder / LATENTS, projection.ws, projection.noise, outputs=outputs)
+    write_image(request, folder / TARGET, target, outputs=outputs)
+    write_image(request, folder / PICTURE, projection.image, outputs=outputs)
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
-    write_text(folder / RESULT, text, overwrite=overwrite)
-    if overwrite:
+    outputs.text(folder / RESULT, text)
+    if outputs.overwrite:
         (folder / TUNED_PICTURE).unlink(missing_ok=True)  # of the latents that were there
     return near
 
 
-def write_image(request: ProjectionRequest, path: Path, image: Tensor, *, overwrite: bool) -> None:
+def write_image(request: ProjectionRequest, path: Path, image: Tensor, *, outputs: Outputs) -> None:
     """Write an image (1, C, r, r) without its padding."""
     premultiplied_colors = request.loaded.generator.config.premultiplied
     pictures = sampling.to_uint8(image, premultiplied=premultiplied_colors)
     (shown,) = sampling.unpadded(pictures, request.rectangle)
-    save_picture(path, sampling.picture(shown), overwrite=overwrite)
+    save_picture(path, sampling.picture(shown), outputs=outputs)
 
 
 def tuned_generator(
@@ -315,16 +314,16 @@ def write_tuned(
     out: Path,
     console: Console,
     *,
-    overwrite: bool,
+    outputs: Outputs,
 ) -> None:
     """Write a tuned generator, and what it makes of each picture's latents."""
     loaded = request.loaded
     for (path, target), projection in zip(targets.items(), projections, strict=True):
         with torch.no_grad(), sampling.repeatable():
             image = loaded.look.images(generator, projection.ws, projection.noise or "const")
-        write_image(request, out / name_of(path) / TUNED_PICTURE, image, overwrite=overwrite)
+        write_image(request, out / name_of(path) / TUNED_PICTURE, image, outputs=outputs)
         near = float(psnr(image, target.to(image), request.rectangle))
         console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
     origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
     tuned = dataclasses.replace(loaded, generator=generator, origin=origin)
-    save_loaded(out / TUNED, tuned, overwrite=overwrite)
+    save_loaded(out / TUNED, tuned, outputs=outputs)

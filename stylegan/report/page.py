@@ -10,7 +10,7 @@ from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
 from stylegan.figures import evenly
-from stylegan.machine.disk import check_outputs, write_text
+from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count, duration
 from stylegan.machine.records import number
 from stylegan.machine.toml import toml_value
@@ -22,7 +22,7 @@ from stylegan.report.history import ENDS, RunHistory, moment, read_run
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
 
 MAKER = "stylegan report"  # who made the page, in its head
-MARK = f'content="{MAKER}"'.encode()
+PAGES = Outputs(overwrite=True, mark=f'content="{MAKER}"'.encode())  # replaces those of ours
 NEWEST_SIDE = 1024  # pixels at most, of the newest samples
 GRID_SIDE = 768  # and of the earlier ones
 GRIDS = 12  # over time
@@ -38,8 +38,7 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
 
     history = read_run(folder)
     out = out or history.folder.report_file
-    check_outputs([out], overwrite=True, mark=MARK)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    PAGES.check(out)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,  # what comes from files is text and never markup
@@ -56,7 +55,7 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
     }
     fields = contents(history, drawings or Drawings())
     text = environment.get_template("page.html").render(fields, mark=MAKER, version=__version__)
-    write_text(out, text.encode("utf-8", "replace").decode())  # names need not be UTF-8
+    PAGES.text(out, text.encode("utf-8", "replace").decode())  # names need not be UTF-8
     return out
 
 

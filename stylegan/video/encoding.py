@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import atomic_file, check_outputs
+from stylegan.machine.disk import REPLACING, Outputs
 from stylegan.machine.messages import require
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
@@ -40,7 +40,7 @@ def write_video(
     *,
     count: int,
     fps: float,
-    overwrite: bool = True,
+    outputs: Outputs = REPLACING,
     console: Console = SILENT,
 ) -> None:
     """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
@@ -48,11 +48,10 @@ def write_video(
     At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
     .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
     height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames;
-    FileExistsError, without `overwrite`, if there is a file once the film is complete.
+    FileExistsError if there is a file once the film is complete that `outputs` keep.
     """
-    check_outputs([path], overwrite=True, endings=FORMATS)
+    outputs.check(path, endings=FORMATS)
     check_rate(path, fps)
-    path.parent.mkdir(parents=True, exist_ok=True)
 
     def checked() -> Iterator[np.ndarray]:
         made = 0
@@ -65,7 +64,7 @@ def write_video(
             raise ValueError(f"{count} frames were promised, but {made} came")
 
     promised = checked()
-    with atomic_file(path, overwrite=overwrite) as file:
+    with outputs.file(path) as file:
         if path.suffix.lower() == ".mp4":
             write_h264(file.name, promised, fps)
         else:

@@ -13,7 +13,7 @@ from stylegan.files.formats.program import save_onnx, save_program
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import check_outputs, refuse_mistaken
+from stylegan.machine.disk import KEEPING, Outputs, refuse_mistaken
 from stylegan.machine.lineage import Source, source_of
 from stylegan.machine.messages import reason_of, require
 
@@ -68,7 +68,11 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
 
 
 def export(
-    loaded: LoadedGenerator, path: Path, *, noise: NoiseInput | None = None, overwrite: bool = False
+    loaded: LoadedGenerator,
+    path: Path,
+    *,
+    noise: NoiseInput | None = None,
+    outputs: Outputs = KEEPING,
 ) -> None:
     """Write a generator in the format that the ending of `path` names.
 
@@ -76,19 +80,18 @@ def export(
     compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
     "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
     """
-    check_request(path, noise=noise, overwrite=overwrite)
+    check_request(path, outputs, noise=noise)
     ending = path.suffix.lower()
     if ending in PROGRAMS and loaded.centers is not None:
         raise ValueError(
             f"a {ending} file truncates toward the average, and {loaded.origin} has "
             f"{len(loaded.centers)} centers; write .safetensors, or convert it with --centers none"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     if ending == ".safetensors":
-        own.save_safetensors(path, loaded, overwrite=overwrite)
+        own.save_safetensors(path, loaded, outputs=outputs)
         return
     write = save_onnx if ending == ".onnx" else save_program
-    write(path, loaded, noise or "const", overwrite=overwrite)
+    write(path, loaded, noise or "const", outputs)
 
 
 def is_for_the_hub(path: Path) -> bool:
@@ -102,12 +105,12 @@ def outputs_of(path: Path) -> list[Path]:
 
 
 def check_request(
-    path: Path, *, noise: NoiseInput | None, overwrite: bool, sources: Iterable[Path] = ()
+    path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
 ) -> None:
     """ValueError unless the format of `path` has what is chosen and no file would be lost, nor one
     of the `sources` replaced."""
     if is_for_the_hub(path):
-        check_outputs(outputs_of(path), overwrite=overwrite, sources=sources)
+        outputs.check(*outputs_of(path), sources=sources)
         if RunFolder.of(path):
             raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
         require(
@@ -116,7 +119,7 @@ def check_request(
             purpose="writing a folder for the Hub",
         )
         return
-    check_outputs([path], overwrite=overwrite, endings=WRITTEN, sources=sources)
+    outputs.check(path, endings=WRITTEN, sources=sources)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")

@@ -13,7 +13,7 @@ from stylegan import networks
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import atomic_file, refusing
+from stylegan.machine.disk import REPLACING, Outputs, refusing
 from stylegan.machine.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.machine.messages import readable, require
 from stylegan.machine.plain import read
@@ -121,13 +121,13 @@ def save_loaded(
     loaded: LoadedGenerator,
     *,
     discriminator: networks.Discriminator | None = None,
-    overwrite: bool = True,
+    outputs: Outputs = REPLACING,
 ) -> None:
     """Write a generator file; with its discriminator if others are to train on from it."""
     payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
     if discriminator is not None:
         payload["discriminator"] = weights_on_cpu(discriminator)
-    checkpoint.save(path, "generator", payload, overwrite=overwrite)
+    checkpoint.save(path, "generator", payload, outputs=outputs)
 
 
 def save_generator(
@@ -164,22 +164,26 @@ def rows_of(values: object) -> Tensor | None:
 
 
 def save_discriminator(
-    path: Path, network: networks.Discriminator, lineage: Lineage = (), *, overwrite: bool = True
+    path: Path,
+    network: networks.Discriminator,
+    lineage: Lineage = (),
+    *,
+    outputs: Outputs = REPLACING,
 ) -> None:
     payload = {
         "config": dataclasses.asdict(network.config),
         "lineage": to_plain(lineage),
         "weights": weights_on_cpu(network),
     }
-    checkpoint.save(path, "discriminator", payload, overwrite=overwrite)
+    checkpoint.save(path, "discriminator", payload, outputs=outputs)
 
 
-def save_safetensors(path: Path, loaded: LoadedGenerator, *, overwrite: bool = True) -> None:
+def save_safetensors(path: Path, loaded: LoadedGenerator, *, outputs: Outputs = REPLACING) -> None:
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
     metadata = {"format": "pt", checkpoint.FORMAT: description_as_json(loaded)}
-    with atomic_file(path, overwrite=overwrite) as file:
+    with outputs.file(path) as file:
         file.write(save(weights, metadata))
 
 

@@ -16,7 +16,7 @@ from stylegan import sampling
 from stylegan.files.checkpoint import FORMAT
 from stylegan.files.formats.own import description_as_json
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.machine.disk import atomic_file
+from stylegan.machine.disk import Outputs
 from stylegan.networks import Noise
 
 # The oldest operators that torch exports, and the oldest format that has them: of ONNX 1.13, which
@@ -106,16 +106,16 @@ def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
     return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
-def save_program(path: Path, loaded: LoadedGenerator, noise: str, *, overwrite: bool) -> None:
+def save_program(path: Path, loaded: LoadedGenerator, noise: str, outputs: Outputs) -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
     content = io.BytesIO()
     extra = {f"{FORMAT}.json": description_as_json(loaded)}
     torch.export.save(exported_program(loaded, noise), content, extra_files=extra)
-    with atomic_file(path, overwrite=overwrite) as file:
+    with outputs.file(path) as file:
         file.write(content.getbuffer())
 
 
-def save_onnx(path: Path, loaded: LoadedGenerator, noise: str, *, overwrite: bool) -> None:
+def save_onnx(path: Path, loaded: LoadedGenerator, noise: str, outputs: Outputs) -> None:
     """Write the program as an ONNX graph in float32, where psi has a default."""
     from onnx import helper, numpy_helper
 
@@ -135,5 +135,5 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str, *, overwrite: boo
     model.ir_version = ONNX_IR
     model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.psi, "f4"), "psi"))
     helper.set_model_props(model, {FORMAT: description_as_json(loaded)})
-    with atomic_file(path, overwrite=overwrite) as file:
+    with outputs.file(path) as file:
         file.write(model.SerializeToString())
