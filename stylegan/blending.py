@@ -86,7 +86,7 @@ def blend(
 
 
 def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
-    """ValueError unless two generators have the same shapes, growth and labels."""
+    """Raise ValueError unless two generators have the same shapes, growth and labels."""
     shape_of_b = shape_of(b)
     different = [
         f"{name} {value} and {shape_of_b[name]}"
@@ -100,7 +100,7 @@ def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
 
 
 def check_layers(sizes: Sequence[int], first: int, final: int) -> None:
-    """ValueError unless both are resolutions of the network, in their order."""
+    """Raise ValueError unless both are resolutions of the network, in ascending order."""
     if not (first in sizes and final in sizes and first <= final):
         raise ValueError(
             f"layers {first} to {final} were asked for, but the resolutions of the network are "
@@ -109,6 +109,6 @@ def check_layers(sizes: Sequence[int], first: int, final: int) -> None:
 
 
 def shape_of(loaded: LoadedGenerator) -> dict[str, object]:
-    """What two networks must have alike to be blended, by its name in messages."""
+    """Return the properties that two blended networks must share, by name."""
     growth = {"resolution reached": loaded.look.drawn, "alpha": loaded.alpha}
     return dataclasses.asdict(loaded.generator.config) | growth

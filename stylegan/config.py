@@ -41,7 +41,7 @@ NumberOrTable = Annotated[
 @checked
 @dataclass(frozen=True)
 class DataConfig:
-    """Which images, and how they become squares."""
+    """The choice of images, and how they become squares."""
 
     # the middle square (center), the middle of an aspect with bars (pad for 4:3, "pad 3:4"), all of
     # the picture squeezed (stretch)
@@ -229,7 +229,7 @@ def read_options(name: str | Path) -> dict[str, Any]:
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, object]:
-    """The options that TOML texts `section.key=value` give, as `-o` has them; later ones win."""
+    """Parse options in TOML, `section.key=value`, as for `-o`; later ones win."""
     return {name: value for text in texts for name, value in flatten(parse_override(text)).items()}
 
 

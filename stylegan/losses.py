@@ -73,7 +73,7 @@ def r1_penalty(real_logits: Tensor, reals: Tensor) -> Tensor:
 
 
 def r2_penalty(fake_logits: Tensor, fakes: Tensor) -> Tensor:
-    """As `r1_penalty`, at generated images."""
+    """Return `r1_penalty` at generated images."""
     return squared_gradient_norms(fake_logits, fakes).mean()
 
 
@@ -102,7 +102,7 @@ LogitsLoss = Callable[[Tensor], Tensor]  # logits (n,) -> their mean loss, a sin
 
 @dataclass(frozen=True)
 class DiscriminatorLoss:
-    """What the discriminator minimizes; R1 and R2 are added by the weights of a configuration."""
+    """The loss of the discriminator; a configuration's weights add R1 and R2."""
 
     real: Callable[..., Tensor]  # a LogitsLoss, with the keyword `drift` if that is set
     fake: LogitsLoss

@@ -46,8 +46,8 @@ def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
 
 
 def check_table(name: str, table: Mapping[int, float], start: int) -> None:
-    """ValueError unless the table is by resolution and has an entry for `start`, where training
-    starts."""
+    """Raise ValueError unless the table is by resolution and has an entry for `start`, where
+    training starts."""
     for resolution in table:
         check_resolution(resolution, name=f"{name}: resolution")
     if min(table, default=math.inf) > start:
@@ -105,7 +105,7 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class Stage:
-    """What holds at one moment of training."""
+    """The settings in force at one moment of training."""
 
     resolution: int  # the one growing in counts already
     alpha: float  # weight of `resolution` against the one below it; 1.0 = fully grown
@@ -166,7 +166,8 @@ def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
 
 @dataclass
 class Position:
-    """Where a run is. It reads its schedule once per `minibatch_repeats` steps, as officially."""
+    """The position of a run. It reads its schedule once per `minibatch_repeats` steps, as
+    officially."""
 
     images_seen: int = 0  # real images, all processes together
     schedule_images: int = 0  # images_seen when the schedule was last read
@@ -188,7 +189,7 @@ class Position:
         self.repeats_left = max(self.repeats_left - 1, 0)
 
     def finished(self, config: ScheduleConfig) -> bool:
-        """Whether the end is reached, which is decided where the schedule is read."""
+        """True if the end is reached, which is decided where the schedule is read."""
         return self.repeats_left == 0 and self.images_seen >= config.total_images
 
 

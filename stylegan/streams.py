@@ -42,12 +42,12 @@ def step_noise(seed: int, images_seen: int, rank: int, device: Device) -> torch.
 
 
 def step_mirror(seed: int, images_seen: int) -> torch.Generator:
-    """Which reals of a step are flipped."""
+    """Stream of the flips of a step's reals."""
     return torch_stream(seed, images_seen, 2)
 
 
 def step_augment(seed: int, images_seen: int) -> torch.Generator:
-    """What happens to the images that the discriminator sees in a step."""
+    """Stream of the transforms of a step's images before the discriminator."""
     return torch_stream(seed, images_seen, 3)
 
 
@@ -78,7 +78,7 @@ def latent_loop(seed: int) -> np.random.RandomState:
 
 
 def start(seed: int, index: int) -> torch.Generator:
-    """Where a search begins that does not begin at the average w."""
+    """Stream of the starts of a search, but for the average w."""
     return torch_stream(seed, 0, 10, index)
 
 
@@ -91,7 +91,7 @@ def tuning(seed: int) -> torch.Generator:
 
 
 def real_mirror(seed: int, index: int) -> int:
-    """Whether a real is flipped: 64 random bits."""
+    """Return 64 random bits that decide whether a real is flipped."""
     return number(seed, 2, index)
 
 

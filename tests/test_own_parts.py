@@ -75,7 +75,9 @@ def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(o
     for table, name in ((GENERATORS, "gain"), (DISCRIMINATORS, "doubled")):
         own.delitem(table, name)
     assert RunFolder(tmp_path / "run").config() == state.config
-    with pytest.raises(ValueError, match="generator is 'gain', not one of stylegan; the Python"):
+    with pytest.raises(
+        ValueError, match="generator is 'gain', not one of stylegan; a Python script"
+    ):
         load_generator(tmp_path / "run")
 
 

@@ -60,7 +60,7 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
         "ignored: 1 .txt file",
         "chosen for them and this machine: --resolution 64 --width 128 --kimg 96 "
         "-o schedule.batch_size=16 -o 'r1_gamma={ 8 = 6.4, 16 = 1.6, 32 = 0.4, 64 = 0.1 }' "
-        "-o 'augment.kind=\"none\"' -o ema_half_life_kimg=5; what you ask for stays",
+        "-o 'augment.kind=\"none\"' -o ema_half_life_kimg=5; your own options are kept",
     ]
     assert found.config.augment.kind == "none"
     longer = decided(pictures, "schedule.total_kimg=300").config

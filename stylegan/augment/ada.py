@@ -84,7 +84,8 @@ class Transform:
 
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Names in the order of the table, groups replaced by theirs. ValueError for other names."""
+    """Return names in the order of the table, groups replaced by theirs. Raise ValueError for
+    others."""
     asked = {name for word in names for name in GROUPS.get(word, (word,))}
     unknown = sorted(asked - PARAMETERS.keys())
     if unknown:
@@ -143,8 +144,8 @@ def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Gene
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
-    """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
-    the last is alpha, which color leaves alone."""
+    """Return transformed images (N, C, H, W), differentiable any number of times; with 2 and 4
+    channels the last is alpha, which color leaves alone."""
     if transform.geometry is not None:
         images = warp(images, transform.geometry, transform.margins)
     for change, parameters in (

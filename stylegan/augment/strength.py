@@ -24,7 +24,7 @@ DEFAULTS = {"none": (), "ada": ("bgc",), "diffaugment": diffaugment.NAMES}
 @checked
 @dataclass(frozen=True)
 class AugmentConfig:
-    """Random transforms of what the discriminator sees; the default is none, as in the paper."""
+    """Random transforms before the discriminator; the default is none, as in the paper."""
 
     kind: Literal["none", "diffaugment", "ada"] = "none"  # for few pictures
     transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc
@@ -46,7 +46,7 @@ class AugmentConfig:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the strength follows the discriminator."""
+        """True if the strength follows the discriminator."""
         return self.strength == "adaptive" or (self.strength == "published" and self.kind == "ada")
 
     @property

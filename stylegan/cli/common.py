@@ -52,7 +52,7 @@ class Command(click.Command):
             raise failure from error
 
     def relief(self) -> str:
-        """What to do where the memory of a device is full."""
+        """Return advice for a device whose memory is full."""
         known = {
             "batch": "a smaller --batch",
             "batch_gpu": "a smaller --batch-gpu",
@@ -76,8 +76,8 @@ def command(*words: object) -> str:
 
 @contextmanager
 def ending_at_signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end what is inside with one line and the exit code of a signal,
-    whatever fails on the way out: a library that was being imported, a terminal that is gone."""
+    """SIGINT, SIGTERM and SIGHUP end the code inside with one line and the exit code of a signal,
+    whatever fails on the way out: a library's import, a lost terminal."""
     received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -97,7 +97,7 @@ def ending_at_signals() -> Iterator[None]:
 
 
 def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> None:
-    """ValueError that names what could not be read of what was `asked` for, if anything."""
+    """Raise ValueError that lists unreadable inputs, if any were `asked` for."""
     if errors and asked == 1:
         raise ValueError(reason_of(errors[0], with_file=True)) from errors[0]
     if errors:

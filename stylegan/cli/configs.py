@@ -30,7 +30,7 @@ FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # with comment
 
 
 class Option(NamedTuple):
-    """One option of a configuration and what its comment says."""
+    """One option of a configuration, and its comment."""
 
     name: str  # name, or section.name
     meaning: str  # with its choices, and its unit in brackets

@@ -35,7 +35,7 @@ READING = options.together(
 
 
 class Reading(TypedDict):
-    """What the options of READING say, but for `workers`."""
+    """Values of the options of READING, without `workers`."""
 
     resolution: int | None
     crop: str | None
@@ -45,7 +45,7 @@ class Reading(TypedDict):
 
 
 def preparation_of(source: Path, reading: Reading) -> Preparation:
-    """What is asked for, with the channels that a source needs."""
+    """Return the requested preparation, with the channels that a source needs."""
     channels = reading["channels"]
     if channels == "auto":
         channels, reason = needed_channels(source, reading["include"])

@@ -102,7 +102,7 @@ def generator_facts(loaded: LoadedGenerator) -> Facts:
 
 
 def lineage_facts(lineage: Lineage) -> Facts:
-    """Where weights came from, and the license that goes with them."""
+    """Return the origin of weights and their license."""
     if not lineage:
         return {}
     return {"weights from": "; then ".join(described(lineage)), "license": license_of(lineage)}

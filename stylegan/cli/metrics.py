@@ -177,7 +177,7 @@ def measure_and_write(
 
 
 def refuse_missing(rows: Sequence[Row], *, is_asked_for: bool) -> None:
-    """ValueError if something that `is_asked_for` could not be measured of a source."""
+    """Raise ValueError if a requested metric (`is_asked_for`) could not be measured of a source."""
     missing: dict[str, None] = {}
     for row in rows:
         measured = {result.metric for result in row.results}

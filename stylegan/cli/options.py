@@ -176,7 +176,7 @@ def look_without(*left_out: Decorator) -> list[Decorator]:
 
 
 def crop_of(crop: str | None, aspect: str | None) -> str | None:
-    """What the options of SHAPE say together, as the configuration has it."""
+    """Combine the options of SHAPE into the value of the configuration."""
     if aspect is None:
         return crop
     if crop not in (None, "pad"):
@@ -212,7 +212,7 @@ class Selection:
 
     @functools.cached_property
     def weights(self) -> Weights:
-        """What the file of the source holds."""
+        """The content of the source's file."""
         return self.opened(self.source)
 
     @functools.cached_property
@@ -286,7 +286,7 @@ class Selection:
 def centers_of(
     loaded: LoadedGenerator, centers: values.Centers, class_name: str | None = None
 ) -> Tensor | Literal["none"] | None:
-    """What `--centers` says, for `Look.but`; with a class those of its latents alone."""
+    """Return the centers of `--centers`, for `Look.but`; with a class only those of its latents."""
     if centers is None or centers == "none":
         return centers
     label = None if class_name is None else loaded.label(class_name)

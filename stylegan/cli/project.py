@@ -157,7 +157,7 @@ def write_projections(
 def tuning_options(
     steps: int | None, locality: float | None, *, tune: bool
 ) -> TuningOptions | None:
-    """What the options of --tune say; None without it."""
+    """Return the options of --tune; None without it."""
     if not tune:
         if steps is not None or locality is not None:
             raise click.UsageError("--tune-steps and --locality require --tune")

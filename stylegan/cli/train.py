@@ -257,7 +257,7 @@ def show_plan_elsewhere(request: Request, processes: int, device: str, *, dry_ru
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured while training."""
+    """The measurement during training."""
 
     names: str
     every_kimg: float | None  # None: with every generator file
@@ -271,7 +271,7 @@ class Measurement:
         feature_weights: Path | None,
         device: torch.device,
     ) -> "Measurement":
-        """What is missing, or can never be measured, is told now, not at the first measurement."""
+        """Refuse missing or impossible measurements before training instead of at the first one."""
         tools = options.measuring_tools(feature_weights)
         require(measurable(names), tools, device)
         return cls(names, every_kimg, tools)

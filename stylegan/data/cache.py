@@ -136,8 +136,8 @@ def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
 
 
 def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
-    """Where the store of a source is in the cache, or will be. Formats that not every machine reads
-    are part of the name: with one more, more pictures may be usable."""
+    """Return the path of a source's store in the cache, present or not. Formats that not every
+    machine reads are part of the name: with one more, more pictures may be usable."""
     key = repr((source.fingerprint(), StoreMeta.version, formats(), *preparation.key()))
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", source.path.resolve().stem)[:40].lstrip(".-")
@@ -162,8 +162,8 @@ def sound_store(path: Path, read: Callable[[Store], None]) -> Store | None:
 def refuse_other_images(
     trained_on: object, store: Store, run: Path, resolution: int, *, labels: bool, advice: str
 ) -> None:
-    """ValueError, which ends with `advice`, unless a run up to `resolution` that was `trained_on`
-    images of this identity has seen those of the store."""
+    """Raise ValueError, which ends with `advice`, unless a run up to `resolution` that was
+    `trained_on` images of this identity has seen those of the store."""
     if trained_on == store.training_identity(resolution, labels=labels):
         return
     unusable = f" (cannot be used: {reasons_of(store.skipped)})" if store.skipped else ""

@@ -29,7 +29,7 @@ NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason
 
 @dataclass
 class Findings:
-    """What a folder, zip or store holds."""
+    """The content of a folder, zip or store."""
 
     path: Path
     kind: str  # folder | zip | store
@@ -53,7 +53,7 @@ class Findings:
         return self.labels.names if self.labels else []
 
     def ends(self) -> list[str]:
-        """The sizes that offer the lowest and the highest resolution, as `640x480`."""
+        """Return the sizes with the lowest and the highest resolution, as `640x480`."""
         sizes = sorted(self.sizes, key=lambda size: (self.fit.native_size(*size), size))
         return [f"{width}x{height}" for width, height in (sizes[0], sizes[-1])] if sizes else []
 
@@ -115,9 +115,9 @@ def check(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Findings:
-    """What is in a folder, zip or store, and what `prepare` would leave out. Every image is
-    decoded, all files of a store are compared with their hashes; without `decode` only the heads
-    of files are read, and damage behind them is not found."""
+    """List the content of a folder, zip or store, and the images that `prepare` would leave out.
+    Every image is decoded, all files of a store are compared with their hashes; without `decode`
+    only the heads of files are read, and damage behind them is not found."""
     if not isinstance(source, Source) and is_store(source):
         return check_store(Store(source), decode=decode, console=console)
     opened = (
@@ -155,7 +155,7 @@ def check(
 
 
 def check_store(store: Store, *, decode: bool, console: Console = SILENT) -> Findings:
-    """What is in a store; with `decode` all its files are compared with their hashes."""
+    """List the content of a store; with `decode` compare all its files with their hashes."""
     if decode:
         store.verify(console=console)
     findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)

@@ -30,7 +30,7 @@ def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
 
 @functools.lru_cache(maxsize=64)
 def transform_to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """What converts images of Pillow's `mode`; None if nothing should."""
+    """Return the transform for images of Pillow's `mode`; None if none is needed."""
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         target = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))

@@ -37,7 +37,7 @@ class Digest:
             self.keep(stamps)
 
     def sha256(self, name: str, seen: Callable[[int], None]) -> str:
-        """That of what a file holds now."""
+        """Return the SHA-256 of a file's present content."""
         path = self.folder / name
         if not path.is_file():  # reading a pipe or a device might never end
             raise ValueError(f"{name}: it is {'not a regular file' if path.exists() else 'gone'}")
@@ -51,7 +51,7 @@ class Digest:
         return digest.hexdigest()
 
     def size(self, name: str) -> int:
-        """How many bytes of a file count."""
+        """Return the number of bytes that count."""
         stamp = self.stamp(name)
         return stamp[0] - self.starts.get(name, 0) if stamp else 0
 
@@ -64,7 +64,7 @@ class Digest:
         return [status.st_size, status.st_mtime_ns]
 
     def known_stamps(self) -> dict[str, object]:
-        """Those of files when they were last read; none of a store that was made before these."""
+        """Return the stamps of files at their last reading; none for a store older than these."""
         try:
             stamps = json.loads((self.folder / STAMPS).read_bytes())
         except (OSError, ValueError, RecursionError):

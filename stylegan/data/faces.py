@@ -33,7 +33,7 @@ FORM = (
 
 
 class Square(NamedTuple):
-    """Where a face lies; the first pixel of a picture is from 0 to 1."""
+    """The square of a face; the first pixel of a picture is from 0 to 1."""
 
     center: np.ndarray  # x, y
     right: np.ndarray  # from the center to the middle of the right side

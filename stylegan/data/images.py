@@ -85,7 +85,7 @@ def extensions() -> tuple[str, ...]:
 
 
 def is_image(name: str) -> bool:
-    """Whether the name ends like that of an image."""
+    """True if the name ends like an image's."""
     return name.lower().endswith(extensions())
 
 
@@ -124,7 +124,8 @@ def open_image(file: IO[bytes], name: str) -> Image.Image:
 
 
 def opened(file: IO[bytes], start: bytes) -> Image.Image:
-    """As `Image.open`; ValueError says what a file that begins with `start` is instead."""
+    """Open as `Image.open`, or raise ValueError that names the kind of a file beginning with
+    `start`."""
     file.seek(0)
     try:
         return Image.open(file, formats=list(formats()))
@@ -139,7 +140,7 @@ def opened(file: IO[bytes], start: bytes) -> Image.Image:
 
 
 def check_pixels(image: Image.Image) -> None:
-    """ValueError for pixels that cannot be brought to 8 bits, and for what Pillow misreads."""
+    """Raise ValueError for pixels that cannot be brought to 8 bits, or that Pillow misreads."""
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
     if isinstance(image, PngImagePlugin.PngImageFile):
@@ -163,7 +164,7 @@ def misread_png(image: PngImagePlugin.PngImageFile) -> str:
 
 
 def misread_tiff(image: TiffImagePlugin.TiffImageFile) -> str:
-    """What Pillow would read otherwise than the standard, or most programs, mean it."""
+    """Return the feature of a TIFF that Pillow reads against the standard or most programs."""
     tags = image.tag_v2
     bits = np.max(tags.get(TIFF_BITS, 1))
     if bits not in (1, 2, 4, 8, 16):
@@ -274,7 +275,7 @@ class Fit:
 
     @classmethod
     def of(cls, crop: Crop) -> "Fit":
-        """ValueError for a text that is not a `Crop`."""
+        """Parse a `Crop`; raise ValueError for any other text."""
         if crop in CROPS:
             return cls(crop, (4, 3) if crop == "pad" else (1, 1))  # type: ignore[arg-type]
         if ratio := re.fullmatch(r"pad (\d{1,5}):(\d{1,5})", crop, re.ASCII):
@@ -303,7 +304,7 @@ class Fit:
         return self.kind
 
     def native_size(self, width: int, height: int) -> int:
-        """The resolution that a picture has to offer: the side of the square it fills."""
+        """Return a picture's native resolution: the side of the square it fills."""
         across, down = self.aspect
         if across >= down:
             return min(width, height * across // down)

@@ -42,7 +42,7 @@ class Labels(NamedTuple):
         return self.rows.ndim == 2
 
     def of(self, images: Sequence[int]) -> "Labels | None":
-        """Those of some images, without classes that none has; None if an image has no class."""
+        """Return labels of some images, without unused classes; None if an image has no class."""
         rows = self.rows[np.asarray(images, np.int64)]
         if self.vectors:
             return Labels(self.names, rows)
@@ -60,7 +60,7 @@ class Labels(NamedTuple):
         return {name: n for name, n in zip(self.names, have.tolist(), strict=True) if n}
 
     def lines(self) -> list[str]:
-        """How many images have each label, for a user, and what will not be learned well."""
+        """Return lines that count the images of each label, and warn of labels with too few."""
         counts = self.counts().items()
         named = [f"{n:,} {readable(name)}" for name, n in counts]
         rare = [f"{n} {readable(name)}" for name, n in counts if n < FEW_IMAGES]

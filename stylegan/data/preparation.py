@@ -33,6 +33,6 @@ class Preparation:
         return Fit.of(self.crop)
 
     def key(self) -> list[object]:
-        """What distinguishes, beside the files, one cached store from another."""
+        """Return the part of a cached store's name that does not depend on the files."""
         shape: list[object] = [self.resolution, self.crop, self.channels]
         return [*shape, "premultiplied"] if self.premultiplied else shape

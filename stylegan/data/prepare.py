@@ -149,7 +149,7 @@ def write_labels(folder: Path, labels: Labels) -> dict[str, str]:
 
 
 class WrittenLevels(NamedTuple):
-    """What became of the images of a source."""
+    """The result for each image of a source."""
 
     resolution: int  # the largest
     places: list[int]  # in the source, of those that are in the store
@@ -299,7 +299,7 @@ def too_small(size: tuple[int, int], preparation: Preparation) -> str:
 
 
 def refuse_skipped(skipped: Sequence[Skipped], num_usable: int, source: str) -> None:
-    """ValueError if images are left out, and `num_usable` others are not."""
+    """Raise ValueError if images are left out, and `num_usable` others are not."""
     if skipped:
         raise ValueError(
             f"{len(skipped)} of {len(skipped) + num_usable} images of {source} cannot be used, and "

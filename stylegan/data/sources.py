@@ -97,7 +97,7 @@ class Source(ABC):
 
     @abstractmethod
     def listing(self) -> Iterator[tuple[object, ...]]:
-        """What shows that one of the files has changed."""
+        """Yield the properties that change with a file."""
 
     @abstractmethod
     def read_labels(self) -> Labels:
@@ -128,7 +128,7 @@ class Source(ABC):
         return NO_LABELS.format(readable(self.path))
 
     def notes(self) -> list[str]:
-        """What a user should know about the files, a sentence each."""
+        """Notes about the files for the user, a sentence each."""
         lines = []
         if self.runs:
             runs = listed(list(map(readable, self.runs)), 4, ", ")
@@ -158,7 +158,7 @@ def runs_among(files: Sequence[str]) -> list[str]:
 
 
 def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> None:
-    """ValueError unless all sub-folders to use are there."""
+    """Raise ValueError unless all sub-folders to use are there."""
     folders = {first_folder(name) for name in files}
     if missing := [folder for folder in include if folder not in folders]:
         known = listed(sorted(readable(folder) for folder in folders if folder), 20, ", ")
@@ -215,7 +215,7 @@ class Gone(Exception):
 def gone(name: str, root: Path, error: OSError) -> str:
     return (
         f"{readable(name)} was in {readable(root)} and is no longer there "
-        f"({reason_of(error)}): give the same command again when no file changes"
+        f"({reason_of(error)}): run the command again once files stop changing"
     )
 
 
@@ -400,7 +400,7 @@ def folders_of(files: Iterable[str], name: str) -> set[str]:
 
 
 def status_of(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written again: size, times of modification and of change."""
+    """Return a file's size and times of modification and change, which a new file alters."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -411,7 +411,7 @@ def first_folder(name: str) -> str | None:
 
 
 def kinds_of(names: Iterable[str]) -> str:
-    """How many files there are of each kind, by their endings, for a message."""
+    """Count the files by their endings, for a message."""
     endings = Counter(os.path.splitext(name)[1].lower() for name in names).most_common()
     kinds = [
         count(n, f"{readable(e)} file") if e else f"{count(n, 'file')} without an ending"

@@ -95,7 +95,7 @@ def file_name(resolution: int) -> str:
 
 
 def is_store(path: str | Path) -> bool:
-    """Whether the folder is a store, sound or damaged."""
+    """True if the folder is a store, sound or damaged."""
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
 
 
@@ -140,7 +140,8 @@ class Store:
         self.why_no_labels = NO_LABELS.format(readable(meta.source))
 
     def file(self, name: str) -> Path:
-        """Where a file of the store is. ValueError for a pipe or a device, which may never end."""
+        """Return the path of a file of the store. Raise ValueError for a pipe or device, which may
+        never end."""
         path = self.path / name
         if path.exists() and not path.is_file():
             raise ValueError("it is not a regular file")
@@ -202,7 +203,7 @@ class Store:
         return unpremultiply(images) if self.meta.premultiplied else images
 
     def identity(self, resolution: int) -> str:
-        """Names the images at `resolution`: the SHA-256 of their pixels."""
+        """Return the identity of the images at `resolution`: the SHA-256 of their pixels."""
         return self.meta.pixel_hashes[file_name(resolution)]
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
@@ -267,7 +268,7 @@ class Store:
             raise self.damaged(error) from error
 
     def check_fits(self, preparation: Preparation) -> None:
-        """ValueError unless the store was prepared as asked; it may have a higher resolution."""
+        """Raise ValueError unless the store was prepared as asked, or at a higher resolution."""
         meta = self.meta
         wanted = preparation
         problem = ""
@@ -282,6 +283,6 @@ class Store:
             problem = f"was prepared with crop {meta.crop}, {wanted.crop} is asked for"
         elif wanted.include:
             folders = ", ".join(wanted.include)
-            problem = f"is prepared already; sub-folders ({folders}) are chosen before that"
+            problem = f"is prepared; sub-folders ({folders}) can only be chosen before"
         if problem:
             raise ValueError(f"the store {readable(self.path)} {problem}; prepare the images again")

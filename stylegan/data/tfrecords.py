@@ -23,7 +23,7 @@ BYTES = 2  # another
 
 
 def records(path: Path) -> Iterator[tuple[int, int]]:
-    """Where the data of each record begin, and their length."""
+    """Yield the start and length of each record's data."""
     size = path.stat().st_size
     offset = 0
     with errors_name(path), open(path, "rb") as file:
@@ -76,7 +76,7 @@ def parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def varint(message: memoryview) -> tuple[int, memoryview]:
-    """The whole number at the beginning, and what follows it."""
+    """Return the whole number at the beginning, and the rest."""
     value = 0
     for i, byte in enumerate(message[:10]):
         value |= (byte & 127) << 7 * i

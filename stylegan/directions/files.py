@@ -35,8 +35,8 @@ QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 
 
 def default_path(source: str | Path) -> Path:
-    """Where the directions of a source are kept: in a run folder or beside a file; of a bundled
-    name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
+    """Return the default file for a source's directions: in a run folder or beside a file; of a
+    bundled name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
     path = Path(source)
     name = str(source)
     if name in BUNDLED or not path.exists():
@@ -70,8 +70,8 @@ def save_directions(path: Path, directions: Sequence[Directions], generator: Gen
 
 
 def load_directions(path: Path, generator: Generator) -> list[Directions]:
-    """What `save_directions` wrote for this generator; nothing in the file is executed. ValueError
-    if the file is another one, damaged, or was made for other weights."""
+    """Read a file of `save_directions` for this generator; nothing in it is executed. Raise
+    ValueError if the file is another one, damaged, or was made for other weights."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
     arrays = npz_arrays(path)

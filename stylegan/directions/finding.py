@@ -91,7 +91,8 @@ def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
 
 
 def style_matrix(generator: Generator, layers: range) -> Tensor:
-    """What turns w into the styles of `layers`, one below the other: float64 (S, w_dim)."""
+    """Return the matrix that turns w into the styles of `layers`, one below the other: float64 (S,
+    w_dim)."""
     epilogues = generator.synthesis.noise_layers(generator.config.resolution)
     affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
     return torch.cat([a.weight.detach().cpu().double() * a.weight_scale for a in affines])

@@ -130,8 +130,8 @@ def edit_slider(name: str, tip: str, strength: float) -> Slider:
 
 
 class Controls:
-    """The controls for a generator and the edits of its pictures, by section of the page; those of
-    the user's own picture only where one `can_project`."""
+    """The controls of a generator and its edits, by section of the page; without those of the
+    user's picture unless one `can_project`."""
 
     def __init__(self, loaded: LoadedGenerator, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config

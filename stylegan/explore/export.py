@@ -114,7 +114,8 @@ class Drawing(nn.Module):
 
 
 def check_request(folder: Path, runtime: Path, outputs: Outputs) -> None:
-    """ValueError unless all that a page needs is there and no file in the folder would be lost."""
+    """Raise ValueError unless all that a page needs is there and no file in the folder would be
+    lost."""
     for module in ("onnxruntime", "onnxscript"):
         require(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
     missing = [name for name in RUNTIME.values() if not (runtime / name).is_file()]

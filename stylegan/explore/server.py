@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
     def own(self, places: Mapping[str, T]) -> T:
-        """What is at the request's address, for this page alone."""
+        """Return the resource at the request's address, for this page alone."""
         # Another name than this computer's: a foreign page whose DNS leads here. Another `Origin`:
         # a page that the user has open beside this one.
         host = self.headers.get("Host", "")

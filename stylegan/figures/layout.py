@@ -60,13 +60,13 @@ def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) 
 
 
 def check_channels(path: Path, channels: int) -> None:
-    """ValueError if the format holds no alpha, and pictures of so many channels have one."""
+    """Raise ValueError if the format holds no alpha, and pictures of so many channels have one."""
     if channels == 4 and path.suffix.lower() == ".jpg":
         raise ValueError(f"{path} would lose the alpha of RGBA; choose .png or .webp")
 
 
 def check_size(path: Path, size: tuple[int, int]) -> None:
-    """ValueError if a picture of that width and height does not fit into the format."""
+    """Raise ValueError if a picture of that width and height does not fit into the format."""
     ending = path.suffix.lower()
     most = FORMATS[ending].largest_side
     if max(size) > most:
@@ -88,7 +88,7 @@ def grid(
 
 @dataclass(frozen=True)
 class Tiling:
-    """Where the pictures of a grid go, each above its label."""
+    """The places of the pictures in a grid, each above its label."""
 
     count: int
     columns: int

@@ -40,7 +40,7 @@ def of_seeds(
     labels: Tensor | None = None,
     noise: Noise = "const",
 ) -> Points:
-    """What the seeds name; `labels` (1 or N, label_dim) where the network has labels."""
+    """Return the points of seeds; `labels` (1 or N, label_dim) where the network has labels."""
     if not seeds:
         raise ValueError("at least one seed is needed")
     z = sampling.latents(seeds, loaded.generator.config.z_dim).to(loaded.generator.w_avg)

@@ -33,10 +33,10 @@ class StyleRange:
 
 
 def style_ranges(resolution: int) -> list[StyleRange]:
-    """Coarse, middle and fine layers of a network that has grown to `resolution`.
+    """Return coarse, middle and fine layers of a network that has grown to `resolution`.
 
-    The paper's, 4-8, 16-32 and 64 pixels up, where there are layers of all three. Below 64 pixels
-    the coarsest, the next and all other resolutions; below 16 there are fewer than three.
+    From 64 pixels on the paper's: 4-8, 16-32, 64 pixels up. Below, the coarsest, the next and all
+    other resolutions; below 16 fewer than three.
     """
     n = len(resolutions(resolution))
     edges = [0, 2, 4, n] if resolution >= 64 else [0, 1, 2, n]
@@ -48,7 +48,7 @@ def style_ranges(resolution: int) -> list[StyleRange]:
 
 
 def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution: int) -> None:
-    """ValueError for layers that the network does not have at `resolution`."""
+    """Raise ValueError for layers that the network does not have at `resolution`."""
     if not config.styles:
         raise ValueError("this network has no styles (network.styles is off), so none can be mixed")
     count = config.num_layers(resolution)

@@ -52,7 +52,7 @@ def is_zip(path: Path) -> bool:
 
 
 def is_old(path: Path) -> bool:
-    """Whether the file is of torch.save before version 1.6: not an archive."""
+    """True if torch.save before version 1.6 wrote the file, which is no archive."""
     with open(path, "rb") as file:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
@@ -89,7 +89,7 @@ class InertMapping:
 
 
 def load_inert(path: Path) -> object:
-    """What an archive of torch.save holds, with something inert in place of each object."""
+    """Read an archive of torch.save, with an inert stand-in for each object."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     classes: dict[str, type] = {name: type(name, (Inert,), {}) for name in names}
     while True:
@@ -109,8 +109,8 @@ def load_inert(path: Path) -> object:
 
 
 def read_torch(path: Path, *, inert: bool = False) -> object:
-    """What a file of torch.save holds, ours or not, loaded without running code from it. `inert`:
-    with something inert in place of objects of classes, which are a `HoldsObjects` otherwise."""
+    """Read a file of torch.save, ours or not, without running code from it. `inert`: with inert
+    stand-ins for objects of classes, which are a `HoldsObjects` otherwise."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     refuse_mistaken(path)
@@ -142,7 +142,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
 
 
 def is_npz(path: Path) -> bool:
-    """Whether the file is an archive of NumPy arrays and nothing else."""
+    """True if the file is an archive of NumPy arrays and nothing else."""
     try:
         with errors_name(path), zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -178,8 +178,8 @@ def npy_array(path: Path) -> np.ndarray:
 
 
 def check_entries(path: Path, *, unpacked: int = 0) -> None:
-    """ValueError unless the entries of a zip archive are undamaged and together not larger than the
-    file, or `unpacked` bytes if that is more."""
+    """Raise ValueError unless the entries of a zip archive are undamaged and together not larger
+    than the file, or `unpacked` bytes if that is more."""
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
         if size > max(path.stat().st_size, unpacked):
@@ -190,7 +190,7 @@ def check_entries(path: Path, *, unpacked: int = 0) -> None:
 
 
 def check_tensors(content: object, size: int) -> None:
-    """ValueError unless the tensors of a file of `size` bytes are plain ones, of such a size."""
+    """Raise ValueError unless the tensors of a file of `size` bytes are plain and fit into it."""
     left = MOST_BYTES_PER_BYTE * size + 2**20
     waiting = [content]
     seen: set[int] = set()
@@ -257,7 +257,7 @@ def match_state_dict(
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """ValueError for weights of which a network could show nothing."""
+    """Raise ValueError for weights that are not finite."""
     for name, tensor in tensors.items():
         is_broken = ~tensor.isfinite()
         if is_broken.any():
@@ -269,7 +269,8 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
 
 
 def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Names of tensors that are missing, surplus or not like the `wanted` ones, with the reason."""
+    """Return the names of tensors that are missing, surplus or not like the `wanted` ones, with the
+    reason."""
     problems = {name: "is missing" for name in wanted if name not in tensors}
     for name, tensor in tensors.items():
         if name not in wanted:

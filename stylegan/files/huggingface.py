@@ -35,7 +35,7 @@ pictures = G.sample(range(4))  # uint8 {shape}
 
 @dataclass(frozen=True)
 class Card:
-    """What the model card says and the file of weights does not."""
+    """The content of a model card that the file of weights lacks."""
 
     license: str = ""  # of the weights, as the Hub writes it: "mit"; "" = NVIDIA's, if it is theirs
     data: str = "not specified"  # what it was trained on, in a word or two

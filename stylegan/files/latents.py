@@ -33,7 +33,7 @@ NOISE = re.compile(r"noise_(0|[1-9]\d*)")
 
 
 class Latents(NamedTuple):
-    """What the pictures of a file are made of: float32 on the CPU."""
+    """The styles and noise of a file's pictures: float32 on the CPU."""
 
     ws: Tensor  # (N, num_styles, w_dim), not truncated
     noise: list[Tensor] | None  # (1 or N, 1, r, r) for each layer up to some resolution

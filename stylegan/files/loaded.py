@@ -84,7 +84,7 @@ class LoadedGenerator:
 
     @property
     def grown(self) -> int:
-        """The resolution that has grown in whole."""
+        """The resolution that has grown in completely."""
         drawn = self.look.drawn
         return drawn // 2 if self.alpha < 1 and drawn > 4 else drawn
 
@@ -214,5 +214,5 @@ def hashes(generator: Generator) -> dict[str, str]:
 
 
 def fits(entries: Mapping[str, object], generator: Generator) -> bool:
-    """Whether a file with these hashes is of the same mapping network, so that w mean the same."""
+    """True if a file with these hashes has the same mapping network, so that w mean the same."""
     return any(entries.get(name) == digest for name, digest in hashes(generator).items())

@@ -36,7 +36,7 @@ def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> 
 
 
 def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
-    """As `load_generator` of a network with random weights."""
+    """Return a network with random weights, as `load_generator` does one of a file."""
     generator = make_generator(config).eval().to(map_location)
     return attached(LoadedGenerator(generator, "random weights", Look(config.resolution)))
 
@@ -115,15 +115,15 @@ def files_of(path: Path, *, states_first: bool) -> list[Path]:
 
 
 def check_there(source: str | Path) -> None:
-    """FileNotFoundError if a bundled name or path has no file of weights. Nothing is read, and an
-    address is not asked."""
+    """Raise FileNotFoundError if a bundled name or path has no file of weights. Nothing is read,
+    and an address is not asked."""
     if "://" not in str(source):
         files_of(located(source), states_first=False)
 
 
 def name_in_lineage(source: str | Path, file: Path) -> str:
-    """What a lineage calls the `file` of a source: its bundled name, its address, or its name, for
-    a file of a run with that of the folder; not where the folder lies."""
+    """Return the name of a source's `file` in a lineage: its bundled name, its address, or its
+    name, for a file of a run with that of the folder; not where the folder lies."""
     if source in BUNDLED:
         return str(source)
     if "://" in str(source):

@@ -56,7 +56,8 @@ class RunFolder:
         return load_config(self.config_file, unknown_parts=True)
 
     def stored_config(self) -> TrainConfig | None:
-        """As `config`, and None where nothing has begun. ValueError if a run cannot begin here."""
+        """Return `config`, or None where nothing has begun. Raise ValueError if a run cannot begin
+        here."""
         check_folder(self.path, written=False)
         if self.config_file.is_file():
             return self.config()
@@ -68,7 +69,7 @@ class RunFolder:
         return None
 
     def lineage(self) -> Lineage:
-        """Where the weights that the run began with came from; empty if they were random."""
+        """Return the lineage of the run's first weights; empty if they were random."""
         if not self.config_file.is_file():
             return ()
         try:
@@ -99,7 +100,7 @@ class RunFolder:
                 write_text(path, text)
 
     def data(self) -> Path | None:
-        """Where the images of the run were; None if no file says so."""
+        """Return the place of the run's images; None if unknown."""
         if not self.data_file.is_file():
             return None
         text = os.fsdecode(self.data_file.read_bytes()).removesuffix("\n")
@@ -123,7 +124,7 @@ class RunFolder:
         return self.numbered("state")
 
     def generators(self) -> list[Path]:
-        """Files of the average generator, oldest first."""
+        """Return the files of the average generator, oldest first."""
         return self.numbered("generator")
 
     def numbered(self, kind: str) -> list[Path]:
@@ -135,7 +136,7 @@ class RunFolder:
         return max(map(images_of, self.states()), default=0)
 
     def has_lost_its_states(self) -> bool:
-        """Whether the log says that a state was saved, and none is left."""
+        """True if the log names a saved state, and none is left."""
         log, _ = read_lines(self.log_file, "event")
         return any(line["event"] in SAVED for line in log) and not self.states()
 
@@ -170,7 +171,7 @@ class RunFolder:
             passed.add(multiple)
 
     def unfinished(self) -> list[Path]:
-        """What killed calls of `alone` have left of the files that only they write."""
+        """Return files that killed calls of `alone` have left."""
         kinds = r"config|data|skipped|reals|\d+(_\d+)?|(state|generator)-(\d+|best)"
         ours = re.compile(rf"({kinds})\.[a-z]+")
         folders = [folder for folder in (self.path, self.samples) if folder.is_dir()]
@@ -202,8 +203,8 @@ class RunFolder:
             path.unlink()
 
     def check_held(self) -> None:
-        """OSError if this process has trained here and the folder was renamed or removed. All that
-        a run writes asks first: what has the name now may be another run."""
+        """Raise OSError if this process has trained here and the folder was renamed or removed. All
+        that a run writes asks first: what has the name now may be another run."""
         if not is_held(self.path, self.held):
             raise OSError(
                 f"{self.path} was renamed or removed while this process was writing there; it has "

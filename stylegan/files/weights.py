@@ -52,7 +52,7 @@ class Weights:
         return None if self.loaded is None else self.loaded.generator
 
     def networks(self) -> dict[str, Generator | Discriminator]:
-        """The networks that there are, by their name in a state of training."""
+        """Return the networks of the file, by their name in a state of training."""
         named = {
             "generator": self.generator,
             "discriminator": self.discriminator,
@@ -61,7 +61,7 @@ class Weights:
         return {name: network for name, network in named.items() if network is not None}
 
     def require(self, need: Need) -> None:
-        """ValueError unless the file holds what it was opened for."""
+        """Raise ValueError unless the file holds the requested network."""
         match need:
             case "pictures":
                 self.require_loaded()
@@ -90,8 +90,8 @@ class Weights:
         return self.discriminator
 
     def child_lineage(self, copied: str = "") -> Lineage:
-        """The lineage of what begins from this file, which is its last entry. `copied`: tensors
-        that each network took over; "" = the file as a whole."""
+        """Return the lineage for a run that begins from this file, its last entry. `copied`:
+        tensors that each network took over; "" = the file as a whole."""
         if self.own_entry is None:
             return self.lineage
         before = [source for source in self.lineage if source.sha256 != self.own_entry.sha256]

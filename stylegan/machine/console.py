@@ -5,11 +5,11 @@ class Console:
     """Says nothing. A program that wants to hear more makes a class of its own from it."""
 
     def tell(self, text: str) -> None:
-        """What a user should know."""
+        """Tell the user a line of text."""
 
     def progress(self, what: object, done: int, total: int) -> None:
-        """So many of all images (or steps, or frames) are done; `what`, as text, says of what work.
-        In a training it is a `training.TrainingProgress`, at every line of the log."""
+        """Tell the user that `done` of `total` images (or steps, or frames) of the work `what` are
+        done. In a training it is a `training.TrainingProgress`, at every line of the log."""
 
 
 class Printing(Console):

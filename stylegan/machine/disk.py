@@ -183,7 +183,7 @@ def lock_of(
 
 @contextmanager
 def locked(folder: Path) -> Iterator[tuple[int, int] | None]:
-    """Make a folder if need be, and hold it by a file in it, as `lock_of` does."""
+    """Make a folder if it is missing, and lock it by a file in it, as `lock_of` does."""
     with contextlib.ExitStack() as stack:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def locked(folder: Path) -> Iterator[tuple[int, int] | None]:
 
 
 def is_held(folder: Path, held: tuple[int, int] | None) -> bool:
-    """Whether the name still means the folder that was `locked`, by the file that is held."""
+    """True if the name still means the `locked` folder, by the file that is held."""
     try:
         return held in (None, identity(folder / LOCK))
     except (FileNotFoundError, NotADirectoryError):
@@ -216,7 +216,7 @@ class Outputs:
         pictures: Mapping[Path, Path] | None = None,
         exist_ok: bool = False,
     ) -> None:
-        """ValueError unless a file may be written to each of the paths, which end in one of
+        """Raise ValueError unless a file may be written to each of the paths, which end in one of
         `endings`, if there are any. None is one of the `sources`, or in a folder of training
         `pictures` outside of its run. With `exist_ok` the writer decides what may be replaced."""
         originals = {identity(source) for source in sources if source.is_file()}
@@ -273,7 +273,7 @@ KEEPING = Outputs(overwrite=False)
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """What a file is, whatever its name: equal for two paths to one file."""
+    """Return a file's identity: equal for two paths to one file."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -292,7 +292,7 @@ def what_begins_with(start: bytes) -> str:
 
 
 def refuse_mistaken(path: Path) -> None:
-    """ValueError if a file is empty, a web page, or stands for one that is elsewhere."""
+    """Raise ValueError if a file is empty, a web page, or a pointer to one that is elsewhere."""
     with errors_name(path), open(path, "rb") as file:
         mistake = what_begins_with(file.read(512))
     if mistake:
@@ -300,8 +300,8 @@ def refuse_mistaken(path: Path) -> None:
 
 
 def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> None:
-    """ValueError unless `folder` is one, or may become one, which files may be `written` into, and
-    which may have to be `empty`."""
+    """Raise ValueError unless `folder` is one, or may become one, which files may be `written`
+    into, and which may have to be `empty`."""
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; choose another folder")

@@ -36,7 +36,7 @@ def local_rank() -> int:
 
 
 def processes_of_machine() -> int:
-    """How many processes torchrun started on this machine."""
+    """Return the number of processes that torchrun started on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
@@ -125,8 +125,8 @@ def ending_with_torchrun() -> Iterator[None]:
 
 
 def check_torchrun() -> None:
-    """ConnectionError if torchrun's store, at which processes meet, is closed; without a limit of
-    its own, connecting to it would take as long as collectives may."""
+    """Raise ConnectionError if torchrun's store, at which processes meet, is closed; without a
+    limit of its own, connecting to it would take as long as collectives may."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # the first process will open one
         return
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -158,7 +158,7 @@ def largest(number: int) -> int:
 
 
 def gather(value: Value) -> list[Value]:
-    """What each process holds, by rank."""
+    """Return the values of all processes, by rank."""
     if world_size() == 1:
         return [value]
     values = [value] * world_size()

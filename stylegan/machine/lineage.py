@@ -53,7 +53,7 @@ def public_address(url: str) -> str:
 
 
 def license_of(lineage: Lineage) -> str:
-    """The license that goes with weights of this lineage: NVIDIA's if any of it was theirs."""
+    """Return the license for weights of this lineage: NVIDIA's if any of it was theirs."""
     licenses = [source.license for source in lineage]
     if NVIDIA in licenses:
         return NVIDIA

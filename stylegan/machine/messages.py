@@ -85,7 +85,7 @@ def reason_of(error: BaseException, *, line: int | None = None, with_file: bool 
 
 
 def require(module: str, *, packages: str, purpose: str) -> None:
-    """ValueError with the command that installs it if a library is missing."""
+    """Raise ValueError, with the command that installs it, if a library is missing."""
     if importlib.util.find_spec(module) is None:
         raise ValueError(f"{purpose} needs {module}: pip install {packages}")
 

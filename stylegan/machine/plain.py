@@ -66,7 +66,7 @@ def read(kind: type[Value], values: object, where: object = "") -> Value:
 
 
 def read_json(kind: type[Value], text: str | bytes, where: object = "") -> Value:
-    """As `read`, of the text of a file."""
+    """Read the text of a file, as `read` does values."""
     try:
         made: Value = adapter(kind).validate_json(text)  # type: ignore[arg-type]
     except ValidationError as error:
@@ -76,7 +76,7 @@ def read_json(kind: type[Value], text: str | bytes, where: object = "") -> Value
 
 
 def as_json(value: object) -> object:
-    """What stands in JSON for a value that JSON does not have."""
+    """Return a stand-in for a value that JSON does not have."""
     if isinstance(value, np.generic):
         return value.item()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

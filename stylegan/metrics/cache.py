@@ -87,7 +87,7 @@ def kept_arrays(folder: Path) -> list[Kept]:
 
 
 def beyond(arrays: Sequence[Kept], most_bytes: int) -> list[Kept]:
-    """Those that must go so that the others take at most so many bytes; the first stays."""
+    """Return the entries beyond so many bytes, never the first."""
     total = 0
     leaving = []
     for i, array in enumerate(arrays):

@@ -32,7 +32,7 @@ Noise = Literal["const", "random"]
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """How sources are measured, the same for all of them."""
+    """The conditions under which all sources are measured."""
 
     psis: Sequence[float] = (1.0,)  # of generators, each measured at all
     noise: Noise = "random"  # of generators
@@ -44,7 +44,7 @@ class Conditions:
 
 
 class Setting(NamedTuple):
-    """What runs have in common that differ in nothing but their seed."""
+    """The settings of runs that differ in their seed alone."""
 
     config: str  # TOML, but for the seed
     data: Path | None  # what the run was trained on
@@ -71,7 +71,7 @@ class Row:
     results: list[Result] = field(default_factory=list)  # so far
 
     def measure(self, tools: Tools) -> Iterator[Result]:
-        """What is requested, one result after the other."""
+        """Yield the requested results, one after the other."""
         for result in evaluate(self.comparison, self.requests, tools):
             self.results.append(result)
             yield result
@@ -203,7 +203,7 @@ def rows_of_generator(
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:
-    """ValueError, before any work, if an option is not for the sources or one is a picture,
+    """Raise ValueError, before any work, if an option is not for the sources or one is a picture,
     FileNotFoundError if one is missing or has not saved anything."""
     for path in map(Path, sources):
         if is_image(path.name) and path.is_file():
@@ -235,8 +235,8 @@ def beside_reals(
     batch: int | None = None,
     console: Console = SILENT,
 ) -> Comparison:
-    """Samples of a generator at psi 1, which `at_psi` changes, and the reals of `data` or of its
-    run, mirrored as the run did unless `mirror` says otherwise."""
+    """Return samples at psi 1, which `at_psi` changes, and the reals of `data` or of the run,
+    mirrored as in the run unless `mirror` is given."""
     store: Store | None = None
     if needs_reals or loaded.generator.config.label_dim:
         store = store_of(loaded, run, data, console=console)

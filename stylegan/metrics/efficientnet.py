@@ -89,7 +89,7 @@ class EfficientNetLite0:
 
 
 def weights_path() -> Path | None:
-    """The file of weights, if it is installed."""
+    """Return the path of the weights; None if they are not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     path = Path(spec.origin).parent / FILE if spec and spec.origin else None
     return path if path and path.is_file() else None

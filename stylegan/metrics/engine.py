@@ -139,7 +139,7 @@ class Result(NamedTuple):
 
     @property
     def setting(self) -> Mapping[str, object]:
-        """What else two results of a generator may differ in."""
+        """The other settings in which two results of a generator may differ."""
         reals = mapping(self.protocol.get("reals"))
         setting = {k: v for k, v in self.fakes.items() if k not in ("resolution", "alpha")}
         setting |= {f"reals' {k}": reals.get(k) for k in ("images", "number", "mirror")}
@@ -183,7 +183,7 @@ def score_name(metric: str, value: str) -> str:
 
 
 def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
-    """ValueError if something is missing that a metric computes with: a library, weights."""
+    """Raise ValueError if a metric lacks a library or weights."""
     for request in requests:
         try:
             KINDS[request.kind].needs(tools, device)

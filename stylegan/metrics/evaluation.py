@@ -37,8 +37,8 @@ def evaluation_of(
     store: Store,
     tools: Tools,
 ) -> Evaluation:
-    """What a training run measures, on the images that it is trained on; the first of `names`
-    decides which generator is best."""
+    """Return the evaluation of a training run, on its own images; the first of `names` decides
+    which generator is best."""
     reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
     requests = measurable(names, reals)
 

@@ -36,7 +36,7 @@ Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Score
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What is known of a metric beside its number."""
+    """The properties of a metric."""
 
     measure: Measure  # kinds with the same one are measured together
     images: int  # number of samples, if the name has none
@@ -89,7 +89,7 @@ class Family:
         }
 
     def number_of_reals(self, images: int, reals: StoreImages | None) -> int:
-        """How many reals are compared with so many samples; None: unknown, as many as needed."""
+        """Return the number of reals for so many samples; None: unknown."""
         if reals is None:
             return images
         return min(images, len(reals.images()) * (reals.ways if self.evenly else 1))

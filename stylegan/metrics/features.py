@@ -37,7 +37,7 @@ class TensorFile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FeatureNetwork:
-    """A function from images to features, and what a result must say of it."""
+    """A function from images to features, and its description in a result."""
 
     name: str
     sha256: str  # of its weights
@@ -69,7 +69,7 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True)
 class Tools:
-    """What measuring needs beside the generator and the data."""
+    """The tools of a measurement, beside the generator and the data."""
 
     cache: Path  # folder for features of reals and for rows that wait
     weights: Path | None = None  # of feature networks: a file or a folder
@@ -144,13 +144,13 @@ def weights_file(url: str, place: Path | None) -> Path:
 
 
 def hub_file(url: str) -> Path:
-    """Where the file at an address is, once it has been downloaded or put there by hand."""
+    """Return the local path of a file at an address, downloaded or put there by hand."""
     return download.hub_cache() / url.rpartition("/")[2]
 
 
 @contextmanager
 def weights_errors(network: str, url: str, place: Path | None) -> Iterator[None]:
-    """ValueError if weights of something else are given to a network."""
+    """Raise ValueError if weights that are loaded inside do not fit the network."""
     try:
         yield
     except (KeyError, RuntimeError) as error:

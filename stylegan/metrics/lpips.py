@@ -21,7 +21,7 @@ SMALLEST = 16  # pixels a side: VGG16 halves the image four times
 
 @dataclass(frozen=True, eq=False)
 class Lpips:
-    """A distance of images, and what a result must say of it."""
+    """A distance of images, and its description in a result."""
 
     network: nn.Module = field(repr=False)
     trunk_sha256: str

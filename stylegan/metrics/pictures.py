@@ -76,7 +76,7 @@ def open_pictures(
 
 
 def holds_pictures(source: str) -> bool:
-    """Whether a source of `stylegan metrics` is pictures: a store, a zip that has an image, or a
+    """True if a source of `stylegan metrics` is pictures: a store, a zip that has an image, or a
     folder without a run or saved weights."""
     path = Path(source)
     if source in BUNDLED or not path.exists():
@@ -92,7 +92,7 @@ def holds_pictures(source: str) -> bool:
 
 
 def usable(path: Path, preparation: Preparation) -> Findings:
-    """What is under `path`; ValueError if no image there can be used."""
+    """Open the images under `path`. Raise ValueError if none can be used."""
     findings = from_rank0(partial(check, path, preparation, decode=False))
     if not findings.offered:
         why = reasons_of(findings.skipped)
@@ -101,7 +101,7 @@ def usable(path: Path, preparation: Preparation) -> Findings:
 
 
 def common_size(found: Sequence[Findings]) -> int:
-    """The resolution that all images have; ValueError if they differ."""
+    """Return the resolution of all images. Raise ValueError if they differ."""
     sizes = {size for findings in found for size in findings.offered}
     for resolution in resolutions(MAX_RESOLUTION):
         if sizes == {(resolution, resolution)}:

@@ -130,7 +130,7 @@ class GeneratorSamples:
 
     @property
     def labeled(self) -> bool:
-        """Whether samples have labels, drawn from those of the data."""
+        """True if samples have labels, drawn from those of the data."""
         return self.generator.config.label_dim > 0
 
     def seeds(self, indices: range) -> list[int]:
@@ -236,7 +236,7 @@ class Comparison:
         batch: int | None = None,
         console: Console = SILENT,
     ) -> Self:
-        """Samples of a generator as far as it has grown, beside the images of a store."""
+        """Return samples of a generator at its grown size, beside the images of a store."""
         loaded = replace(loaded, look=loaded.look.but(psi=psi))
         samples = GeneratorSamples(loaded, store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
@@ -330,8 +330,8 @@ def store_of(
 
 
 def refuse_changed(run: RunFolder, store: Store) -> None:
-    """ValueError if the store holds other images than the run was trained on, by its newest state
-    that can be read."""
+    """Raise ValueError if the store holds other images than the run was trained on, by its newest
+    state that can be read."""
     config = run.config()
     for path in reversed(run.states()):
         with suppress(OSError, ValueError):

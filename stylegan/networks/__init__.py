@@ -19,11 +19,11 @@ DISCRIMINATORS: dict[str, type[Discriminator]] = {"stylegan": Discriminator}
 
 
 def known(option: str, table: Mapping[str, Thing], name: str) -> Thing:
-    """The entry of that name; ValueError if there is none in this process."""
+    """Return the entry of that name. Raise ValueError if this process has none."""
     if not isinstance(name, str) or name not in table:  # the name may come from any file
         raise ValueError(
-            f"{option} is {readable(repr(name))}, not one of {', '.join(table)}; the Python script "
-            "that uses one of its own adds it"
+            f"{option} is {readable(repr(name))}, not one of {', '.join(table)}; a Python script "
+            "must add its own before it loads the file"
         )
     return table[name]
 

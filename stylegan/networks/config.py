@@ -16,7 +16,7 @@ Width = Annotated[int, Field(ge=1, le=2**15)]
 
 
 def doublings(resolution: int) -> int:
-    """How often 1 is doubled to reach `resolution`."""
+    """Return the number of doublings from 1 to `resolution`."""
     return resolution.bit_length() - 1
 
 
@@ -105,7 +105,7 @@ def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
 
 
 def check_alpha(alpha: float) -> bool:
-    """Whether a resolution grows in with that weight; ValueError for a number that is none."""
+    """True if a resolution fades in with this weight. Raise ValueError for an invalid one."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must be from 0 to 1, not {alpha}")
     return alpha < 1

@@ -98,7 +98,7 @@ class Discriminator(nn.Module):
         """
         n, channels, height, width = images.shape
         if not n:
-            raise ValueError("there are no images, so there is nothing to judge")
+            raise ValueError("there are no images to judge")
         if height != width or channels != self.config.image_channels:
             expected = f"(N, {self.config.image_channels}, r, r)"
             raise ValueError(f"images must be {expected}, not {tuple(images.shape)}")
@@ -115,7 +115,7 @@ class Discriminator(nn.Module):
         return logits.squeeze(1) if labels is None else (logits * labels.to(logits.dtype)).sum(1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
-        """What the logit of an image of `resolution` depends on."""
+        """Yield the weights behind the logit of an image of `resolution`."""
         parts: list[nn.Module] = [self.from_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]
         parts += [self.blocks[str(r)] for r in resolutions(resolution)[1:]]
         for part in (*parts, self.head):

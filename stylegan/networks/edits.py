@@ -35,7 +35,7 @@ def check_layers(layers: range, num_styles: int) -> range:
 
 
 def total_move(edits: Sequence[Edit], num_styles: int, w_dim: int) -> Tensor:
-    """What all edits add to styles: float32 (num_styles, w_dim) on the CPU."""
+    """Return the sum of all edits of styles: float32 (num_styles, w_dim) on the CPU."""
     # summed in float64, so that the order of the edits does not matter
     move = torch.zeros(num_styles, w_dim, dtype=torch.float64)
     for edit in edits:

@@ -78,7 +78,7 @@ class MappingNetwork(nn.Module):
 
 
 class Epilogue(nn.Module):
-    """What follows every convolution of the synthesis network: noise, bias, activation,
+    """The operations after each convolution of the synthesis network: noise, bias, activation,
     normalization, style; figure 1b of the paper. Each is left out where an ablation says so.
     """
 
@@ -347,8 +347,9 @@ class Generator(nn.Module):
         edits: Sequence[Edit] | None = None,
         batch: int | None = None,
     ) -> Tensor:
-        """The pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W), on the
-        CPU, made where the network is, without gradients and padding, as far as growth has come.
+        """Return the pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W),
+        on the CPU, made where the network is, without gradients and padding, as far as growth has
+        come.
 
         Truncation (`psi`, and `cutoff` layers or "all") is what the file says unless given. Without
         `labels` (N or 1, label_dim) the classes of a network that has any take turns. `noise`
@@ -357,8 +358,8 @@ class Generator(nn.Module):
         """
         if self.loaded is None:
             raise ValueError(
-                "this generator is of no file, which would say how to show it: sample is for those "
-                "of load_generator; stylegan.sampling.generate takes any"
+                "sample() needs a generator of load_generator(), whose file says how to show it; "
+                "stylegan.sampling.generate takes any"
             )
         if not len(seeds):
             raise ValueError("there are no seeds, so there is nothing to make")
@@ -374,7 +375,8 @@ class Generator(nn.Module):
         return w[:, None].expand(-1, self.config.num_styles(), -1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
-        """What an image of `resolution` and `alpha` depends on, given a new latent and noise."""
+        """Yield the weights behind an image of `resolution` and `alpha`, given a new latent and
+        noise."""
         parts: list[nn.Module] = [self.synthesis.input]
         parts += [self.synthesis.blocks[str(r)] for r in resolutions(resolution)[1:]]
         parts += [self.synthesis.to_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]

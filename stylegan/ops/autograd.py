@@ -6,7 +6,7 @@ import torch
 
 
 def is_wanted(ctx: Any, tensor: int) -> bool:
-    """Whether the pass needs the gradient by a tensor, counted among those that `apply` took.
+    """True if the pass needs the gradient by a tensor, counted among those that `apply` took.
 
     R1's first pass does not need the gradients by weights. The engine knows, but says so in no
     public call. A torch without this one computes the gradient in vain; results are the same.

@@ -29,7 +29,8 @@ def activate(x: Tensor, activation: Activation, *, in_place: bool = False) -> Te
 def adain(
     x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8, *, in_place: bool = False
 ) -> Tensor:
-    """As `F.instance_norm` does it: one image of N * C channels. Its statistics are float32.
+    """Compute AdaIN as `F.instance_norm` does: one image of N * C channels. Its statistics are
+    float32.
 
     Channels-last order costs a copy there, not more than sums and products of its own would take.
     x may be written over if `in_place`.

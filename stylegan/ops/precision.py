@@ -30,7 +30,7 @@ def resolved_precision(
 
 
 def has_tf32(device: torch.device, capability: Capability | None) -> bool:
-    """Whether the device can compute TF32; others compute in float32 where it is allowed."""
+    """True if the device can compute TF32; others compute in float32 where it is allowed."""
     return device.type == "cuda" and capability is not None and capability >= TF32_CAPABILITY
 
 
@@ -47,26 +47,26 @@ def autocast(kind: str, dtype: torch.dtype | None) -> AbstractContextManager[Any
 
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
-    """What autocast converts to on devices of that kind now; None: it is off."""
+    """Return autocast's type on devices of that kind now; None: it is off."""
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """What products of `x` are computed in now: its own precision, or autocast's."""
+    """Return the type in which products of `x` are computed now: its own, or autocast's."""
     return x.dtype if x.dtype == torch.float64 else autocast_dtype(x.device.type) or x.dtype
 
 
 @lru_cache
 def capabilities() -> Mapping[str, Any]:
-    """What PyTorch knows of the processor, such as `amx_bf16` and `cpu_name`; nothing where it does
-    not say."""
+    """Return PyTorch's knowledge of the processor, such as `amx_bf16` and `cpu_name`; nothing where
+    it does not say."""
     return getattr(torch.cpu, "get_capabilities", dict[str, Any])()
 
 
 @lru_cache
 def has_fast_matmul(dtype: torch.dtype) -> bool:
-    """Whether the processor has fast products of this type. PyTorch's of half precision take up to
+    """True if the processor has fast products of this type. PyTorch's of half precision take up to
     60 times as long as those of float32 where there are no instructions for them, and twice as long
     with the vectors of Intel's processors (AVX-512), whose matrix units (AMX) are fast."""
     if dtype not in HALF.values() or not torch.backends.mkldnn.is_available():
@@ -78,7 +78,7 @@ def has_fast_matmul(dtype: torch.dtype) -> bool:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Arithmetic on `x` in its own precision, also inside autocast."""
+    """Compute on `x` in its own precision, also inside autocast."""
     kind = x.device.type
     if autocast_dtype(kind) is None:  # the context would take 30 us
         return nullcontext()
@@ -128,13 +128,13 @@ def in_float32() -> AbstractContextManager[None]:
 
 
 def traced() -> bool:
-    """Whether the operations are recorded for other machines: plain ones, for any batch."""
+    """True if the operations are recorded for other machines: plain ones, for any batch."""
     scripted = torch.onnx.is_in_onnx_export() or torch.jit.is_tracing()
     return scripted or torch.compiler.is_compiling()
 
 
 def differentiated(*inputs: Tensor) -> bool:
-    """Whether derivatives by the inputs are wanted that a function of ours computes itself.
+    """True if derivatives are wanted that a function of ours computes itself.
 
     What traces cannot record such a function, or look into it, and gets operations of torch.
     """
@@ -143,6 +143,6 @@ def differentiated(*inputs: Tensor) -> bool:
 
 
 def full_precision(x: Tensor) -> bool:
-    """Whether arithmetic on `x` is done in float32 or wider now."""
+    """True if arithmetic on `x` is done in float32 or wider now."""
     half = x.dtype in (torch.float16, torch.bfloat16)
     return not half and autocast_dtype(x.device.type) is None

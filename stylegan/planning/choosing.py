@@ -135,7 +135,7 @@ def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | 
 
 
 def stages_of(config: TrainConfig) -> list[int]:
-    """The resolutions that are trained."""
+    """Return the trained resolutions."""
     return [
         r for r in schedule.resolutions(config.network.resolution) if r >= config.schedule.start
     ]
@@ -179,7 +179,7 @@ def whole_batches(known: Known) -> dict[int, int]:
 
 
 def length(known: Known, resolution: int) -> float:
-    """Of a training, in kimg."""
+    """Return the length of a training, in kimg."""
     if known.machine.on_cpu:
         return CPU_KIMG_AT_32 * max(resolution, 32) / 32
     kimg = short(PUBLISHED_KIMG * math.sqrt(min(known.images / PUBLISHED_IMAGES, 1)), digits=2)
@@ -226,10 +226,10 @@ def fitted(
     width: int | None = None,
     begun: TrainConfig | None = None,
 ) -> dict[str, object]:
-    """Options that make sense of another resolution, length or width than the usual: beyond it
-    the finest layers have as many channels as the paper's finest, and with `width` none has more,
-    in the same proportions. A run that has begun keeps its phases and its average; for others see
-    `shortened`, and the half-life of the average is a twelfth of the length at most."""
+    """Return the options that follow from another resolution, length or width: layers beyond the
+    usual resolution get as many channels as the paper's finest, and `width` caps all in proportion.
+    A run that has begun keeps its phases and its average; others are `shortened`, with a half-life
+    of at most a twelfth of the length."""
     network = config.network
     plan = begun.schedule if begun else shortened(config.schedule)
     half_life = begun.ema_half_life_kimg if begun else config.ema_half_life_kimg

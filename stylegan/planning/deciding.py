@@ -39,7 +39,7 @@ WARMUP = "d_warmup_kimg"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training is going to be, and why."""
+    """The plan of a training, with reasons."""
 
     config: TrainConfig
     lines: list[str]  # what was found and chosen, for the user
@@ -93,8 +93,8 @@ class Plan:
         return [*lines, outlook(config, costs, device, run.saved())]
 
     def preview_elsewhere(self, *, console: Console = SILENT) -> list[str]:
-        """As `preview`, for GPUs that are not here: no steps are tried, so no times are known.
-        ValueError if its processes do not divide the batches."""
+        """Preview for GPUs that are not here: no steps are tried, so no times are known. Raise
+        ValueError if the processes do not divide the batches."""
         machine = self.known.machine
         config = self.config
         lines: list[str] = []
@@ -114,11 +114,11 @@ class Plan:
         ]
 
     def decoded(self, console: Console) -> Findings:
-        """What all pictures are like, each of them decoded."""
+        """Decode all pictures and return the findings."""
         return looked_at(self.known.data, self.config, decode=True, console=console)
 
     def told_of(self, findings: Findings, config: TrainConfig) -> list[str]:
-        """What would be left out, and what helps."""
+        """Return lines on pictures that would be left out, and advice."""
         lines = [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
         started = self.known.start is not None or bool(self.known.run.lineage())
         helps = told.advice(findings.num_good, config, started=started)
@@ -157,7 +157,7 @@ def plan(
 
 
 def decide(request: Request, known: Known) -> tuple[TrainConfig, list[str]]:
-    """The configuration, and what to say of it. Nothing is looked at or tried."""
+    """Return the configuration and notes on it, without looking or trying."""
     asked = {**known.given, **request.asked}
     if known.base == AUTO:
         return chosen_config(asked, known, width=request.width)
@@ -219,7 +219,7 @@ def named_config(
 def decide_within(
     minutes: float, request: Request, known: Known, threads: int | None
 ) -> tuple[TrainConfig, list[str]]:
-    """The configuration with the length that takes so many minutes here, and what to say of it."""
+    """Return the configuration with the length that takes so many minutes here, and notes on it."""
     is_chosen = request.config in (None, AUTO) and RESOLUTION not in request.asked
     is_free = is_chosen and known.start is None and known.is_own
     trial = dataclasses.replace(request, minutes=None)
@@ -247,7 +247,7 @@ def decide_within(
 def kimg_within(
     minutes: float, config: TrainConfig, request: Request, known: Known, threads: int | None
 ) -> float:
-    """How much training takes so long on this machine, in kimg."""
+    """Return the length in kimg that takes so long on this machine."""
     device = known.machine.device
     config = with_precision(config, device, known.run)
     reaching = choosing.shortened(config.schedule)  # every resolution

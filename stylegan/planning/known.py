@@ -27,7 +27,7 @@ MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
 
 @dataclass(frozen=True)
 class Known:
-    """What was looked at, once, before anything is decided."""
+    """The facts, looked up once, before anything is decided."""
 
     run: RunFolder
     stored: TrainConfig | None  # of the run, if it has begun
@@ -64,7 +64,7 @@ class Known:
 def look(request: Request, machine: Machine, console: Console = SILENT) -> Known:
     """Open the run and the weights, and look at the pictures; the first process does that for all.
 
-    FileNotFoundError or ValueError if something that is asked for is not there, or of no use.
+    Raise FileNotFoundError or ValueError if a requested thing is missing or useless.
     """
     run = RunFolder(request.out)
     stored = on_all_ranks(run.stored_config)
@@ -132,7 +132,7 @@ def looked_at(
     decode: bool = False,
     console: Console = SILENT,
 ) -> Findings:
-    """What the pictures are like. ValueError if there are none, or no labels although `config` asks
+    """Look at the pictures. Raise ValueError if there are none, or no labels although `config` asks
     for them."""
     preparation = preparation_for(config)
     if not decode:  # then all sizes are of interest
@@ -148,7 +148,7 @@ def looked_at(
 
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:
-    """Where a run goes unless a folder is asked for: `runs/<config>`."""
+    """Return the default run folder: `runs/<config>`."""
     usual = DEFAULT_CONFIG if data in (None, bundled_data()) else AUTO
     return Path("runs") / (usual if config_name is None else Path(config_name).stem)
 
@@ -158,7 +158,7 @@ def bundled_data() -> Path:
 
 
 def data_of(run: RunFolder) -> Path:
-    """Where the images of a run are; those of the package may have moved."""
+    """Return the place of a run's images; those of the package may have moved."""
     source = run.data()
     if source is None:
         raise FileNotFoundError(

@@ -34,12 +34,12 @@ class Request:
 
     @property
     def asked(self) -> dict[str, object]:
-        """What is asked for as options of the configuration, by their names."""
+        """Return the requested options of the configuration, by their names."""
         fitted = {RESOLUTION: self.resolution, LENGTH: self.kimg}
         given = {name: value for name, value in fitted.items() if value is not None}
         return {**given, **self.options}
 
     @property
     def is_to_fit(self) -> bool:
-        """Whether something is asked for to which lengths and widths are to be fitted."""
+        """True if lengths and widths are to be fitted to a request."""
         return (self.resolution, self.kimg, self.width, self.minutes) != (None,) * 4

@@ -18,7 +18,7 @@ LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/experime
 
 
 def found_lines(findings: Findings) -> list[str]:
-    """What a source holds: pictures, sizes, and how many reach each resolution."""
+    """Return lines on a source: pictures, sizes, and how many reach each resolution."""
     sizes = " to ".join(dict.fromkeys(findings.ends()))
     line = f"{readable(findings.path)}: {count(findings.num_good, 'picture')} of {sizes}"
     line += "" if findings.kind == "store" else ", by the headers of the files"
@@ -45,7 +45,7 @@ def found_lines(findings: Findings) -> list[str]:
 
 
 def chosen_lines(config: TrainConfig, hindrance: str) -> list[str]:
-    """What is chosen for pictures and machine."""
+    """Return lines on the choices for pictures and machine."""
     resolution = config.network.resolution
     line = (
         f"chosen for them and this machine: --resolution {resolution} "
@@ -57,7 +57,7 @@ def chosen_lines(config: TrainConfig, hindrance: str) -> list[str]:
     )
     line += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
     why = [f"not a larger resolution: {hindrance}"] if hindrance else []
-    return [f"{line}; what you ask for stays", *why]
+    return [f"{line}; your own options are kept", *why]
 
 
 def too_large_line(resolution: int, kimg: float, usual_kimg: float) -> str:
@@ -66,7 +66,7 @@ def too_large_line(resolution: int, kimg: float, usual_kimg: float) -> str:
 
 
 def length_lines(minutes: float, config: TrainConfig, *, usual_kimg: float) -> list[str]:
-    """How much so many minutes are, and whether they are enough."""
+    """Return lines on the length that fits into the minutes."""
     kimg = config.schedule.total_kimg
     resolution = config.network.resolution
     unit = "minute" if minutes == 1 else "minutes"
@@ -81,7 +81,7 @@ def length_lines(minutes: float, config: TrainConfig, *, usual_kimg: float) -> l
 
 
 def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
-    """What helps if pictures are few; `started` from other weights already."""
+    """Return advice for few pictures; `started` from other weights already."""
     pictures = count(images, "usable picture")
     if images < HANDFUL:
         return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
@@ -122,7 +122,7 @@ def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[
 
 
 def batch_line(config: TrainConfig) -> str:
-    """Where the batches of a plan come from."""
+    """Explain a plan's batches."""
     processes = config.schedule.num_processes
     if config.schedule.batch_size == official_batch_sizes(processes):
         line = f"batches: the official ones for {count(processes, 'process')}, all together; they"

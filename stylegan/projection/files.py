@@ -42,7 +42,8 @@ def read_target(
     premultiply: bool = False,
     crop: Crop = "center",
 ) -> Tensor:
-    """As `target_of`, of a file. ValueError or FileNotFoundError names it if it cannot be read."""
+    """Read a file as `target_of`. Raise ValueError or FileNotFoundError, naming it, if it cannot be
+    read."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no image file {path}")
     with errors_name(path):
@@ -99,7 +100,7 @@ class Projection(NamedTuple):
 
 @dataclass(frozen=True)
 class ProjectionRequest:
-    """What is projected, and how: the same for all pictures of a command."""
+    """The method of a projection, the same for all pictures of a command."""
 
     loaded: LoadedGenerator
     distance: Distance
@@ -117,7 +118,7 @@ class ProjectionRequest:
 
     @property
     def square(self) -> Crop:
-        """How a picture becomes a square; the crop of the training data knows the aspect."""
+        """Return the crop of a picture to a square; that of the training data knows the aspect."""
         if self.crop is None or (self.crop == "pad" and self.loaded.active_rectangle is not None):
             return self.loaded.crop
         return self.crop
@@ -128,7 +129,7 @@ class ProjectionRequest:
         return self.loaded.active_rectangle if self.square.startswith("pad") else None
 
     def described(self) -> dict[str, object]:
-        """What defines a result beside its picture."""
+        """Return the settings and distances of a result."""
         return {
             "generator": self.loaded.origin,
             "images_seen": self.loaded.images_seen,
@@ -216,7 +217,7 @@ def read_targets(
 def nearest_of_starts(
     request: ProjectionRequest, targets: Tensor, progress: Callable[[int], None]
 ) -> Iterator[Projection]:
-    """Of each target (N, C, r, r) the nearest result among those of all starts."""
+    """Yield the nearest result of all starts for each target (N, C, r, r)."""
     done = 0
     for batch in targets.split(request.batch):
         ends: list[SearchState] = []  # the last state from each start
@@ -316,7 +317,7 @@ def write_tuned(
     *,
     outputs: Outputs,
 ) -> None:
-    """Write a tuned generator, and what it makes of each picture's latents."""
+    """Write a tuned generator, and its image of each picture's latents."""
     loaded = request.loaded
     for (path, target), projection in zip(targets.items(), projections, strict=True):
         with torch.no_grad(), sampling.repeatable():

@@ -30,7 +30,7 @@ COARSEST = 8  # pixels a side, where the pyramid of a map of noise ends
 @checked
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search; the defaults are the paper's. Times are parts of all steps."""
+    """Options of the search; the defaults are the paper's. Times are parts of all steps."""
 
     steps: Count = 1000
     space: Space = "w"  # one w for all layers, or one for each
@@ -126,7 +126,7 @@ def project(
 
 
 def check_targets(targets: Tensor, shape: tuple[int, int, int]) -> None:
-    """ValueError unless there are some pictures, each of that shape."""
+    """Raise ValueError unless there are some pictures, each of that shape."""
     if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
         expected = f"(N, {', '.join(map(str, shape))})"
         raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
@@ -150,7 +150,7 @@ def first_maps(generator: Generator, n: int, resolution: int) -> list[Tensor]:
 
 
 def total_loss(distances: Tensor, maps: Sequence[Tensor], noise_weight: float) -> Tensor:
-    """What a step makes smaller. A sum: the gradient of one picture's part does not depend on how
+    """Return the loss of a step. A sum: the gradient of one picture's part does not depend on how
     many there are."""
     loss = distances.sum()
     for noise_map in maps:
@@ -159,13 +159,13 @@ def total_loss(distances: Tensor, maps: Sequence[Tensor], noise_weight: float) -
 
 
 def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
-    """ValueError if noise is to be fitted that the network does not have."""
+    """Raise ValueError if the network lacks the noise to fit."""
     if options.fit_noise and not config.noise:
         raise ValueError("this network has no noise inputs, so there is no noise to fit")
 
 
 def check_finite(distances: Tensor, activity: str, step: int, advice: str) -> None:
-    """ValueError if a distance is not finite: the search cannot recover."""
+    """Raise ValueError if a distance is not finite: the search cannot recover."""
     if not torch.isfinite(distances).all():
         raise ValueError(
             f"{activity} failed: after {step} steps the distances are {distances.tolist()}; choose "
@@ -186,7 +186,7 @@ def spread_of_w(
 
 
 def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
-    """How far each map (N, 1, r, r) is from white noise: (N,), 0 at best.
+    """Measure the distance of each map (N, 1, r, r) from white noise: (N,), 0 at best.
 
     The squared correlation of neighbors in each direction, the borders joined, summed over the map
     and its pyramid of 2x2 averages down to 8x8, times 2 each so that their variance stays 1.

@@ -26,7 +26,7 @@ SAMPLES = 10_000  # of w, for its spread
 @checked
 @dataclass(frozen=True)
 class TuningOptions:
-    """How to tune; the defaults are the paper's, but for the unit of `locality_radius`."""
+    """Options of tuning; the defaults are the paper's, except the unit of `locality_radius`."""
 
     steps: Count = 350
     learning_rate: Positive = 3e-4
@@ -45,7 +45,7 @@ class TuningState(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Of N images: their distances from others, and what is to become smaller, (N,) both."""
+    """The distances of N images from others, and their losses, (N,) both."""
 
     distances: Tensor
     losses: Tensor
@@ -53,7 +53,7 @@ class Fitted(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """What draws the images of a generator to others."""
+    """The loss that draws the images of a generator to others."""
 
     generator: Generator
     distance: Distance
@@ -134,7 +134,7 @@ def tune(
 
 
 def check_pivots(ws: Tensor, shape: tuple[int, int, int]) -> None:
-    """ValueError unless there are some styles, of that shape."""
+    """Raise ValueError unless there are some styles, of that shape."""
     if shape[0] == 0 or ws.shape != shape:
         raise ValueError(f"pivots must be {shape} for as many targets, not {tuple(ws.shape)}")
 

@@ -68,7 +68,7 @@ class Band(NamedTuple):
 
 
 def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[str]]:
-    """Charts of speed and health, except for what never changes; charts of what else is logged."""
+    """Return charts of speed, health and other logged values, without constant curves."""
     left: dict[str, Points] = defaultdict(list)
     for moment in history.progress():
         for name, value in moment.event.items():

@@ -21,14 +21,15 @@ NEIGHBORS = 9  # columns of the nearest of these
 
 
 class Captioned(NamedTuple):
-    """A picture and what is to be said of it."""
+    """A picture and its caption."""
 
     image: Image.Image
     caption: str
 
 
 class Drawings(NamedTuple):
-    """What a report shows beside the files of the run. A text explains why something is missing."""
+    """The pictures of a report beside the files of the run. A text explains why something is
+    missing."""
 
     sweep: Captioned | str = "Not drawn."
     neighbors: Captioned | str = "Not computed yet; stylegan report RUN adds them."
@@ -53,7 +54,7 @@ def drawings_of(
     data: Path | None = None,
     device: torch.device | str = "cpu",
 ) -> Drawings:
-    """What the newest generator of a run shows; where there is none, the reason."""
+    """Draw the pictures of a run's newest generator; where there is none, give the reason."""
     try:
         loaded = open_weights(folder, map_location=device).require_loaded()
     except FileNotFoundError:

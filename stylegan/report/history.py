@@ -41,7 +41,7 @@ class Session(NamedTuple):
 
 @dataclass(frozen=True)
 class RunHistory:
-    """What the files of a run say about it."""
+    """The history of a run, read from its files."""
 
     folder: RunFolder
     config: TrainConfig
@@ -64,8 +64,8 @@ class RunHistory:
         return parts
 
     def progress(self) -> list[Moment]:
-        """The lines that count, in the order of images seen: a run that was killed repeats what
-        came after its last saved state."""
+        """Return the valid lines, in the order of images seen: a killed run repeats the steps after
+        its last saved state."""
         moments: list[Moment] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
@@ -80,7 +80,8 @@ class RunHistory:
 
 
 def read_run(folder: Path) -> RunHistory:
-    """FileNotFoundError where there is no run, ValueError where its configuration is damaged."""
+    """Read a run. Raise FileNotFoundError where there is none, ValueError where its configuration
+    is damaged."""
     run = RunFolder(folder)
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")

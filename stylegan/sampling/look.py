@@ -46,7 +46,7 @@ Resolution = Annotated[int, AfterValidator(check_resolution)]
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """How a generator is shown: what becomes of its styles, and of its images."""
+    """The way in which a generator is shown: the treatment of its styles and images."""
 
     resolution: int  # of the images
     alpha: float = 1.0  # how far the resolution that is drawn has grown in
@@ -163,14 +163,14 @@ def repeatable() -> Iterator[None]:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """ValueError unless NumPy takes these whole numbers as seeds."""
+    """Raise ValueError unless NumPy takes these whole numbers as seeds."""
     for seed in seeds:
         if not 0 <= operator.index(seed) <= MAX_SEED:
             raise ValueError(f"a seed is a whole number from 0 to {MAX_SEED}, not {seed}")
 
 
 def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
-    """The latents that NVIDIA's tools draw for these seeds: float32 (N, z_dim)."""
+    """Draw the latents of NVIDIA's tools for these seeds: float32 (N, z_dim)."""
     check_seeds(seeds)
     rows = [streams.latent(seed).randn(z_dim) for seed in seeds]
     return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
@@ -328,15 +328,15 @@ def generate(
     noise: Noise = "const",
     batch: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """As `render`, of a generator of which no file says how it is shown."""
+    """Yield pictures as `render` does, of a generator without a file."""
     resolution = generator.config.resolution if resolution is None else resolution
     look = Look(resolution, alpha, psi, cutoff)
     return render(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
 
 
 def check_rows(config: NetworkConfig, n: int, labels: Tensor | None, ws: Tensor | None) -> None:
-    """ValueError unless labels and styles are those of n pictures; one row of labels may serve
-    all."""
+    """Raise ValueError unless labels and styles are those of n pictures; one row of labels may
+    serve all."""
     if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
         check_labels(labels, config.label_dim, n)
     rows = (n, config.num_styles(), config.w_dim)

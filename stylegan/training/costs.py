@@ -39,7 +39,7 @@ PENALIZED_FP16_BYTES = 20  # where a gradient penalty's pass is in float32
 
 @dataclass(frozen=True)
 class Machine:
-    """What is trained on; memory and cores are those that each process has at least."""
+    """The machine of a training; memory and cores are the least of all processes."""
 
     device: torch.device
     memory: float = math.inf  # bytes
@@ -109,7 +109,7 @@ def state_bytes(config: NetworkConfig) -> int:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a training step takes, by resolution."""
+    """The time and memory of a training step, by resolution."""
 
     seconds: Mapping[int, float]  # per image
     memory: Mapping[int, int]  # bytes in each process
@@ -224,7 +224,7 @@ def timed_step(state: TrainState, stage: Stage) -> float:
 
 
 def check_memory(config: TrainConfig, costs: Costs) -> None:
-    """ValueError if a step of these costs does not fit into a machine."""
+    """Raise ValueError if a step of these costs does not fit into a machine."""
     resolution = costs.largest
     needed = costs.memory[resolution]
     if distributed.largest(needed > memory_of_process()):  # of any machine
@@ -237,7 +237,7 @@ def check_memory(config: TrainConfig, costs: Costs) -> None:
 
 
 def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen: int) -> str:
-    """How long it will take, and how much memory."""
+    """Return a line on the time and memory that training will take."""
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
     several = distributed.world_size() > 1
     if device.type == "cpu" and not several and busy():  # under torchrun the siblings are at work
@@ -254,8 +254,8 @@ def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen
 def try_out(
     config: TrainConfig, device: torch.device, folder: RunFolder, console: Console
 ) -> list[str]:
-    """What a user should know before a run in `folder` begins, or goes on: time, memory, the disk.
-    ValueError if a CPU has too little memory. Nothing of a finished run."""
+    """Try steps before a run in `folder` begins or goes on. Return lines on time, memory and the
+    disk, none of a finished run. Raise ValueError if a CPU has too little memory."""
     begun = distributed.largest(folder.saved())
     stages = coming(config.schedule, begun)
     if not stages:

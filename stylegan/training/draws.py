@@ -17,7 +17,7 @@ from stylegan.schedule import Stage, resolutions
 
 @dataclass(frozen=True)
 class PassDraws:
-    """What one pass through the generator consumes, for the images of one process."""
+    """The random draws of one pass through the generator, for the images of one process."""
 
     latents: Tensor  # (n, z_dim)
     labels: Tensor | None = None  # (n, label_dim); drawn for the generator's update alone
@@ -60,7 +60,7 @@ class Share:
         return cls(distributed.rank(), distributed.world_size(), device, dtype)
 
     def slice_of(self, n: int) -> slice:
-        """Which of a batch's n rows are those of this process."""
+        """Return this process's slice of a batch's n rows."""
         size = n // self.world_size
         return slice(self.rank * size, (self.rank + 1) * size)
 
@@ -68,7 +68,7 @@ class Share:
         return x[self.slice_of(len(x))]
 
     def floats(self, x: Tensor) -> Tensor:
-        """As `rows`, on the device that computes and in its type; nobody waits for the copy."""
+        """Return `rows` on the device that computes and in its type; nobody waits for the copy."""
         return distributed.to_device(self.rows(x).to(self.dtype), torch.device(self.device))
 
 
@@ -150,7 +150,7 @@ def draw_pass(
 
 
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
-    """Which images of the batch are flipped left to right: bool (n,)."""
+    """Draw the images of the batch that are flipped left to right: bool (n,)."""
     rng = streams.step_mirror(seed, images_seen)
     flags = share.rows(torch.rand(batch_size, generator=rng) < 0.5)
     return distributed.to_device(flags, torch.device(share.device))

@@ -21,8 +21,8 @@ class Evaluation:
     records: list[str] = field(default_factory=list)
 
     def scores(self, state: TrainState, stage: Stage) -> dict[str, float]:
-        """What `measure` returns, also in types of NumPy or PyTorch; ValueError says what it
-        lacks."""
+        """Check the result of `measure`, also in types of NumPy or PyTorch; raise ValueError if it
+        lacks a number."""
         measured = self.measure(state, stage)
         if not isinstance(measured, Mapping):
             raise ValueError(
@@ -38,7 +38,7 @@ class Evaluation:
         return scores
 
     def is_best(self, scores: list[dict[str, float]]) -> bool:
-        """Whether the last score is the best so far. Scores that name a `resolution` are compared
+        """True if the last score is the best so far. Scores that name a `resolution` are compared
         only with those of the same."""
         resolution = scores[-1].get("resolution")
         *earlier, last = (self.cost(s) for s in scores if s.get("resolution") == resolution)

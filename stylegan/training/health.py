@@ -76,7 +76,7 @@ class Health:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether something seems wrong at the moment, so that no checkpoint should be written."""
+        """True if something seems wrong at the moment, so that no checkpoint should be written."""
         return max(self.skipped_in_a_row().values()) >= DOUBTFUL_SKIPS or self.saturated_images > 0
 
     def skipped_in_a_row(self) -> dict[str, int]:
@@ -111,7 +111,7 @@ class Health:
             )
 
     def warnings(self, progress: TrainingProgress) -> dict[str, str]:
-        """What to tell, each once, by the name of its line in the log."""
+        """Return new warnings, each once, by the name of its line in the log."""
         stage = progress.stage
         if (stage.resolution, stage.alpha) != (self.state.config.network.resolution, 1):
             self.signs = Window()
@@ -123,8 +123,8 @@ class Health:
         return new
 
     def overfitting(self, progress: TrainingProgress) -> str | None:
-        """What to tell if the discriminator looks overfitted: by the mean sign of the reals'
-        logits, r_t of Karras et al. 2020 (arXiv 2006.06676), section 3.1."""
+        """Warn if the discriminator looks overfitted: by the mean sign of the reals' logits, r_t of
+        Karras et al. 2020 (arXiv 2006.06676), section 3.1."""
         config = self.state.config
         metrics = progress.metrics
         least = max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images)
@@ -143,8 +143,8 @@ class Health:
         )
 
     def blindness(self, progress: TrainingProgress) -> str | None:
-        """What to tell if the discriminator hardly tells reals from fakes: by the mean of their
-        logits, which are log-odds with the logistic loss only."""
+        """Warn if the discriminator hardly tells reals from fakes: by the mean of their logits,
+        which are log-odds with the logistic loss only."""
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         window = self.gaps.average(real - fake, progress.images, BLIND_IMAGES)
         logistic = self.state.config.discriminator_loss == "logistic"

@@ -24,15 +24,15 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopRequest(NamedTuple):
-    """What all processes do now."""
+    """The request that all processes follow now."""
 
     stop_signal: int  # the signal to stop for; 0: none
     save: bool
 
 
 def agree(received: list[int], *, save_is_due: bool) -> StopRequest:
-    """What is asked of any process, by signals or, to save, by the clock. The `received` signals
-    are answered by that."""
+    """Agree on the processes' requests, by signals or, to save, by the clock. The `received`
+    signals are answered by that."""
     new = [received.pop() for _ in range(len(received))]
     stop_signals = [number for number in new if number not in SAVE]
     save = save_is_due or len(stop_signals) < len(new)

@@ -85,7 +85,7 @@ def train(
 
 
 def is_due(every_kimg: float, before: int, images_seen: int) -> bool:
-    """Whether the step from image `before` to `images_seen` has passed a multiple of so many
+    """True if the step from image `before` to `images_seen` has passed a multiple of so many
     thousand images."""
     every = max(round(1000 * every_kimg), 1)
     return images_seen // every > before // every

@@ -83,7 +83,8 @@ class Adam(torch.optim.Adam):
         )
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """What is kept of a parameter, zeros at first. With beta1 = 0 the first moment is not."""
+        """Return the moments of a parameter, zeros at first. With beta1 = 0 the first moment is
+        not."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
@@ -113,6 +114,6 @@ def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> 
 
 
 def host_decides(device: torch.device) -> bool:
-    """Whether the host skips updates. A GPU skips by itself, because asking it would make the host
+    """True if the host skips updates. A GPU skips by itself, because asking it would make the host
     wait. CPUs have no queue; the kernels of MPS cannot skip."""
     return device.type in ("cpu", "mps")

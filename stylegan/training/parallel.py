@@ -11,7 +11,7 @@ from stylegan.machine import distributed
 
 @dataclass(frozen=True)
 class StageNetworks:
-    """What one stage makes of the networks of a state. Nothing of it is saved."""
+    """The networks of a state, prepared for one stage. Nothing of it is saved."""
 
     generator_pass: nn.Module  # wrapped, as the next, where there are several processes
     discriminator: nn.Module

@@ -15,7 +15,7 @@ from stylegan.training.step import Metrics
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingProgress:
-    """Where a run is, averaged since the last line of its log."""
+    """The progress of a run, averaged since the last line of its log."""
 
     images_seen: int
     total_images: int
@@ -75,7 +75,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is done inside is no part of the speed of training."""
+        """Leave the time inside out of the speed of training."""
         began = time.perf_counter()
         try:
             yield

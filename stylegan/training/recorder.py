@@ -38,7 +38,7 @@ RETRY_SECONDS = 60  # until a state that the disk refused is written again
 
 
 class AboutData(TypedDict):
-    """What files of weights say of the images."""
+    """The description of the images in files of weights."""
 
     label_names: list[str]
     label_rows: list[list[float]] | None

@@ -74,7 +74,7 @@ def refit(
 
 
 def features(discriminator: Discriminator, images: Tensor, resolution: int) -> Tensor:
-    """What the layers above `resolution` make of larger images."""
+    """Return the features of larger images, by the layers above `resolution`."""
     x: Tensor = discriminator.from_rgb[str(images.shape[-1])](images)
     for r in reversed(resolutions(images.shape[-1])):
         x = discriminator.blocks[str(r)](x) if r > resolution else x

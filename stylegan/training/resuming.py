@@ -61,7 +61,7 @@ def refusing_state(path: Path, folder: RunFolder) -> AbstractContextManager[None
 
 
 def settle_threads(asked: int | None, payload: Payload, device: torch.device) -> list[str]:
-    """Set the number of threads that compute; what a user should know. The first that applies:
+    """Set the number of threads that compute. Return lines for the user. The first that applies:
 
     1. the number `asked` for;
     2. torch's, on a GPU, with several processes, or if OMP_NUM_THREADS is set;
@@ -109,8 +109,8 @@ def begin(
 def resume(
     state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
 ) -> list[str]:
-    """Go on from the `payload` of the file `path`; what changes results. ValueError if it does not
-    fit, or was trained on other images than the store holds."""
+    """Go on from the `payload` of the file `path`. Return notes on changed results. Raise
+    ValueError if it does not fit, or was trained on other images than the store holds."""
     config = state.config
     run = readable(folder.path)
     refuse_other_images(

@@ -151,7 +151,8 @@ class Run:
                 faulthandler.cancel_dump_traceback_later()
 
     def announcement(self, newest: Path | None) -> list[str]:
-        """What is trained on, and where it goes on: from the state file `newest`."""
+        """Announce the data, the device and the place where training goes on: from the state file
+        `newest`."""
         store = self.store
         num_labels = len(store.label_names)
         conditional = self.config.data.labels
@@ -255,7 +256,7 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
 
 
 def preparation_for(config: TrainConfig) -> Preparation:
-    """How the pictures of a run are prepared."""
+    """Return the preparation of a run's pictures."""
     return Preparation(
         resolution=config.network.resolution,
         crop=config.data.crop,
@@ -309,12 +310,12 @@ def with_precision(config: TrainConfig, device: torch.device, folder: RunFolder)
 
 
 def capability(device: torch.device) -> tuple[int, int]:
-    """NVIDIA's "compute capability" of a GPU; (0, 0) of other devices."""
+    """Return NVIDIA's "compute capability" of a GPU; (0, 0) of other devices."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
 
 
 def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
-    """ValueError if the run computes something else. `config` may not know its labels and its
+    """Raise ValueError if the run computes something else. `config` may not know its labels and its
     precision yet."""
     stored = folder.stored_config()
     if stored is not None and "auto" in (config.precision, stored.precision):  # not decided yet

@@ -50,8 +50,8 @@ def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
 def discriminator_images(
     config: TrainConfig, reals: Tensor, fakes: Tensor, penalty_mix: Tensor | None
 ) -> dict[Kind, Tensor]:
-    """What goes through the discriminator in its update, a pass for each kind; `penalty_mix`
-    (n,) weighs the fakes in the images between, those of the gradient penalty.
+    """Return the images of the discriminator's update, a pass for each kind; `penalty_mix` (n,)
+    weighs the fakes in the images between, those of the gradient penalty.
 
     DDP exchanges gradients in the last pass, that of the reals, so that pass must reach every
     weight: the gradient penalty does not reach the biases and comes first.
@@ -76,13 +76,13 @@ def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict
 
 
 def penalizes_between(config: TrainConfig) -> bool:
-    """Whether the gradient is penalized at images between real and fake: wgan_gp, hinge_gp."""
+    """True if the gradient is penalized at images between real and fake: wgan_gp, hinge_gp."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     return loss.gradient_penalty and config.gp_weight > 0
 
 
 def has_penalty(config: TrainConfig) -> bool:
-    """Whether a pass of some step has a gradient penalty."""
+    """True if a pass of some step has a gradient penalty."""
     gamma = config.r1_gamma
     has_r1 = max(gamma.values()) > 0 if isinstance(gamma, Mapping) else gamma > 0
     return has_r1 or config.r2_gamma > 0 or penalizes_between(config)
@@ -141,7 +141,7 @@ def discriminator_terms(
 
 
 def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss:
-    """The loss that the configuration names, with its weight of the drift."""
+    """Return the configured loss, with its weight of the drift."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     if not loss.drift:
         return loss

@@ -159,7 +159,7 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
 def about_labels(
     weights: Weights, state: TrainState, names: Sequence[str], order: list[int | None] | None
 ) -> list[str]:
-    """How the labels of a run become those of the weights, for a user."""
+    """Return a line on how a run's labels relate to those of the weights."""
     if order is not None:
         new = [readable(name) for name, place in zip(names, order, strict=True) if place is None]
         starting = f"; {listed(new, NAMED_AT_MOST, ', ')} start anew" if new else ""

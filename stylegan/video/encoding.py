@@ -24,7 +24,8 @@ LIMITED = 1  # levels from 16 on
 
 
 def check_rate(path: Path, fps: float) -> None:
-    """ValueError unless the format of `path` can be written here, with so many frames a second."""
+    """Raise ValueError unless the format of `path` can be written here, with so many frames a
+    second."""
     ending = path.suffix.lower()
     most = FORMATS[ending]
     if not 0 < fps <= most:

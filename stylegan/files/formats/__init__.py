@@ -29,8 +29,8 @@ NoiseInput = Literal["input", "const", "none"]
 
 
 def read_weights(path: Path, *, name: str = "") -> Weights:
-    """What a file of any format holds, whose lineage calls it `name`. ValueError, naming it, if it
-    is of none."""
+    """Read weights from a file of any format, called `name` in its lineage. Raise ValueError,
+    naming it, if the format is unknown."""
     if path.suffix in PROGRAMS:
         raise ValueError(
             f"{path} is a program, as `stylegan export` writes it to be run elsewhere; it cannot "
@@ -95,20 +95,20 @@ def export(
 
 
 def is_for_the_hub(path: Path) -> bool:
-    """Whether a destination is a folder: one that there is, or a name without an ending."""
+    """True if a destination is a folder: an existing one, or a name without an ending."""
     return path.is_dir() or not path.suffix
 
 
 def outputs_of(path: Path) -> list[Path]:
-    """The files that are written for a destination."""
+    """Return the files that are written for a destination."""
     return [path / SHARED, path / README] if is_for_the_hub(path) else [path]
 
 
 def check_request(
     path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
 ) -> None:
-    """ValueError unless the format of `path` has what is chosen and no file would be lost, nor one
-    of the `sources` replaced."""
+    """Raise ValueError unless the format of `path` supports the choices and no file would be lost,
+    nor one of the `sources` replaced."""
     if is_for_the_hub(path):
         outputs.check(*outputs_of(path), sources=sources)
         if RunFolder.of(path):

@@ -105,7 +105,7 @@ def truncation_from_official(settings: Mapping[str, object]) -> tuple[float, int
 
 
 def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool]:
-    """Whether the official program upscales to a resolution by a transposed convolution."""
+    """True if the official program upscales to a resolution by a transposed convolution."""
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):
         raise ValueError(f"fused_scale must be True, False or 'auto', not {readable(repr(fused))}")

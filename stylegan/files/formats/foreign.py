@@ -42,7 +42,7 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
 
 
 def generators_in(content: Content) -> Iterator[Content]:
-    """What may be the weights of a generator, the average one first."""
+    """Yield candidate weights of a generator, the average one first."""
     models = content.get("models", content)
     state = content.get("state_dict", content)
     if isinstance(models, Mapping):
@@ -54,7 +54,7 @@ def generators_in(content: Content) -> Iterator[Content]:
 
 
 def starting(weights: Mapping[object, object], start: str) -> Content:
-    """Those whose names begin so, without that and the prefix of DataParallel."""
+    """Return the tensors whose names begin so, without that and the prefix of DataParallel."""
     return {
         str(name).removeprefix(start).removeprefix("module."): value
         for name, value in weights.items()
@@ -97,7 +97,7 @@ def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -
 
 
 def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
-    """The configuration that the shapes of weights imply."""
+    """Infer the configuration from the shapes of weights."""
     dense = shapes(layout.dense, weights)
     if not dense:
         raise ValueError("there are no layers of a mapping network")
@@ -166,7 +166,7 @@ def widths_of(channels: list[int]) -> Widths:
 
 
 def check_blurs(layout: Layout, config: NetworkConfig, kernels: Tensors) -> None:
-    """ValueError unless a file has as many low-pass filters as it should, all of them ours."""
+    """Raise ValueError unless a file has the right number of low-pass filters, all ours."""
     blocks = len(resolutions(config.resolution)) - 1
     if len(kernels) != (layout.blurs * blocks if config.blur else 0):
         raise ValueError(f"{len(kernels)} low-pass filters are there for {blocks} blocks")
@@ -175,7 +175,7 @@ def check_blurs(layout: Layout, config: NetworkConfig, kernels: Tensors) -> None
 
 
 def check_blur(name: str, kernel: Tensor) -> None:
-    """ValueError unless a stored low-pass filter is the one that we have."""
+    """Raise ValueError unless a stored low-pass filter equals ours."""
     row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
     expected = torch.outer(row, row) / 16
     right = kernel.dtype in FLOATS and kernel.numel() > 0

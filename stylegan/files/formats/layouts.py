@@ -34,7 +34,7 @@ UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convol
 
 
 class Progress(NamedTuple):
-    """How far a generator was trained, where a file says it."""
+    """The progress of a generator's training, as far as a file records it."""
 
     resolution: int | None = None
     alpha: float = 1.0
@@ -113,7 +113,7 @@ def he_scaled(strength: Tensor) -> Tensor:
 
 
 def fused(block: Block) -> bool:
-    """Whether a program like the official one enlarges to this block by a transposed convolution,
+    """True if a program like the official one enlarges to this block by a transposed convolution,
     whose kernels are ours turned by 180 degrees."""
     return block.resolution >= FUSED_FROM
 

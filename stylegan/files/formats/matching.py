@@ -40,7 +40,7 @@ class Match:
         return ours if self.factor == 1 else ours.double() * self.factor
 
     def shape_in_file(self, ours: Shape) -> Shape:
-        """What the shape of the tensor in the file must be for ours to have the shape `ours`."""
+        """Return the shape of the tensor in the file for which ours has the shape `ours`."""
         back = [self.axes.index(i) for i in range(len(self.axes))]
         return tuple(n or ours[0] for n in self.shape) or tuple(ours[i] for i in back) or ours
 

@@ -65,7 +65,7 @@ def discriminator_from_official(
 
 
 def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
-    """The network that `make` makes, with official arrays, whatever the level of detail."""
+    """Build a network by `make` and load official arrays, at any level of detail."""
     tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
     fused = correspondence.fusion_from_official(settings)
     return network_from(make, lambda state: correspondence.official_matches(state, fused), tensors)

@@ -29,8 +29,7 @@ Payload = dict[str, Any]  # what a file holds: anything, until it is checked
 
 
 def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
-    """What the payload of the file `path` holds, whose lineage calls it `name`; any fault of it is
-    an error that names the file."""
+    """Read the payload of the file `path`, called `name` in its lineage; errors name the file."""
     checkpoint.checked(payload, path)
     kind = f"{payload['kind']} file"
     with refusing(path, f"is a {kind} that cannot be used"):
@@ -40,8 +39,8 @@ def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
 
 
 def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
-    """The networks of a payload of each `kind`, and what it says of them; not yet `own_entry`. Its
-    values are unchecked, so any error may be raised."""
+    """Read the networks of a payload of each `kind`, and their description; not yet `own_entry`.
+    Its values are unchecked, so any error may be raised."""
     lineage = from_plain(payload.get("lineage", ()))
     critic: networks.Discriminator | None
     match payload["kind"]:
@@ -144,7 +143,7 @@ def save_generator(
     label_rows: object = None,
     lineage: Lineage = (),
 ) -> None:
-    """As `save_loaded`, of a generator of which this is to be said."""
+    """Save a generator with this description, as `save_loaded` does."""
     resolution = generator.config.resolution if resolution is None else resolution
     look = Look(resolution, alpha, psi, cutoff, rectangle=active_rectangle)
     said = LoadedGenerator(
@@ -195,7 +194,7 @@ def is_safetensors(path: Path) -> bool:
 
 
 def load_safetensors(path: Path, *, name: str = "") -> Weights:
-    """The generator that `save_safetensors` wrote."""
+    """Read a generator that `save_safetensors` wrote."""
     require("safetensors", packages="safetensors", purpose="a .safetensors file")
     from safetensors import SafetensorError, safe_open
 
@@ -216,7 +215,7 @@ def load_safetensors(path: Path, *, name: str = "") -> Weights:
 
 
 def description_as_json(loaded: LoadedGenerator) -> str:
-    """What a file of another format says beside the weights, as JSON."""
+    """Return the description for a file of another format, as JSON."""
     return json.dumps(HEAD | loaded.description(), allow_nan=False)
 
 

@@ -26,7 +26,7 @@ ONNX_IR = 8
 
 
 class Inputs(TypedDict):
-    """What the program takes, but for psi: each (N, ...)."""
+    """The inputs of the program, without psi: each (N, ...)."""
 
     z: Tensor  # (N, z_dim)
     labels: NotRequired[Tensor]  # (N, label_dim)

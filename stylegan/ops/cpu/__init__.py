@@ -56,7 +56,7 @@ LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradien
 
 
 def uses_cpu_kernels(x: Tensor) -> bool:
-    """Whether `x` is on a CPU and computed now: recorded operations run elsewhere, too."""
+    """True if `x` is on a CPU and computed now: recorded operations run elsewhere, too."""
     return x.device.type == "cpu" and not traced()
 
 
@@ -145,7 +145,7 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Un
 
 
 def has_matrix_units() -> bool:
-    """Whether the processor has AMX, with which products take less time than copying windows."""
+    """True if the processor has AMX, with which products take less time than copying windows."""
     return bool(capabilities().get("amx_bf16", False))
 
 

@@ -23,7 +23,7 @@ WINDOWS_BYTES = 2**24  # of the windows that exist at a time, about: they stay i
 
 
 def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
-    """Of the convolution of x."""
+    """Return the shape of the convolution of x."""
     n, _, h, w = x.shape
     if size == "double":
         return n, weight.shape[1], 2 * h, 2 * w
@@ -32,7 +32,7 @@ def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, 
 
 
 def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
-    """Of what was convolved, from the gradient of the result."""
+    """Return the shape of the convolved image, from the gradient of the result."""
     n, _, h, w = grad.shape
     if size == "double":
         return n, weight.shape[0], h // 2, w // 2
@@ -270,7 +270,7 @@ def small_shape(large: Tensor, size: Size) -> tuple[int, int, int, int]:
 
 
 def box_sums(image: Tensor) -> Tensor:
-    """Of all 2x2 boxes: (N, H, W, C) -> (N, H - 1, W - 1, C)."""
+    """Sum all 2x2 boxes: (N, H, W, C) -> (N, H - 1, W - 1, C)."""
     rows = image[:, :-1] + image[:, 1:]
     return rows[:, :, :-1] + rows[:, :, 1:]
 

@@ -111,7 +111,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool)
 
 
 class AdaIN(torch.autograd.Function):
-    """Of images that stay channels last, where `F.batch_norm` would change their order twice."""
+    """AdaIN of images in channels-last order, which `F.batch_norm` would change twice."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, bias: Tensor, eps: float) -> Tensor:
