@@ -83,7 +83,7 @@ def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(o
 
 def test_a_configuration_takes_known_names_only():
     for option in ("generator_loss", "discriminator_loss"):
-        with pytest.raises(ValueError, match=f"{option} is 'own', not one of .*script that uses"):
+        with pytest.raises(ValueError, match=f"{option} is 'own', not one of .*script must add"):
             build_config({option: "own"})
         assert getattr(build_config({option: "own"}, unknown_parts=True), option) == "own"
     for option in ("generator", "discriminator"):
