@@ -93,6 +93,18 @@ def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
     assert_close(amplified.square().sum(dim=0), found[1].scores)
 
 
+def test_directions_are_measured_within_labels_of_the_data():
+    """Where labels are numbers, w of the classes (1, 0) and (0, 1) may be far from all pictures."""
+    generator = random_generator(dataclasses.replace(TINY, label_dim=2))
+    rows = torch.tensor([[0.5, 3.0], [-2.0, 0.1], [0.0, 0.0]])
+    (found,) = find_directions(generator, ["pca"], count=8, samples=300, label_rows=rows)
+    w = sampling.mapped_samples(generator, 300, rows)
+    within = sum(torch.cov(w[i::3].double().T, correction=0) for i in range(3)) / 3
+    assert_close(found.scores, torch.linalg.eigvalsh(within).flip(0).float())
+    (of_classes,) = find_directions(generator, ["pca"], count=8, samples=300)
+    assert (found.scores - of_classes.scores).abs().max() > 0.01 * found.scores.max()
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

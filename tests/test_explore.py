@@ -52,6 +52,15 @@ def test_a_seed_is_the_picture_that_generate_makes(page, options):
     assert difference(render(page.loaded, view), expected) <= 1
 
 
+def test_labels_that_are_no_classes_are_chosen_among_some_of_the_data():
+    rows = torch.tensor([[0.5, 2.0, -1.0], [0.25, 0.0, 3.0]])
+    page = explored(LABELED, label_rows=rows)
+    (menu,) = (one for one in page.controls.sections["picture"] if one.name == "label")
+    assert list(menu.options) == [("0", "label 1 of the data"), ("1", "label 2 of the data")]
+    (expected,) = page.loaded.pictures([3], labels=rows[1:], psi=1)
+    assert difference(render(page.loaded, View(seed=3, label=1, psi=1)), expected) <= 1
+
+
 def test_the_plane_of_three_seeds_has_them_at_its_corners(page):
     def ws(seed=0, **place):
         return final_styles(page.loaded, View(seed, 0, 1, **place))

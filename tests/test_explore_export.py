@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime
 from helpers.commands import refused
-from helpers.tiny_generators import TINY, loaded_of, random_generator
+from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator
 from PIL import Image
 
 from stylegan import load_generator, streams
@@ -63,6 +63,9 @@ SOURCES = {
     "without noise": lambda: loaded_of(
         random_generator(dataclasses.replace(TINY, noise=False), biases=True)
     ),
+    "labels of the data": lambda: loaded_of(
+        random_generator(LABELED), label_rows=torch.linspace(0, 1, 12).view(4, 3)
+    ),
 }
 
 
@@ -78,7 +81,8 @@ def page():
 def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
     loaded = SOURCES[name]()
     save_page(loaded, {}, name, tmp_path, runtime())
-    classes = loaded.generator.config.label_dim
+    rows = loaded.label_rows
+    classes = loaded.generator.config.label_dim if rows is None else len(rows)
     with hosted(tmp_path) as address:
         page.goto(address)
         page.wait_for_selector("body.built")

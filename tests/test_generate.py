@@ -178,6 +178,10 @@ def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
     assert_close(center, mapped_samples(loaded.generator, 10_000, rows).mean(dim=0))
     with pytest.raises(ValueError, match="numbers, not classes"):
         find_centers(loaded.generator, "class", label_rows=rows)
+    with pytest.raises(ValueError, match=r"as in --class 0=0\.5,1=2,2=-1; known"):
+        loaded.label(None)
+    with pytest.raises(ValueError, match="numbers, not classes: choose some by --classes"):
+        figures.classes(loaded, [0])
     parent = dataclasses.replace(loaded, lineage=(Source("m.pt", "0"),))
     average = blend(loaded, parent, share=0.5).generator.w_avg
     assert_close(average, center)

@@ -93,7 +93,12 @@ def find(
     others = partial(library.others_in, file, loaded.generator, methods, outputs)
     others()  # what would be lost is refused before the work
     new = library.find_directions(
-        loaded.generator, methods, count=count, layers=layers, samples=samples
+        loaded.generator,
+        methods,
+        count=count,
+        layers=layers,
+        samples=samples,
+        label_rows=loaded.label_rows,
     )
     write(file, others, new, loaded, figures, seed=seed, label=label, outputs=outputs)
 
@@ -143,7 +148,7 @@ def learn(
     others()
     w, present = library.examples_of(loaded, positive, negative, class_name)
     normal, accuracy = library.fit_hyperplane(w, present)
-    new = library.to_directions(loaded.generator, name, normal, accuracy, samples)
+    new = library.to_directions(loaded, name, normal, accuracy, samples)
     larger_side = max(present.mean(), 1 - present.mean())
     say(
         f"svm:{name}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of which the larger "

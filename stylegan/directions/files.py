@@ -181,7 +181,11 @@ def known_directions(
     missing = [m for m in possible if m in methods and m not in in_file]
     if missing:
         directions += find_directions(
-            loaded.generator, missing, count=min(COUNT, config.w_dim), samples=QUICK_SAMPLES
+            loaded.generator,
+            missing,
+            count=min(COUNT, config.w_dim),
+            samples=QUICK_SAMPLES,
+            label_rows=loaded.label_rows,
         )
     return directions
 

@@ -78,10 +78,12 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
     return total / len(w)
 
 
-def covariance_of_w(generator: Generator, samples: int) -> Tensor:
-    """Covariance of w (w_dim, w_dim) within classes, float64 on the CPU."""
-    w = sampling.mapped_samples(generator, samples)
-    return covariance(w, max(generator.config.label_dim, 1))
+def covariance_of_w(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
+    """Covariance of w (w_dim, w_dim) within classes, or within the labels `label_rows`
+    (K, label_dim) that are no classes; float64 on the CPU."""
+    w = sampling.mapped_samples(generator, samples, label_rows)
+    groups = generator.config.label_dim if label_rows is None else len(label_rows)
+    return covariance(w, max(groups, 1))
 
 
 def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
@@ -105,15 +107,17 @@ def find_directions(
     count: int = COUNT,
     layers: range | None = None,
     samples: int = SAMPLES,
+    label_rows: Tensor | None = None,
 ) -> list[Directions]:
-    """Directions of a generator by each method, within classes if it has labels. Moves along them
-    reach `layers` (default: all), whose styles alone count for "sefa"."""
+    """Directions of a generator by each method, within classes if it has labels, or within those of
+    `label_rows` (K, label_dim). Moves along them reach `layers` (default: all), whose styles alone
+    count for "sefa"."""
     config = generator.config
     styles = config.num_styles()
     layers = check_layers(range(styles) if layers is None else layers, styles)
     if "sefa" in methods and not config.styles:
         raise ValueError("the network has no style layers, so only pca finds directions in it")
-    of_w = covariance_of_w(generator, samples)
+    of_w = covariance_of_w(generator, samples, label_rows)
     directions = []
     for method in methods:
         matrix = of_w

@@ -18,7 +18,6 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.disk import without_links
 from stylegan.machine.messages import listed, readable, require
 from stylegan.metrics.separability import best_plane
-from stylegan.networks import Generator
 
 FOLDS = 5  # each holds out a fifth of the examples, of both sides in turn
 FEWEST = 5  # examples of each side
@@ -62,12 +61,14 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
 
 
 def to_directions(
-    generator: Generator, name: str, normal: Tensor, accuracy: float, samples: int
+    loaded: LoadedGenerator, name: str, normal: Tensor, accuracy: float, samples: int
 ) -> Directions:
     """The normal as a direction, with the standard deviation of w along it."""
+    generator = loaded.generator
     vectors = normal[None]
     layers = range(generator.config.num_styles())
-    deviations = deviations_along(vectors, covariance_of_w(generator, samples))
+    of_w = covariance_of_w(generator, samples, loaded.label_rows)
+    deviations = deviations_along(vectors, of_w)
     scores = torch.tensor([accuracy])
     return Directions("svm", layers, samples, vectors, deviations, scores, [name])
 

@@ -28,7 +28,7 @@ class View:
     would do nothing. Beside them what follows: `edits` and `styles`."""
 
     seed: int = 0
-    label: int = 0  # the number of the class; without meaning for a network without classes
+    label: int = 0  # the number of the class, or of a label of the data; 0 without labels
     psi: float = 0.7
     noise: Literal["const", "random", "none"] = "const"
     noise_seed: int = 0  # of "random"
@@ -136,17 +136,20 @@ class Controls:
     def __init__(self, loaded: LoadedGenerator, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
         psi = loaded.psi
-        numbers = range(config.label_dim)
+        rows = loaded.label_rows
+        numbers = range(config.label_dim if rows is None else len(rows))
         self.layers = config.num_styles()
         last = config.num_styles() - 1
-        self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
+        names = list(loaded.label_names) or [f"class {i}" for i in numbers]
+        if rows is not None:  # labels that are no classes
+            names = [f"label {i + 1} of the data" for i in numbers]
         self.moves = moves
         to_seed = "1 is all the way to that seed"
         along = "Standard deviations along this direction"
         same = "The same seed always gives the same picture"
         average = "0 is the average picture, 1 full variety, below 0 the opposite"
         reach = max(1.5, abs(psi))
-        classes = [(str(i), self.classes[i]) for i in numbers]
+        classes = [(str(i), names[i]) for i in numbers]
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
         noise: list[Slider | Menu | Layers] = [
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),

@@ -152,6 +152,7 @@ def save_page(
         "quick": loaded.look.drawn <= QUICK,
         "bytes": sum(map(len, contents.values())),
         "shapes": shapes,
+        "label_rows": None if loaded.label_rows is None else loaded.label_rows.tolist(),
         "moves": [
             {"name": key, "layers": list(edit.layers or every)} for key, edit in moves.items()
         ],

@@ -75,7 +75,7 @@ class Page:
         yield {"wanted": png_url(wanted), "caption": f"wanted: {name}"}
         distance, _ = projection.choose_distance("auto", loaded)
         options = projection.SearchOptions(view.steps, view.space)
-        labels = one_hot(loaded, view.label)
+        labels = loaded.labels_of([view.label])
         states = projection.project(
             network, target, distance, options, labels=labels, resolution=size, alpha=loaded.alpha
         )
@@ -110,11 +110,6 @@ def scene_of(name: str, loaded: LoadedGenerator, controls: Controls) -> Answer:
     }
 
 
-def one_hot(loaded: LoadedGenerator, label: int) -> Tensor | None:
-    """The label (1, label_dim) of a class by its number; None for a network without classes."""
-    return sampling.cyclic_one_hot([label], loaded.generator.config.label_dim)
-
-
 def styles_of(
     loaded: LoadedGenerator,
     z: Tensor,
@@ -144,7 +139,7 @@ def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
         plane = like.new_tensor([view.plane_x, view.plane_y])
         mixed = like.new_tensor([layer in view.mix_layers for layer in range(config.num_styles())])
         z = sampling.latents(seeds, config.z_dim)
-        labels = one_hot(loaded, view.label)
+        labels = loaded.labels_of([view.label])
         ws = styles_of(loaded, z, labels, plane, mixed, like.new_tensor(view.psi))
     else:
         ws = view.styles[None].to(like)

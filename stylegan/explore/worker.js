@@ -37,7 +37,7 @@ function check({ kind, label, low, high, most, step, options }, value) {
 }
 
 // What the network takes, by name: numbers in a row.
-function inputs(given, { shapes, layers, moves }) {
+function inputs(given, { shapes, layers, moves, label_rows: rows }) {
   const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
   const whole = last - first + 1 === layers; // then each edit has its own layers
   const chosen = (layer) => layer >= first && layer <= last;
@@ -46,7 +46,8 @@ function inputs(given, { shapes, layers, moves }) {
   const [count] = shapes.noise ?? [0];
   return {
     z: seeds.flatMap((seed) => [...next(ofSeed(seed), shapes.z[1])]),
-    labels: Array.from({ length: shapes.labels?.[1] ?? 0 }, (_, i) => i === Number(given.label)),
+    labels: rows?.[given.label]
+      ?? Array.from({ length: shapes.labels?.[1] ?? 0 }, (_, i) => i === Number(given.label)),
     plane: [given.plane_x, given.plane_y],
     mixed: every.map((layer) => given.mix_layers.includes(layer)),
     psi: [given.psi],

@@ -101,6 +101,10 @@ def classes(
     count = loaded.generator.config.label_dim
     if not count:
         raise ValueError(f"the {loaded.origin} has no labels, so there are no classes to compare")
+    if not shown and loaded.label_rows is not None:
+        raise ValueError(
+            f"the labels of the {loaded.origin} are numbers, not classes: choose some by --classes"
+        )
     shown = shown or list(loaded.label_names) or [str(i) for i in range(count)]
     points = [of_seeds(loaded, seeds, loaded.label(name), noise) for name in shown]
     columns = [pictures(loaded, of_class) for of_class in points]

@@ -42,14 +42,27 @@ def random_generator(config=TINY, seed=0, noise=1.0, biases=False):
 
 
 def loaded_of(
-    generator, *, images_seen=None, label_names=(), lineage=(), active_rectangle=None, **look
+    generator,
+    *,
+    images_seen=None,
+    label_names=(),
+    label_rows=None,
+    lineage=(),
+    active_rectangle=None,
+    **look,
 ):
     """One as if from a file that says this of it; its look has the network's resolution unless
     another is given."""
     look = {"resolution": generator.config.resolution, "rectangle": active_rectangle} | look
     look = Look(**look)
     return LoadedGenerator(
-        generator, "memory", look, images_seen=images_seen, label_names=label_names, lineage=lineage
+        generator,
+        "memory",
+        look,
+        images_seen=images_seen,
+        label_names=label_names,
+        label_rows=label_rows,
+        lineage=lineage,
     )
 
 
