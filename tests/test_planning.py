@@ -10,6 +10,7 @@ from PIL import Image
 
 from stylegan import load_generator
 from stylegan.config import load_config, parse_options, to_toml
+from stylegan.data import Preparation, prepare
 from stylegan.files.formats.own import save_loaded
 from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.planning import Request, plan
@@ -32,7 +33,7 @@ HERE = Machine(torch.device("cpu"), cores=2)
 
 def decided(data, *overrides, out="none/run", **asked):
     request = Request(out, data, options=parse_options(overrides), **asked)
-    return plan(request, HERE, threads=1)
+    return plan(request, HERE)
 
 
 def source_of(decision):
@@ -65,6 +66,30 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert found.config.augment.kind == "none"
     longer = decided(pictures, "schedule.total_kimg=300").config
     assert (longer.augment.kind, longer.augment.speed_kimg) == ("ada", 150)
+
+
+def test_one_thread_is_one_core(pictures):
+    planned = plan(Request("none/run", pictures), HERE, threads=1)
+    assert planned.config.network.resolution == 32
+    assert "not a larger resolution: 64 takes a CPU several times as long" in planned.lines[-1]
+
+
+def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path):
+    path = prepare(pictures, tmp_path / "store", Preparation(resolution=32, crop="stretch")).path
+    for wrong, why in [
+        ({"resolution": 64, "options": {"data.crop": "stretch"}}, "has resolution 32, 64 is asked"),
+        ({"options": {"data.crop": "center"}}, "was prepared with crop stretch, center is asked"),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            plan(Request("none/run", path, **wrong), HERE)
+
+
+def test_a_preview_refuses_what_a_start_would_refuse(pictures):
+    planned = decided(pictures, "schedule.batch_size={ 4 = 268435456 }")
+    with pytest.raises(ValueError, match="not enough memory at resolution 64, batch 268435456"):
+        planned.preview()
+    more = decided(pictures, "keep_states=1000000000", resolution=8, width=8)
+    assert "(keep_states)" in more.preview()[-1]
 
 
 @pytest.mark.parametrize(

@@ -5,26 +5,28 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from stylegan.config import AUTO, TrainConfig, check_batches, load_config, read_options
-from stylegan.data import Findings
+from stylegan.data import Findings, Store, is_store
 from stylegan.data.check import grouped
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import pick_device
+from stylegan.machine.distributed import from_rank0, pick_device
 from stylegan.machine.messages import gib, readable
 from stylegan.networks import NetworkConfig
 from stylegan.planning import choosing, told
 from stylegan.planning.known import Known, look, looked_at
 from stylegan.planning.request import RESOLUTION, Request
 from stylegan.schedule import coming
-from stylegan.training.costs import Costs, Machine, outlook
+from stylegan.training.costs import Costs, Machine, disk_warning, outlook, possible_costs
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.resuming import newest_state, settle_threads
 from stylegan.training.run import (
     Run,
     backend_flags,
     fit_to_data,
+    preparation_for,
     settled,
     with_precision,
 )
@@ -85,12 +87,11 @@ class Plan:
         config = settled(self.config, run, device, findings)
         lines = self.told_of(findings, config)
         _, payload = newest_state(run)
-        console.tell("trying steps at every resolution, for their time and memory")
         with backend_flags(config):
             lines_of_threads = settle_threads(self.threads, payload, device)
-            costs = Costs.tried(config, device, coming(config.schedule, 0))
+            costs = possible_costs(config, device, coming(config.schedule, 0), console)
         lines += [*told.plan_lines(config, costs, device), *lines_of_threads]
-        return [*lines, outlook(config, costs, device, run.saved())]
+        return [*lines, outlook(config, costs, device, run.saved()), *disk_warning(config, run)]
 
     def preview_elsewhere(self, *, console: Console = SILENT) -> list[str]:
         """Preview for GPUs that are not here: no steps are tried, so no times are known. Raise
@@ -144,7 +145,10 @@ def plan(
             "several processes were started, which must plan together: call plan() inside "
             "`with stylegan.machine.distributed.process_group(device):`"
         )
-    known = look(request, machine or Machine.here(pick_device()), console)
+    machine = machine or Machine.here(pick_device())
+    if threads is not None:
+        machine = dataclasses.replace(machine, cores=threads)
+    known = look(request, machine, console)
     if request.minutes is None:
         config, lines = decide(request, known)
     elif known.stored:
@@ -153,6 +157,9 @@ def plan(
         lines.append(f"{readable(known.run.path)} keeps its length; --kimg changes it")
     else:
         config, lines = decide_within(request.minutes, request, known, threads)
+    data = known.data
+    if isinstance(data, Path) and is_store(data):
+        from_rank0(lambda: Store(data).check_fits(preparation_for(config)))
     return Plan(config, [*known.lines, *lines], request, known, threads)
 
 

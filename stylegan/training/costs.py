@@ -260,11 +260,19 @@ def try_out(
     stages = coming(config.schedule, begun)
     if not stages:
         return []
+    costs = possible_costs(config, device, stages, console)
+    return [outlook(config, costs, device, begun), *disk_warning(config, folder)]
+
+
+def possible_costs(
+    config: TrainConfig, device: torch.device, stages: Sequence[Stage], console: Console
+) -> Costs:
+    """Try steps at these stages. Raise ValueError if a CPU has too little memory for them."""
     console.tell("trying steps at every resolution to come, for their time and memory")
     costs = Costs.tried(config, device, stages)
     if device.type == "cpu":
         check_memory(config, costs)
-    return [outlook(config, costs, device, begun), *disk_warning(config, folder)]
+    return costs
 
 
 def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
