@@ -17,7 +17,7 @@ from typing import IO, ClassVar
 import numpy as np
 from PIL import Image
 
-from stylegan.machine.disk import refuse_mistaken
+from stylegan.machine.disk import refuse_mistaken, refusing
 from stylegan.machine.messages import count, listed, readable, reason_of
 
 from . import tfrecords
@@ -255,14 +255,9 @@ class ZipSource(FileSource):
     kind = "zip"
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
-        try:
+        hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
+        with refusing(readable(path), "is neither a folder nor a sound zip", f"{hint}{SEE}"):
             self.archive = zipfile.ZipFile(path)
-        except Exception as error:  # a damaged directory can raise almost anything
-            hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
-            raise ValueError(
-                f"{readable(path)} is neither a folder nor a sound zip: "
-                f"{readable(reason_of(error))}; {hint}{SEE}"
-            ) from error
         self.members: dict[str, zipfile.ZipInfo] = {}
         unreadable = []
         for info in self.archive.infolist():
@@ -341,12 +336,10 @@ class TFRecordSource(Source):
         if not self.label_files:
             return none
         name = readable(os.path.basename(self.label_files[0]))
-        try:
-            with np.errstate(over="ignore"):  # what becomes infinite is refused below
-                read = np.load(self.label_files[0], allow_pickle=False)
-                rows = read.astype(np.float32, casting="same_kind")
-        except Exception as error:  # a damaged file can raise almost anything
-            raise ValueError(f"{name} holds no labels: {readable(error, 300)}") from error
+        # what becomes infinite is refused below
+        with refusing(name, "holds no labels"), np.errstate(over="ignore"):
+            read = np.load(self.label_files[0], allow_pickle=False)
+            rows = read.astype(np.float32, casting="same_kind")
         if rows.ndim != 2 or len(rows) != len(self.names) or not (np.abs(rows) < MOST).all():
             raise ValueError(f"{name} does not hold finite numbers for {len(self.names)} images")
         return of_vectors(rows) if rows.size else none

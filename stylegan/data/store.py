@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import refusing
 from stylegan.machine.messages import readable
 from stylegan.machine.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
@@ -149,10 +150,8 @@ class Store:
 
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
         """The array of a file, one row for each image; ValueError if it is another one."""
-        try:
+        with refusing(name, "is not an array"):
             array = np.lib.format.open_memmap(self.file(name), mode="r")
-        except Exception as error:  # a damaged header can raise almost anything
-            raise ValueError(f"{name} is not an array: {error}") from error
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):
             raise ValueError(f"{name} holds {array.dtype} {array.shape}")
         return array
