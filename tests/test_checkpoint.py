@@ -8,7 +8,7 @@ import torch
 from helpers.tiny_training import largest_file
 
 from stylegan.files import checkpoint
-from stylegan.machine.disk import atomic_file, write_text
+from stylegan.machine.disk import REPLACING, atomic_file
 from stylegan.video import write_video
 
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
@@ -88,7 +88,7 @@ def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tm
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     path = tmp_path / "config.toml"
-    write_text(path, "old")
+    REPLACING.text(path, "old")
     with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:
         file.write(b"ne")
         raise KeyboardInterrupt

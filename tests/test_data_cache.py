@@ -11,9 +11,10 @@ from helpers.commands import refused, told
 from helpers.consoles import Heard
 from helpers.pictures import BAD, folder, png, store_of
 
-from stylegan.data import Preparation, Store, cached_store, check, digest, prepare
+from stylegan.data import Preparation, Store, cached_store, check, prepare
 from stylegan.data.digest import STAMPS, Digest
 from stylegan.machine.console import Console
+from stylegan.machine.disk import Outputs
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
@@ -272,7 +273,7 @@ def test_a_store_that_may_not_be_written_to_is_read_each_time(tmp_path, read, mo
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(digest, "write_text", refuse)
+    monkeypatch.setattr(Outputs, "text", refuse)
     for _ in range(2):
         cached_store(store.path)
     assert len(read) == 2 * 5

@@ -21,7 +21,6 @@ from stylegan.machine.disk import (
     check_folder,
     locked,
     refuse_mistaken,
-    write_text,
 )
 from stylegan.machine.toml import read_toml
 
@@ -145,7 +144,7 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
         raise OSError(number, "refused")
 
     def write():
-        write_text(tmp_path / "a.txt", "text")
+        REPLACING.text(tmp_path / "a.txt", "text")
         with atomic_folder(tmp_path / "b") as folder:
             (folder / "c").touch()
 

@@ -18,7 +18,7 @@ from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import write_text
+from stylegan.machine.disk import REPLACING
 from stylegan.metrics import Comparison, Tools, compare
 from stylegan.metrics.comparing import Conditions
 from stylegan.metrics.efficientnet import load_efficientnet
@@ -67,8 +67,7 @@ class Bench:
         odds = read(reader, at_64(unseen.images(self.resolution)))
         right = (odds > 0) == (answers_of(unseen) > 0)
         accuracy = dict(zip(QUESTIONS, right.float().mean(dim=0).tolist(), strict=True))
-        self.readers.mkdir(parents=True, exist_ok=True)
-        write_text(self.readers / "accuracy.json", json.dumps(accuracy))
+        REPLACING.text(self.readers / "accuracy.json", json.dumps(accuracy))
         torch.save(reader.state_dict(), file)
 
     def about(self) -> dict[str, object]:

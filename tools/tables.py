@@ -33,7 +33,7 @@ from stylegan.config import build_config, flatten, parse_options, read_options, 
 from stylegan.figures import grid
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import write_text
+from stylegan.machine.disk import REPLACING
 from stylegan.report.history import read_run
 
 ROOT = Path(__file__).parents[1]
@@ -193,7 +193,7 @@ def trained(job: Job, bench: Bench, folder: Path) -> Record:
     """The training, by the package's command, which continues what was begun."""
     config = build_config(job.values())
     file = str(folder.with_suffix(".toml"))
-    write_text(Path(file), to_toml(config))
+    REPLACING.text(Path(file), to_toml(config))
     command = [sys.executable, "-m", "stylegan", "train", "--config", file, "--threads", "1"]
     command += ["--data", str(bench.data), "--out", str(folder), "--device", bench.device]
     command += ["--no-preflight", "--no-tensorboard"]
@@ -236,7 +236,7 @@ def machine(device: str) -> dict[str, object]:
 
 
 def write_record(file: Path, record: Record) -> None:
-    write_text(file, json.dumps(record, indent=1) + "\n")
+    REPLACING.text(file, json.dumps(record, indent=1) + "\n")
 
 
 def read_record(file: Path) -> Record:
@@ -474,7 +474,7 @@ def put_into(page: Path, text: str, figures: Path) -> None:
     _, end, after = rest.partition(MARKERS[1])
     if not begin or not end:
         raise ValueError(f"{page} lacks the lines {MARKERS[0]} and {MARKERS[1]}")
-    write_text(page, f"{before}{begin}\n\n{text}\n\n{end}{after}")
+    REPLACING.text(page, f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def draw(records: Mapping[str, Record], out: Path) -> None:
@@ -612,7 +612,7 @@ def main(
     if page:
         put_into(page, text, records)
     else:
-        write_text(records / "tables.md", text + "\n")
+        REPLACING.text(records / "tables.md", text + "\n")
     click.echo(text)
 
 

@@ -87,7 +87,7 @@ def find(
     methods = [known for known in library.METHODS if method in ("both", known)]
     file = out or library.default_path(source)
     outputs.check(file, endings=[".npz"], sources=[Path(source)], exist_ok=True)
-    figures = checked_figures(source, figure, methods, outputs=outputs)
+    figures = checked_figures(source, figure, methods, outputs)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
     others = partial(library.others_in, file, loaded.generator, methods, outputs)
@@ -141,7 +141,7 @@ def learn(
     file = out or library.default_path(source)
     sources = [Path(source), positive, negative]
     outputs.check(file, endings=[".npz"], sources=sources, exist_ok=True)
-    figures = checked_figures(source, figure, ["svm"], outputs=outputs)
+    figures = checked_figures(source, figure, ["svm"], outputs)
     loaded = opened(source, device, psi)
     label = loaded.label(class_name) if figures or class_name else None
     others = partial(library.others_in, file, loaded.generator, ["svm"], outputs, name=name)
@@ -158,7 +158,7 @@ def learn(
 
 
 def checked_figures(
-    source: str, figure: Path | None, methods: Sequence[Method], *, outputs: Outputs
+    source: str, figure: Path | None, methods: Sequence[Method], outputs: Outputs
 ) -> dict[Method, Path]:
     """The file of each method's figure; ValueError if it cannot be written."""
     if figure is None:

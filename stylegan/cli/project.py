@@ -136,16 +136,17 @@ def project(
         seed=seed,
         batch=batch,
         starts=starts,
+        outputs=outputs,
     )
-    write_projections(request, images, out, source, outputs=outputs)
+    write_projections(request, images, out, source)
 
 
 def write_projections(
-    request: ProjectionRequest, images: Sequence[Path], out: Path, source: str, *, outputs: Outputs
+    request: ProjectionRequest, images: Sequence[Path], out: Path, source: str
 ) -> None:
     """Project the images, and say how their pictures are made again."""
     console = Terminal("step", say)
-    projected, errors = project_files(request, images, out, outputs=outputs, console=console)
+    projected, errors = project_files(request, images, out, console=console)
     if projected:
         generator = str(out / "tuned.pt") if request.tuning else source
         again = ["generate", generator, "--latents", str(out / "latents.npz"), "--out", "again"]

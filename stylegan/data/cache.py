@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import write_text
+from stylegan.machine.disk import REPLACING
 from stylegan.machine.messages import readable
 
 from .images import formats
@@ -132,7 +132,7 @@ def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
             os.utime(origin)  # the time of the last use
         else:
             origins = {"source": str(source.path.resolve()), "include": list(preparation.include)}
-            write_text(origin, json.dumps(origins) + "\n")
+            REPLACING.text(origin, json.dumps(origins) + "\n")
 
 
 def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:

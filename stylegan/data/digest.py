@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stylegan.machine.disk import write_text
+from stylegan.machine.disk import REPLACING
 
 STAMPS = "read.json"  # size and time of each file as it was when it was last read whole
 BLOCK = 2**22  # bytes that are read at a time
@@ -74,4 +74,5 @@ class Digest:
     def keep(self, stamps: Mapping[str, object]) -> None:
         """Write stamps for the next start, unless the folder belongs to somebody else."""
         with contextlib.suppress(OSError):
-            write_text(self.folder / STAMPS, json.dumps({**self.known_stamps(), **stamps}) + "\n")
+            text = json.dumps({**self.known_stamps(), **stamps})
+            REPLACING.text(self.folder / STAMPS, text + "\n")

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stylegan.config import TrainConfig, load_config, to_toml
-from stylegan.machine.disk import LOCK, check_folder, is_held, locked, unfinished_name, write_text
+from stylegan.machine.disk import LOCK, REPLACING, check_folder, is_held, locked, unfinished_name
 from stylegan.machine.distributed import from_rank0
 from stylegan.machine.lineage import SECTION, Lineage, from_plain
 from stylegan.machine.lineage import to_toml as lineage_toml
@@ -92,12 +92,11 @@ class RunFolder:
             self.data_file: f"{data.resolve()}\n",
             self.skipped_file: "".join(lines),
         }
-        self.path.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             if not text:  # of images that were left out before
                 path.unlink(missing_ok=True)
             elif not (path.is_file() and path.read_bytes() == os.fsencode(text)):
-                write_text(path, text)
+                REPLACING.text(path, text)
 
     def data(self) -> Path | None:
         """Return the place of the run's images; None if unknown."""

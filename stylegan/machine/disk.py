@@ -117,12 +117,6 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
         raise ValueError(f"{path} {what}: {reason}{after}") from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text atomically, in place of what is there; names in it need not be UTF-8."""
-    with atomic_file(path) as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
-
-
 def unfinished_name(path: Path) -> str:
     """The final name of a file that a killed `atomic_file` left behind; empty for other files."""
     match = PARTIAL.fullmatch(path.name)

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 from torch import Tensor
 
-from stylegan.machine.disk import atomic_file
+from stylegan.machine.disk import REPLACING
 from stylegan.machine.distributed import from_rank0, gather, on_all_ranks, rank, world_size
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import share_of
@@ -48,8 +48,7 @@ def cached(
     array = make()
     if array is not None:
         try:
-            tools.cache.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path) as file:
+            with REPLACING.file(path) as file:
                 np.save(file, array)
             for unused in beyond(kept_arrays(tools.cache), MOST_BYTES):
                 unused.path.unlink(missing_ok=True)

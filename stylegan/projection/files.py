@@ -111,6 +111,7 @@ class ProjectionRequest:
     seed: int = 0
     batch: int = 1
     starts: int = 1
+    outputs: Outputs = KEEPING
 
     @property
     def label(self) -> Tensor | None:
@@ -146,7 +147,6 @@ def project_files(
     images: Sequence[Path],
     out: Path,
     *,
-    outputs: Outputs = KEEPING,
     console: Console = SILENT,
 ) -> tuple[int, list[Exception]]:
     """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
@@ -155,7 +155,7 @@ def project_files(
     errors of images not read.
     """
     tuning = request.tuning
-    outputs.check(*outputs_of(images, out), sources=images)
+    request.outputs.check(*outputs_of(images, out), sources=images)
     targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
@@ -174,18 +174,18 @@ def project_files(
     for (path, target), projection in zip(targets.items(), results, strict=True):
         projections.append(projection)
         folder = out / name_of(path)
-        near = write_projection(request, path, target, projection, folder, outputs=outputs)
+        near = write_projection(request, path, target, projection, folder)
         nearness.append(near)
         console.tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
     ws = torch.cat([projection.ws for projection in projections])
     maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
     noise = [torch.cat(of_layer) for of_layer in maps] or None
-    write_latents(out / LATENTS, ws, noise, outputs=outputs)
-    if outputs.overwrite:
+    write_latents(out / LATENTS, ws, noise, outputs=request.outputs)
+    if request.outputs.overwrite:
         (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
     if tuning is not None:
         generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
-        write_tuned(request, generator, targets, projections, out, console, outputs=outputs)
+        write_tuned(request, generator, targets, projections, out, console)
     elif min(nearness) < FAR_DB and request.search.space == "w":
         console.tell(
             f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer"
@@ -250,8 +250,6 @@ def write_projection(
     target: Tensor,
     projection: Projection,
     folder: Path,
-    *,
-    outputs: Outputs,
 ) -> float:
     """Write all files of one picture but that of tuning; its PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
@@ -263,22 +261,22 @@ def write_projection(
     }
     if request.starts > 1:
         result["starts"] = projection.distances
-    write_latents(folder / LATENTS, projection.ws, projection.noise, outputs=outputs)
-    write_image(request, folder / TARGET, target, outputs=outputs)
-    write_image(request, folder / PICTURE, projection.image, outputs=outputs)
+    write_latents(folder / LATENTS, projection.ws, projection.noise, outputs=request.outputs)
+    write_image(request, folder / TARGET, target)
+    write_image(request, folder / PICTURE, projection.image)
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
-    outputs.text(folder / RESULT, text)
-    if outputs.overwrite:
+    request.outputs.text(folder / RESULT, text)
+    if request.outputs.overwrite:
         (folder / TUNED_PICTURE).unlink(missing_ok=True)  # of the latents that were there
     return near
 
 
-def write_image(request: ProjectionRequest, path: Path, image: Tensor, *, outputs: Outputs) -> None:
+def write_image(request: ProjectionRequest, path: Path, image: Tensor) -> None:
     """Write an image (1, C, r, r) without its padding."""
     premultiplied_colors = request.loaded.generator.config.premultiplied
     pictures = sampling.to_uint8(image, premultiplied=premultiplied_colors)
     (shown,) = sampling.unpadded(pictures, request.rectangle)
-    save_picture(path, sampling.picture(shown), outputs=outputs)
+    save_picture(path, sampling.picture(shown), outputs=request.outputs)
 
 
 def tuned_generator(
@@ -314,17 +312,15 @@ def write_tuned(
     projections: Sequence[Projection],
     out: Path,
     console: Console,
-    *,
-    outputs: Outputs,
 ) -> None:
     """Write a tuned generator, and its image of each picture's latents."""
     loaded = request.loaded
     for (path, target), projection in zip(targets.items(), projections, strict=True):
         with torch.no_grad(), sampling.repeatable():
             image = loaded.look.images(generator, projection.ws, projection.noise or "const")
-        write_image(request, out / name_of(path) / TUNED_PICTURE, image, outputs=outputs)
+        write_image(request, out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), request.rectangle))
         console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
     origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
     tuned = dataclasses.replace(loaded, generator=generator, origin=origin)
-    save_loaded(out / TUNED, tuned, outputs=outputs)
+    save_loaded(out / TUNED, tuned, outputs=request.outputs)
