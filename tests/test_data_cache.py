@@ -181,7 +181,7 @@ def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
         ("has resolution 16, 32 is asked for", Preparation(resolution=32)),
         ("has 3 channels, 1 are asked for", Preparation(channels=1)),
         ("crop center, pad is asked for", Preparation(crop="pad")),
-        ("prepared already; sub-folders", Preparation(include=("a",))),
+        (r"is prepared; sub-folders \(a\)", Preparation(include=("a",))),
     ]
     for words, preparation in refused:
         with pytest.raises(ValueError, match=words):
