@@ -8,14 +8,7 @@ import click
 
 from stylegan import figures
 from stylegan.cli.common import Command, Terminal, say
-from stylegan.cli.options import (
-    BATCH,
-    LOOK,
-    OVERWRITE,
-    Selection,
-    path_option,
-    selecting,
-)
+from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
 from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count

@@ -124,8 +124,7 @@ def check_request(folder: Path, runtime: Path, outputs: Outputs) -> None:
             f"{runtime} has no {missing[0]}: run npm install onnxruntime-web here, or name its "
             "dist/ with --runtime"
         )
-    names = (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)
-    outputs.check(*(folder / name for name in names))
+    outputs.check(*(folder / name for name in (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)))
 
 
 def save_page(

@@ -143,11 +143,7 @@ class ProjectionRequest:
 
 
 def project_files(
-    request: ProjectionRequest,
-    images: Sequence[Path],
-    out: Path,
-    *,
-    console: Console = SILENT,
+    request: ProjectionRequest, images: Sequence[Path], out: Path, *, console: Console = SILENT
 ) -> tuple[int, list[Exception]]:
     """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
     tuning, then tune the generator to all of them together, and write it. The console
@@ -245,11 +241,7 @@ def nearest_of_starts(
 
 
 def write_projection(
-    request: ProjectionRequest,
-    path: Path,
-    target: Tensor,
-    projection: Projection,
-    folder: Path,
+    request: ProjectionRequest, path: Path, target: Tensor, projection: Projection, folder: Path
 ) -> float:
     """Write all files of one picture but that of tuning; its PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
