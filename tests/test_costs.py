@@ -96,6 +96,15 @@ def test_more_memory_than_is_installed_is_refused_with_what_helps(tmp_path):
         try_out(config, CPU, RunFolder(tmp_path / "run"), SILENT)
 
 
+def test_recomputed_blocks_need_less_memory():
+    """As measured with R1 at 64x64: 1.27 in place of 1.53 GB, networks not included."""
+    plain, recomputed = (
+        step_bytes(load_config(None, [f"checkpoint_activations={on}"]), stage(64, 1.0, 16), 1)
+        for on in ("false", "true")
+    )
+    assert plain - recomputed == pytest.approx(0.26e9, rel=0.3)
+
+
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
     assert disk_warning(tiny_config(), RunFolder(tmp_path / "run")) == []
     (warning,) = disk_warning(tiny_config(keep_states=10**12), RunFolder(tmp_path / "run"))
