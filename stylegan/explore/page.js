@@ -132,15 +132,20 @@ function fill(figure, source, caption) {
   figure.querySelector("figcaption").textContent = caption;
 }
 
-// What `generate` would be asked for these values.
+// What the picture is made of; edits as `generate` takes them.
 function captionOf(given) {
+  const label = scene.sections.picture.find(({ name }) => name === "label");
+  const aside = given.plane_x || given.plane_y ? ` toward ${given.plane_a}, ${given.plane_b}` : "";
+  const parts = given.start === "own" ? ["your picture"] : [`seed ${given.seed}${aside}`, `ψ ${given.psi}`];
+  if (label) parts.push(label.options.find(([value]) => value === given.label)[1]);
+  if (given.mix_layers.length) parts.push(`layers ${given.mix_layers} of seed ${given.mix_seed}`);
   const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
   const chosen = last - first + 1 < scene.layers ? `@${first}-${last}` : "";
   const edits = scene.sections.edits.slice(2).filter(({ name }) => given[name]).map(({ name }) => {
     const [, direction, own = ""] = /^(.*?)(@[\d-]+)?$/.exec(name);
-    return ` · --edit ${direction}=${given[name] > 0 ? "+" : ""}${given[name]}${chosen || own}`;
+    return `--edit ${direction}=${given[name] > 0 ? "+" : ""}${given[name]}${chosen || own}`;
   });
-  return (given.start === "own" ? "your picture" : `seed ${given.seed} · ψ ${given.psi}`) + edits.join("");
+  return [...parts, ...edits].join(" · ");
 }
 
 let drawing = false, again = false;
