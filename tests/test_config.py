@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -279,6 +280,7 @@ def test_options_are_values_by_name_or_texts(tmp_path):
         (plain.Positive, [1e-9], [0, -1]),
         (plain.Decay, [0, 0.99], [1, -0.1]),
         (plain.Probability, [0, 1], [1.1, -0.1]),
+        (str, ["a"], [b"a", Path("a"), 1]),
         (plain.Count, [1, np.int64(3)], [0, 1.5, np.float32(2.5), False]),
     ],
 )

@@ -19,6 +19,7 @@ from stylegan.machine.disk import (
     atomic_file,
     atomic_folder,
     check_folder,
+    is_held,
     locked,
     refuse_mistaken,
 )
@@ -124,8 +125,10 @@ def test_where_a_drive_has_no_locks_nothing_is_checked(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr(fcntl, "flock", without_locks)
-    with locked(tmp_path / "run"), locked(tmp_path / "run"):
-        pass
+    with locked(tmp_path / "run") as held:
+        with locked(tmp_path / "run"):
+            pass
+        assert is_held(tmp_path / "run", held)
     assert not any((tmp_path / "run").iterdir())
 
 

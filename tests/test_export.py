@@ -230,6 +230,12 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
         assert_close(found, expected[:, :, 2:14], rtol=1e-5, atol=1e-4)
 
 
+def test_a_file_without_an_ending_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="it must end in"):
+        export(loaded_of(random_generator()), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_command_exports_what_is_chosen_and_overwrites_only_if_asked(tmp_path):
     files = tmp_path / "mine.pt", tmp_path / "mine.safetensors"
     save_generator(files[0], random_source().generator)

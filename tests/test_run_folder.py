@@ -48,6 +48,16 @@ def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path)
     assert run.data() is None  # as in runs of older versions
 
 
+def test_nothing_is_written_where_the_folder_was_exchanged(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.alone():
+        run.path.rename(tmp_path / "moved")
+        run.path.mkdir()
+        with pytest.raises(OSError, match="was renamed or removed"):
+            run.create(load_config("quickstart"), tmp_path / "photos", [])
+        assert not any(run.path.iterdir())
+
+
 def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(tmp_path):
     run = RunFolder(tmp_path)
     run.samples.mkdir()

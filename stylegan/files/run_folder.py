@@ -86,6 +86,7 @@ class RunFolder:
     ) -> None:
         """Write what the run is, where weights and images came from, and which images it cannot
         use; what is so already is left as it is."""
+        self.check_held()
         lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
         texts = {
             self.config_file: to_toml(config) + lineage_toml(lineage),  # first: it marks a run

@@ -170,7 +170,7 @@ def lock_of(
         yield held
     finally:
         with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
-            if held in (None, identity(path)):  # else it is that of another folder
+            if held is None or held == identity(path):  # else it is that of another folder
                 path.unlink()
         lock.release()
 
@@ -190,7 +190,7 @@ def locked(folder: Path) -> Iterator[tuple[int, int] | None]:
 def is_held(folder: Path, held: tuple[int, int] | None) -> bool:
     """True if the name still means the `locked` folder, by the file that is held."""
     try:
-        return held in (None, identity(folder / LOCK))
+        return held is None or held == identity(folder / LOCK)
     except (FileNotFoundError, NotADirectoryError):
         return False
 

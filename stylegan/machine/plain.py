@@ -83,7 +83,7 @@ def as_json(value: object) -> object:
         return vars(value)
     if isinstance(value, Mapping):
         return dict(value)
-    return str(value)  # which is refused, and shown
+    return {type(value).__name__: str(value)}  # which is refused, and shown
 
 
 @functools.cache

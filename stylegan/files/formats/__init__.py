@@ -80,6 +80,7 @@ def export(
     compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
     "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
     """
+    outputs.check(path, endings=WRITTEN)  # not a folder for the Hub
     check_request(path, outputs, noise=noise)
     ending = path.suffix.lower()
     if ending in PROGRAMS and loaded.centers is not None:
