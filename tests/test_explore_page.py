@@ -178,7 +178,9 @@ def test_every_control_shows_what_render_says(somebody, source, loaded):
     user.slide("edit_last", 2)
     user.slide("pca:2", 2)
     assert shows(edits=[directions["pca"].edit("2", 2, range(3))])
-    assert user.caption() == "seed 5 · ψ 1.2 · --edit pca:2=+2@0-2"
+    parts = user.caption().split(" · ")
+    assert parts[:2] == ["seed 5", "ψ 1.2"] and parts[2] in NAMES
+    assert parts[3:] == ["layers 2,3 of seed 6", "--edit pca:2=+2@0-2"]
     user.page.click("#reset")
     user.slide("sefa:3", -1.5)
     assert shows(edits=[directions["sefa"].edit("3", -1.5)])
@@ -295,7 +297,7 @@ def test_a_page_of_edits_begins_with_them_and_tells_where_weights_come_from(
     given = read_edits(edits, loaded, source)
     with hosted(folder) as address, contextlib.closing(User(browser, address)) as visitor:
         assert visitor.sees(loaded, View(10, edits=given))
-        assert visitor.caption() == "seed 10 · ψ 0.7 · --edit <u>v.npy=+0.5@0-2 · --edit pca:1=-1"
+        assert visitor.caption().endswith(" · --edit <u>v.npy=+0.5@0-2 · --edit pca:1=-1")
         visitor.open("Directions")
         assert "<u>v.npy" in visitor.page.inner_text("#of_edits")
         visitor.slide("<u>v.npy@0-2", 2)

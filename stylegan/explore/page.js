@@ -137,7 +137,7 @@ function captionOf(given) {
   const label = scene.sections.picture.find(({ name }) => name === "label");
   const aside = given.plane_x || given.plane_y ? ` toward ${given.plane_a}, ${given.plane_b}` : "";
   const parts = given.start === "own" ? ["your picture"] : [`seed ${given.seed}${aside}`, `ψ ${given.psi}`];
-  if (label) parts.push(label.options.find(([value]) => value === given.label)[1]);
+  if (label && given.start !== "own") parts.push(label.options.find(([value]) => value === given.label)[1]);
   if (given.mix_layers.length) parts.push(`layers ${given.mix_layers} of seed ${given.mix_seed}`);
   const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
   const chosen = last - first + 1 < scene.layers ? `@${first}-${last}` : "";
