@@ -16,7 +16,7 @@ from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.planning import Request, plan
 from stylegan.planning.known import bundled_data, usual_folder
 from stylegan.planning.told import advice, length_lines
-from stylegan.training.costs import Machine
+from stylegan.training.costs import Costs, Machine
 
 
 @pytest.fixture
@@ -175,9 +175,10 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
 def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures, monkeypatch):
     """A machine with 0.3 kimg a minute at 64x64, four times as many at 32x32."""
 
-    def kimg_within(minutes, config, request, known, threads):
+    def kimg_within(minutes, config, request, costs):
         return 0.3 * minutes * (64 / config.network.resolution) ** 2
 
+    monkeypatch.setattr("stylegan.planning.deciding.costs_here", lambda *_: Costs({}, {}))
     monkeypatch.setattr("stylegan.planning.deciding.kimg_within", kimg_within)
     for minutes, resolution, kimg in ((200, 64, 60), (30, 32, 36), (2, 32, 2.4)):
         found = decided(pictures, minutes=minutes)
@@ -242,11 +243,12 @@ def test_three_processes_begin_from_other_weights(pictures):
 
 
 def test_minutes_that_suffice_for_nothing_large_suffice_for_less(pictures, monkeypatch):
-    def kimg_within(minutes, config, request, known, threads):
+    def kimg_within(minutes, config, request, costs):
         if config.network.resolution > 32:
             raise ValueError("not even 0.1 kimg")
         return 30.0
 
+    monkeypatch.setattr("stylegan.planning.deciding.costs_here", lambda *_: Costs({}, {}))
     monkeypatch.setattr("stylegan.planning.deciding.kimg_within", kimg_within)
     assert decided(pictures, minutes=1).config.network.resolution == 32
 
@@ -265,6 +267,14 @@ def test_minutes_are_found_by_steps_of_the_configuration(pictures):
     ]
     short, long = (config.schedule.total_kimg for config in lengths)
     assert 0.5 < short < long
+
+
+def test_the_steps_that_found_a_length_tell_its_time(pictures, monkeypatch):
+    planned = plan(Request("none/run", pictures, minutes=7, resolution=8), HERE, threads=1)
+    monkeypatch.setattr(Costs, "tried", None)  # a second try would give another time
+    schedule = planned.config.schedule
+    assert planned.costs.seconds_left(schedule) == pytest.approx(0.95 * 7 * 60, rel=0.02)
+    assert any(line.startswith("about 7 minutes on this CPU") for line in planned.preview())
 
 
 def test_a_length_is_given_once(pictures):

@@ -229,6 +229,7 @@ def train(
                 state = run.train(
                     measurement.of(run) if measurement else None,
                     preflight=preflight,
+                    costs=planned.costs,
                     threads=threads,
                     workers=workers,
                     tensorboard=tensorboard,

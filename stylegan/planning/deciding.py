@@ -48,6 +48,7 @@ class Plan:
     request: Request
     known: Known
     threads: int | None = None  # that compute on a CPU
+    costs: Costs | None = None  # of the steps that were tried, if any were
 
     def open(
         self,
@@ -76,7 +77,7 @@ class Plan:
     ) -> TrainState:
         """Train to the end of this plan; see `training.start`."""
         with self.open(console=console) as run:
-            return run.train(evaluation, threads=self.threads)
+            return run.train(evaluation, threads=self.threads, costs=self.costs)
 
     def preview(self, *, console: Console = SILENT) -> list[str]:
         """Every picture decoded and steps tried at every resolution: what would be left out, the
@@ -89,7 +90,7 @@ class Plan:
         _, payload = newest_state(run)
         with backend_flags(config):
             lines_of_threads = settle_threads(self.threads, payload, device)
-            costs = possible_costs(config, device, coming(config.schedule, 0), console)
+            costs = possible_costs(config, device, coming(config.schedule, 0), console, self.costs)
         lines += [*told.plan_lines(config, costs, device), *lines_of_threads]
         return [*lines, outlook(config, costs, device, run.saved()), *disk_warning(config, run)]
 
@@ -149,6 +150,7 @@ def plan(
     if threads is not None:
         machine = dataclasses.replace(machine, cores=threads)
     known = look(request, machine, console)
+    costs: Costs | None = None
     if request.minutes is None:
         config, lines = decide(request, known)
     elif known.stored:
@@ -156,11 +158,11 @@ def plan(
         config, lines = decide(dataclasses.replace(request, minutes=None, kimg=length), known)
         lines.append(f"{readable(known.run.path)} keeps its length; --kimg changes it")
     else:
-        config, lines = decide_within(request.minutes, request, known, threads)
+        config, lines, costs = decide_within(request.minutes, request, known, threads)
     data = known.data
     if isinstance(data, Path) and is_store(data):
         from_rank0(lambda: Store(data).check_fits(preparation_for(config)))
-    return Plan(config, [*known.lines, *lines], request, known, threads)
+    return Plan(config, [*known.lines, *lines], request, known, threads, costs)
 
 
 def decide(request: Request, known: Known) -> tuple[TrainConfig, list[str]]:
@@ -225,8 +227,9 @@ def named_config(
 
 def decide_within(
     minutes: float, request: Request, known: Known, threads: int | None
-) -> tuple[TrainConfig, list[str]]:
-    """Return the configuration with the length that takes so many minutes here, and notes on it."""
+) -> tuple[TrainConfig, list[str], Costs]:
+    """Return the configuration with the length that takes so many minutes here, notes on it, and
+    the costs of the steps that were tried."""
     is_chosen = request.config in (None, AUTO) and RESOLUTION not in request.asked
     is_free = is_chosen and known.start is None and known.is_own
     trial = dataclasses.replace(request, minutes=None)
@@ -235,8 +238,9 @@ def decide_within(
         usual, _ = decide(trial, known)
         resolution = usual.network.resolution
         length = usual.schedule.total_kimg
+        costs = costs_here(usual, known, threads)
         try:
-            kimg = kimg_within(minutes, usual, request, known, threads)
+            kimg = kimg_within(minutes, usual, request, costs)
         except ValueError:  # not enough for anything
             if not is_free or resolution <= LEAST_RESOLUTION:
                 raise
@@ -248,19 +252,21 @@ def decide_within(
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=resolution)
     config, lines = decide(dataclasses.replace(trial, kimg=kimg), known)
-    return config, [*lines, *told.length_lines(minutes, config, usual_kimg=length), *too_large]
+    told_of_length = told.length_lines(minutes, config, usual_kimg=length)
+    return config, [*lines, *told_of_length, *too_large], costs
 
 
-def kimg_within(
-    minutes: float, config: TrainConfig, request: Request, known: Known, threads: int | None
-) -> float:
-    """Return the length in kimg that takes so long on this machine."""
+def costs_here(config: TrainConfig, known: Known, threads: int | None) -> Costs:
+    """Try steps at every resolution on this machine."""
     device = known.machine.device
     config = with_precision(config, device, known.run)
-    reaching = choosing.shortened(config.schedule)  # every resolution
     with backend_flags(config):
         settle_threads(threads, {}, device)
-        costs = Costs.tried(config, device, coming(reaching, 0))
+        return Costs.tried(config, device, coming(choosing.shortened(config.schedule), 0))
+
+
+def kimg_within(minutes: float, config: TrainConfig, request: Request, costs: Costs) -> float:
+    """Return the length in kimg that takes so long with these costs."""
     keep = any(f"schedule.{name}_kimg" in request.asked for name in ("stable", "fade"))
     seconds = 60 * TRAINING_SHARE * minutes
     return choosing.kimg_of_seconds(seconds, config.schedule, costs, keep_phases=keep)

@@ -257,24 +257,35 @@ def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen
 
 
 def try_out(
-    config: TrainConfig, device: torch.device, folder: RunFolder, console: Console
+    config: TrainConfig,
+    device: torch.device,
+    folder: RunFolder,
+    console: Console,
+    tried: Costs | None = None,
 ) -> list[str]:
-    """Try steps before a run in `folder` begins or goes on. Return lines on time, memory and the
-    disk, none of a finished run. Raise ValueError if a CPU has too little memory."""
+    """Try steps before a run in `folder` begins or goes on, unless they were `tried` before. Return
+    lines on time, memory and the disk, none of a finished run. Raise ValueError if a CPU has too
+    little memory."""
     begun = distributed.largest(folder.saved())
     stages = coming(config.schedule, begun)
     if not stages:
         return []
-    costs = possible_costs(config, device, stages, console)
+    costs = possible_costs(config, device, stages, console, tried)
     return [outlook(config, costs, device, begun), *disk_warning(config, folder)]
 
 
 def possible_costs(
-    config: TrainConfig, device: torch.device, stages: Sequence[Stage], console: Console
+    config: TrainConfig,
+    device: torch.device,
+    stages: Sequence[Stage],
+    console: Console,
+    tried: Costs | None = None,
 ) -> Costs:
-    """Try steps at these stages. Raise ValueError if a CPU has too little memory for them."""
-    console.tell("trying steps at every resolution to come, for their time and memory")
-    costs = Costs.tried(config, device, stages)
+    """Try steps at these stages, unless they were `tried` before. Raise ValueError if a CPU has too
+    little memory for them."""
+    if tried is None:
+        console.tell("trying steps at every resolution to come, for their time and memory")
+    costs = tried or Costs.tried(config, device, stages)
     if device.type == "cpu":
         check_memory(config, costs)
     return costs

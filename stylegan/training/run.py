@@ -27,7 +27,7 @@ from stylegan.ops import (
     resolved_precision,
 )
 from stylegan.training import loop
-from stylegan.training.costs import try_out
+from stylegan.training.costs import Costs, try_out
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.health import runtime_errors_explained
 from stylegan.training.interrupts import nothing_to_save, requests
@@ -92,15 +92,17 @@ class Run:
         evaluation: Evaluation | None = None,
         *,
         preflight: bool = True,
+        costs: Costs | None = None,
         threads: int | None = None,
         workers: int = 1,
         tensorboard: bool = True,
     ) -> TrainState:
-        """Begin or continue, and train to the end of the schedule; the state there."""
+        """Begin or continue, and train to the end of the schedule; the state there. `costs` are
+        those of steps that were tried before."""
         newest, payload = newest_state(self.folder, self.first)
         lines = settle_threads(threads, payload, self.device)
         if preflight:
-            lines += try_out(self.config, self.device, self.folder, self.first)
+            lines += try_out(self.config, self.device, self.folder, self.first, costs)
         state = TrainState.create(self.config, device=self.device)
         if newest is None:
             changes = begin(state, self.folder, self.store, self.init_from)
