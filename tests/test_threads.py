@@ -1,5 +1,8 @@
 """Threads: how OpenMP's wait, and how many train; what a step is said to take."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from helpers.consoles import Heard
@@ -25,6 +28,11 @@ def test_threads_sleep_soon_beside_other_programs(monkeypatch, percent, spin):
     machine(monkeypatch, percent)
     threads.wait_briefly_if_busy()
     assert threads.os.environ.get("GOMP_SPINCOUNT") == spin
+
+
+def test_torch_is_imported_only_after_the_choice():
+    code = "import sys, stylegan.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_what_the_user_chose_stays(monkeypatch):

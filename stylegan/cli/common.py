@@ -112,11 +112,8 @@ def say(*lines: str, err: bool = False) -> None:
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return
     text = "\n".join(map(printable, lines))
-    if "tqdm" in sys.modules:
-        sys.modules["tqdm"].tqdm.write(text, file=stream)
-        stream.flush()
-    else:
-        click.echo(text, err=err)
+    tqdm.write(text, file=stream)
+    stream.flush()
 
 
 def note(*lines: str) -> None:
