@@ -78,7 +78,7 @@ def explore(
             f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the network is "
             f"{written.sizes[NETWORK] / 2**20:.1f} MiB",
             f"half precision changes pictures by {count(written.half_differs, 'gray level')}, so "
-            f"the weights are in {'half' if written.half_differs <= 1 else 'single'} precision",
+            f"the weights are in {'half' if written.is_half else 'single'} precision",
             f"try it: python -m http.server --directory {shlex.quote(str(folder))}",
         )
         return

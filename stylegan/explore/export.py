@@ -35,7 +35,8 @@ SEEDS = range(20)  # whose pictures tell whether half precision does
 
 class Exported(NamedTuple):
     sizes: dict[str, int]  # of the files [bytes]
-    half_differs: int  # see `difference_of_half`; half precision is used up to 1
+    half_differs: int  # see `difference_of_half`
+    is_half: bool  # whether the weights are stored in half precision
 
 
 class Stored(nn.Module):
@@ -143,9 +144,10 @@ def save_page(
     """
     check_request(folder, runtime, outputs)
     half_differs = difference_of_half(loaded)
+    is_half = half_differs <= 1
     drawing = Drawing(loaded, moves)
     contents = {file: (runtime / source).read_bytes() for file, source in RUNTIME.items()}
-    contents[NETWORK], shapes = onnx_of(Stored(drawing, half=half_differs <= 1), drawing.examples())
+    contents[NETWORK], shapes = onnx_of(Stored(drawing, half=is_half), drawing.examples())
     every = range(loaded.generator.config.num_styles())
     scene = scene_of(name, loaded, Controls(loaded, moves, can_project=False)) | {
         "quick": loaded.look.drawn <= QUICK,
@@ -163,7 +165,8 @@ def save_page(
     for file, content in contents.items():
         with outputs.file(folder / file) as written:
             written.write(content)
-    return Exported({file: len(content) for file, content in contents.items()}, half_differs)
+    sizes = {file: len(content) for file, content in contents.items()}
+    return Exported(sizes, half_differs, is_half)
 
 
 def difference_of_half(loaded: LoadedGenerator) -> int:

@@ -80,8 +80,7 @@ def export(
     compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
     "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
     """
-    outputs.check(path, endings=WRITTEN)  # not a folder for the Hub
-    check_request(path, outputs, noise=noise)
+    check_file(path, outputs, noise=noise)
     ending = path.suffix.lower()
     if ending in PROGRAMS and loaded.centers is not None:
         raise ValueError(
@@ -108,8 +107,8 @@ def outputs_of(path: Path) -> list[Path]:
 def check_request(
     path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
 ) -> None:
-    """Raise ValueError unless the format of `path` supports the choices and no file would be lost,
-    nor one of the `sources` replaced."""
+    """Raise ValueError unless the format of a destination, a file or a folder for the Hub, supports
+    the choices and no file would be lost, nor one of the `sources` replaced."""
     if is_for_the_hub(path):
         outputs.check(*outputs_of(path), sources=sources)
         if RunFolder.of(path):
@@ -119,7 +118,14 @@ def check_request(
             packages="huggingface-hub safetensors",
             purpose="writing a folder for the Hub",
         )
-        return
+    else:
+        check_file(path, outputs, noise=noise, sources=sources)
+
+
+def check_file(
+    path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
+) -> None:
+    """As `check_request`, of a file."""
     outputs.check(path, endings=WRITTEN, sources=sources)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
