@@ -34,9 +34,7 @@ TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
 CPU_RATE = 2e11  # operations per second, more than any CPU's: until a step was tried
 # of a step, for each number that a layer gives; counted in the configurations that ship
 ACTIVATION_BYTES = {"auto": 27, "fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
-RECOMPUTED = (
-    0.75  # of these bytes is left where blocks are recomputed, with R1; see docs/performance.md
-)
+RECOMPUTED = 0.75  # of these bytes is left where blocks are recomputed: docs/performance.md
 PENALIZED_FP16_BYTES = 20  # where a gradient penalty's pass is in float32
 
 

@@ -104,9 +104,7 @@ class User:
         self.asked, self.faults = [], []
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on(
-            "console", lambda line: ANSWERED.match(line.text) or self.faults.append(line.text)
-        )
+        self.page.on("console", lambda line: self.hear(line.text))
         self.page.goto(address)
         self.page.wait_for_selector("#seeds button:nth-child(12)")
 
