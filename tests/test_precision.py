@@ -25,7 +25,7 @@ from stylegan.sampling import repeatable
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.costs import Costs
 from stylegan.training.loop import real_batches
-from stylegan.training.run import backend_flags, check_unchanged, with_precision
+from stylegan.training.run import backend_flags, settled, with_precision
 
 BACKENDS = torch.backends
 
@@ -66,10 +66,9 @@ def on_a100(monkeypatch):
     return torch.device("cuda", 1)
 
 
-def test_the_plan_says_what_auto_became(monkeypatch, tmp_path):
-    folder = RunFolder(tmp_path / "run")
+def test_the_plan_says_what_auto_became(monkeypatch):
     for device, expected in ((torch.device("cpu"), "fp32"), (on_a100(monkeypatch), "tf32")):
-        config = with_precision(tiny_config(), device, folder)
+        config = with_precision(tiny_config(), device, None)
         assert config == tiny_config(precision=expected)
         costs = Costs(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
         assert f"precision {expected}; " in plan_lines(config, costs, device)[-2]
@@ -80,14 +79,12 @@ def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, t
     a100 = on_a100(monkeypatch)
     for stored in ("fp32", "tf32", "bf16"):
         folder.config_file.write_text(to_toml(tiny_config(precision=stored)))
-        check_unchanged(folder, tiny_config())
         for device in (torch.device("cpu"), a100):
-            assert with_precision(tiny_config(), device, folder).precision == stored
-            asked = with_precision(tiny_config(precision="fp16"), device, folder)
+            assert settled(tiny_config(), folder, device).precision == stored
             with pytest.raises(ValueError, match=f'precision: "{stored}" there, "fp16" asked'):
-                check_unchanged(folder, asked)
+                settled(tiny_config(precision="fp16"), folder, device)
     with pytest.raises(ValueError, match=r"precision bf16 is for .* choose another --device"):
-        with_precision(tiny_config(), torch.device("mps"), folder)
+        settled(tiny_config(), folder, torch.device("mps"))
 
 
 @pytest.mark.parametrize(

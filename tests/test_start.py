@@ -140,3 +140,13 @@ def test_data_that_is_not_there_is_refused_and_nothing_is_made(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone"):
         training.start(tiny_config(), tmp_path / "gone", tmp_path / "run", device="cpu")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_given_from_python_must_fit_the_configuration(store, tmp_path):
+    for wrong, message in (
+        ({"resolution": 32}, "has resolution 16"),
+        ({"image_channels": 1}, "3 ch"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(tiny_config(network=wrong), store, tmp_path / "run")
+    assert not any(tmp_path.iterdir())

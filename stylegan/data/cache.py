@@ -18,14 +18,7 @@ from .images import formats
 from .preparation import Preparation
 from .prepare import ANY, prepare, refuse_skipped
 from .sources import Source, open_source, reasons_of
-from .store import (
-    META,
-    ORIGIN,
-    Store,
-    StoreMeta,
-    is_store,
-    remove_files,
-)
+from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 
@@ -41,7 +34,7 @@ def default_cache_dir() -> Path:
 
 
 def cached_store(
-    data: str | Path | Source,
+    data: str | Path | Source | Store,
     preparation: Preparation = ANY,
     *,
     strict: bool = False,
@@ -50,7 +43,8 @@ def cached_store(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Store:
-    """The store of a folder or zip, made on first use and again if it is damaged or files change.
+    """Return the store of a folder or zip, made on first use and again if it is damaged or files
+    change.
 
     `data` may be a store of the settings asked for, or of a higher resolution. `strict` refuses
     images that cannot be used, `labels`, before any work, files whose labels cannot be read.
@@ -65,64 +59,40 @@ def cached_store(
             console.tell(f"reading {readable(store.path)} in search of damage")
             store.verify(names, console)
 
-    def of_files() -> Store:
-        source = (
-            data if isinstance(data, Source) else open_source(data, include=preparation.include)
-        )
+    def of_files(source: Source) -> Store:
         if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels}")
         for note in source.notes():
             console.tell(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
-        store = sound_store(path, read) or prepared(
-            source,
-            path,
-            preparation,
-            strict=strict,
-            workers=workers,
-            console=console,
-        )
+        store = sound_store(path, read)
+        if store is None:
+            try:
+                store = prepare(
+                    source, path, preparation, strict=strict, workers=workers, console=console
+                )
+            except ValueError:
+                store = sound_store(path, read)  # of another process that was faster
+                if store is None:
+                    raise
         mark_used(store, source, preparation)
+        store.origin = source.path
         return store
 
     def opened() -> Store:
-        if not isinstance(data, Source) and is_store(data):
-            store = Store(data)
+        if isinstance(data, Source):
+            store = of_files(data)
+        elif isinstance(data, Store) or is_store(data):
+            store = data if isinstance(data, Store) else Store(data)
             store.check_fits(preparation)
             read(store)
         else:
-            store = of_files()
+            store = of_files(open_source(data, include=preparation.include))
         if strict:
             refuse_skipped(store.skipped, store.num_images, readable(store.meta.source))
-        store.origin = data.path if isinstance(data, Source) else Path(data)
         return store
 
     return distributed.on_all_ranks(opened)
-
-
-def prepared(
-    source: Source,
-    path: Path,
-    preparation: Preparation,
-    *,
-    strict: bool,
-    workers: int | None,
-    console: Console,
-) -> Store:
-    """A new store at `path`, or that of another program that was faster."""
-    try:
-        return prepare(
-            source,
-            path,
-            preparation,
-            strict=strict,
-            workers=workers,
-            console=console,
-        )
-    except (OSError, ValueError):
-        if store := sound_store(path, lambda store: None):
-            return store
-        raise
 
 
 def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
@@ -145,11 +115,11 @@ def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
 
 
 def sound_store(path: Path, read: Callable[[Store], None]) -> Store | None:
-    """The cached store, once `read` has found no damage; None if it must be made, for which a
-    damaged one is removed."""
+    """Return the cached store, once `read` has found no damage; None if it must be made. A damaged
+    one is removed, but not one that cannot be read."""
+    if not path.is_dir():
+        return None
     try:
-        if not path.is_dir():
-            return None
         store = Store(path)
         read(store)
         return store

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stylegan.machine.disk import REPLACING
+from stylegan.machine.disk import REPLACING, errors_name
 
 STAMPS = "read.json"  # size and time of each file as it was when it was last read whole
 BLOCK = 2**22  # bytes that are read at a time
@@ -43,7 +43,7 @@ class Digest:
             raise ValueError(f"{name}: it is {'not a regular file' if path.exists() else 'gone'}")
         digest = hashlib.sha256()
         block = memoryview(bytearray(BLOCK))
-        with open(path, "rb", buffering=0) as file:
+        with errors_name(path), open(path, "rb", buffering=0) as file:
             file.seek(self.starts.get(name, 0))
             while size := file.readinto(block):
                 digest.update(block[:size])

@@ -136,7 +136,7 @@ class Store:
                 for r in resolutions(meta.resolution)
             }
             self.labels = self.read_labels() if meta.label_names else None
-        except (OSError, ValueError) as error:
+        except (FileNotFoundError, ValueError) as error:
             raise self.damaged(error) from error
         self.why_no_labels = NO_LABELS.format(readable(meta.source))
 
@@ -263,7 +263,7 @@ class Store:
 
         try:
             self.digest.verify(names, seen)
-        except (OSError, ValueError) as error:
+        except (FileNotFoundError, ValueError) as error:
             raise self.damaged(error) from error
 
     def check_fits(self, preparation: Preparation) -> None:

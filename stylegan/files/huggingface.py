@@ -7,10 +7,11 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 from stylegan.files.formats import README, SHARED
+from stylegan.files.formats.official import LICENSE
 from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.disk import KEEPING, Outputs
-from stylegan.machine.lineage import NVIDIA, described, license_of
+from stylegan.machine.lineage import described, license_of
 from stylegan.machine.messages import readable
 
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
@@ -55,7 +56,7 @@ def save_folder(
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
     """The license as the Hub reads it, NVIDIA's if the weights began from theirs, and all else."""
-    is_nvidias = license_of(loaded.lineage) == NVIDIA
+    is_nvidias = license_of(loaded.lineage) == LICENSE
     license = card.license or (NONCOMMERCIAL if is_nvidias else "")
     if is_nvidias and not license.startswith("cc-by-nc"):
         raise ValueError(

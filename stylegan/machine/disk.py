@@ -35,15 +35,11 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             wait_for_disk(file.fileno())
-        if not overwrite:
-            try:
-                path.touch(exist_ok=False)  # takes the name, in one step with the question
-            except FileExistsError as error:
-                if path.exists():  # else it is a link to nothing
-                    raise FileExistsError(
-                        f"{path} was written by another process in the meantime; nothing was "
-                        "overwritten: pass --overwrite or choose another name"
-                    ) from error
+        if not overwrite and path.exists():
+            raise FileExistsError(
+                f"{path} was written by another process in the meantime; nothing was overwritten: "
+                "pass --overwrite or choose another name"
+            )
         os.replace(partial, path)
     except BaseException as error:
         with contextlib.suppress(OSError):  # there may be no such folder
@@ -62,28 +58,22 @@ def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iter
     error: ValueError if `out` is not empty. While another process does so, `waiting` is called, and
     its end awaited; what killed ones have left there is removed."""
     folder = out.with_name(f".{out.name[:40]}{UNFINISHED}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_unfinished(out.parent)
-        with lock_of(folder.with_name(f"{folder.name}{LOCK}"), waiting):
-            check_folder(out, empty=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    remove_unfinished(out.parent)
+    with lock_of(folder.with_name(f"{folder.name}{LOCK}"), waiting), errors_name(out):
+        check_folder(out, empty=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir()
+            yield folder
+            for path in (*folder.iterdir(), folder):
+                sync(path)
+            with contextlib.suppress(FileNotFoundError):
+                out.rmdir()  # an empty one is in the way on Windows
+            folder.rename(out)
+            sync(out.parent)
+        finally:
             shutil.rmtree(folder, ignore_errors=True)
-            try:
-                folder.mkdir()
-                yield folder
-                for path in (*folder.iterdir(), folder):
-                    sync(path)
-                with contextlib.suppress(FileNotFoundError):
-                    out.rmdir()  # an empty one is in the way on Windows
-                folder.rename(out)
-                sync(out.parent)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-    except OSError as error:  # that of a full disk names no file
-        where = str(error.filename or folder)
-        if error.errno and (where == str(out.parent) or where.startswith(str(folder))):
-            raise OSError(error.errno, error.strerror, str(out)) from error
-        raise
 
 
 def remove_unfinished(parent: Path) -> None:
@@ -107,11 +97,13 @@ def errors_name(path: Path) -> Iterator[None]:
 
 @contextmanager
 def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
-    """Turn an error inside into a ValueError: the file `path`, and `what` it is or cannot be.
-    Values of a damaged or hostile file can raise almost anything."""
+    """Turn an error inside, but one of the system, into a ValueError: the file `path`, and `what`
+    it is or cannot be. Values of a damaged or hostile file can raise almost anything."""
     try:
         yield
     except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
         reason = readable(reason_of(error, line=0), 1500)
         after = f"; {advice}" if advice else ""
         raise ValueError(f"{path} {what}: {reason}{after}") from error
@@ -129,9 +121,8 @@ def sync(path: Path) -> None:
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        wait_for_disk(descriptor)
-    except OSError as error:  # that of a descriptor names no file
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        with errors_name(path):
+            wait_for_disk(descriptor)
     finally:
         os.close(descriptor)
 
@@ -178,12 +169,8 @@ def lock_of(
 @contextmanager
 def locked(folder: Path) -> Iterator[tuple[int, int] | None]:
     """Make a folder if it is missing, and lock it by a file in it, as `lock_of` does."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # a refused call has removed the folder
-                held = stack.enter_context(lock_of(folder / LOCK))
-                break
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_of(folder / LOCK) as held:
         yield held
 
 
@@ -245,9 +232,6 @@ class Outputs:
                         raise ValueError(
                             f"{path} exists and is of another kind; choose another name"
                         )
-        for place in checked:
-            if both := checked.intersection(place.parents):
-                raise ValueError(f"{both.pop()} would be a file and a folder; choose other names")
 
     @contextmanager
     def file(self, path: Path) -> Iterator[BinaryIO]:

@@ -15,7 +15,7 @@ from stylegan.machine.messages import readable
 from stylegan.machine.plain import read
 from stylegan.machine.toml import toml_value
 
-NVIDIA = "CC BY-NC 4.0"  # of the official weights; goes with whatever is trained from them
+NONCOMMERCIAL = "CC BY-NC"  # the beginning of licenses that go with whatever is trained from them
 UNKNOWN = "unknown"
 SECTION = "lineage"  # of a run's config.toml, beside the options
 Text = Annotated[str, Field(max_length=4096)]
@@ -53,10 +53,11 @@ def public_address(url: str) -> str:
 
 
 def license_of(lineage: Lineage) -> str:
-    """Return the license for weights of this lineage: NVIDIA's if any of it was theirs."""
+    """Return the license for weights of this lineage: a non-commercial one wins."""
     licenses = [source.license for source in lineage]
-    if NVIDIA in licenses:
-        return NVIDIA
+    for license_name in licenses:
+        if license_name.startswith(NONCOMMERCIAL):
+            return license_name
     if not licenses or UNKNOWN in licenses:
         return UNKNOWN
     return "; ".join(dict.fromkeys(licenses))

@@ -25,10 +25,6 @@ def parse_override(text: str) -> dict[str, object]:
     if not equals:
         raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
     try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"option {readable(repr(text))} is not Unicode text") from error
-    try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(

@@ -259,7 +259,7 @@ def decide_within(
 def costs_here(config: TrainConfig, known: Known, threads: int | None) -> Costs:
     """Try steps at every resolution on this machine."""
     device = known.machine.device
-    config = with_precision(config, device, known.run)
+    config = with_precision(config, device, known.stored)
     with backend_flags(config):
         settle_threads(threads, {}, device)
         return Costs.tried(config, device, coming(choosing.shortened(config.schedule), 0))

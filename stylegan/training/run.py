@@ -20,7 +20,6 @@ from stylegan.machine.distributed import from_rank0
 from stylegan.machine.messages import count
 from stylegan.ops import (
     HALF,
-    Precision,
     float32_products,
     has_fast_matmul,
     has_tf32,
@@ -68,16 +67,12 @@ class Run:
         with nothing_to_save(), distributed.process_group(device, hang_minutes):
             config = settled(config, folder, device)  # before images are prepared
             with backend_flags(config), folder.alone():
-                store = (
-                    data
-                    if isinstance(data, Store)
-                    else cached_store(
-                        data,
-                        preparation_for(config),
-                        labels=config.data.labels,
-                        strict=strict,
-                        console=console,
-                    )
+                store = cached_store(
+                    data,
+                    preparation_for(config),
+                    labels=config.data.labels,
+                    strict=strict,
+                    console=console,
                 )
                 config = settled(config, folder, device, store)  # now with the number of labels
                 yield cls(config, store, folder, device, init_from, console, hang_minutes)
@@ -274,13 +269,26 @@ def settled(
     device: torch.device,
     data: Store | Findings | None = None,
 ) -> TrainConfig:
-    """`config` as the device makes it, and the `data` once it is known: precision and labels.
-    ValueError if processes cannot share the batches, or the run computes something else."""
-    config = with_precision(config, device, folder)
+    """Return `config` with the precision of the device and, once the `data` is known, its number of
+    labels. Raise ValueError if processes cannot share the batches, or if the run in `folder`
+    computes something else."""
+    stored = from_rank0(folder.stored_config)
+    config = with_precision(config, device, stored)
     if data is not None:
         config = fit_to_data(config, data)
         check_batches(config, distributed.world_size())
-    check_unchanged(folder, config)
+    if stored is None:
+        return config
+    compared = config
+    if data is None:
+        network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
+        compared = dataclasses.replace(config, network=network)
+    if different := differences(stored, compared):
+        raise ValueError(
+            f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
+            "another --out, with its weights by --init-from "
+            f"{folder.path}, or the options of that run"
+        )
     return config
 
 
@@ -298,36 +306,16 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     return dataclasses.replace(config, network=network)
 
 
-def with_precision(config: TrainConfig, device: torch.device, folder: RunFolder) -> TrainConfig:
-    """`config` in the precision in which it trains on this device, the same in all processes: auto
-    is that of a run that has begun. ValueError if the device cannot."""
-
-    def resolved() -> Precision:
-        stored = folder.stored_config()
-        asked = stored.precision if stored and config.precision == "auto" else config.precision
-        return resolved_precision(asked, device, weakest)
-
+def with_precision(
+    config: TrainConfig, device: torch.device, stored: TrainConfig | None
+) -> TrainConfig:
+    """Return `config` in the precision in which it trains on this device, the same in all
+    processes: auto is that of a run that has begun. Raise ValueError if the device cannot."""
+    asked = stored.precision if stored and config.precision == "auto" else config.precision
     weakest = min(distributed.gather(capability(device)))
-    return dataclasses.replace(config, precision=from_rank0(resolved))
+    return dataclasses.replace(config, precision=resolved_precision(asked, device, weakest))
 
 
 def capability(device: torch.device) -> tuple[int, int]:
     """Return NVIDIA's "compute capability" of a GPU; (0, 0) of other devices."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
-
-
-def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
-    """Raise ValueError if the run computes something else. `config` may not know its labels and its
-    precision yet."""
-    stored = folder.stored_config()
-    if stored is not None and "auto" in (config.precision, stored.precision):  # not decided yet
-        config = dataclasses.replace(config, precision=stored.precision)
-    if stored is not None and config.data.labels and not config.network.label_dim:
-        network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
-        config = dataclasses.replace(config, network=network)
-    if stored is not None and (different := differences(stored, config)):
-        raise ValueError(
-            f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
-            "another --out, with its weights by --init-from "
-            f"{folder.path}, or the options of that run"
-        )

@@ -13,7 +13,7 @@ from stylegan.files import checkpoint
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
 from stylegan.machine.distributed import from_rank0, on_all_ranks
-from stylegan.machine.lineage import NVIDIA, license_of
+from stylegan.machine.lineage import NONCOMMERCIAL, license_of
 from stylegan.machine.messages import listed, readable
 from stylegan.schedule import resolutions
 from stylegan.training.refitting import Errors, refit
@@ -110,8 +110,8 @@ def initialize_from(
         alone = state.config.d_warmup_kimg
         lines.append(f"{line}, and trains alone for {alone:g} kimg" if alone else line)
     state.lineage = weights.child_lineage(", ".join(counts))
-    if license_of(state.lineage) == NVIDIA:
-        lines.append(f"license: NVIDIA's {NVIDIA} (not for commercial purposes) goes with the run")
+    if (license_name := license_of(state.lineage)).startswith(NONCOMMERCIAL):
+        lines.append(f"license: {license_name} (not for commercial purposes) goes with the run")
     return lines
 
 

@@ -24,7 +24,7 @@ from stylegan.files.formats.pickles import OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import refusing
-from stylegan.machine.lineage import NVIDIA, source_of, to_plain
+from stylegan.machine.lineage import source_of, to_plain
 from stylegan.machine.messages import readable
 from stylegan.sampling import Look, Rectangle
 
@@ -32,6 +32,7 @@ Variables = Mapping[str, npt.ArrayLike]  # official path, relative to its networ
 Arguments = Mapping[str, object]  # official keyword arguments; official defaults where absent
 
 LAYOUT = "official snapshot"
+LICENSE = "CC BY-NC 4.0"  # of NVIDIA's weights
 LODS = ("lod", "G_synthesis/lod")  # level of detail: the first that a network has
 
 
@@ -104,7 +105,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
                 f"settings given: {readable(settings, 1000)}; the others are the official ones",
             ),
         )
-    return weights.with_lineage_of(source_of(path, NVIDIA, name=name))
+    return weights.with_lineage_of(source_of(path, LICENSE, name=name))
 
 
 def load_npz(path: Path, *, name: str = "") -> Weights:
