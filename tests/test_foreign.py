@@ -229,7 +229,8 @@ def test_what_holds_no_generator_is_refused(content):
     ],
 )
 def test_widths_tell_the_settings_that_make_them(channels, expected):
-    assert widths_of(channels) == expected
+    config = widths_of(channels)
+    assert (config.resolution, config.channel_base, config.max_channels) == expected
 
 
 @pytest.mark.parametrize("new", [True, False])

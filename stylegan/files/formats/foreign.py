@@ -1,16 +1,16 @@
 """Checkpoints of other PyTorch programs, see `layouts`, -> our networks."""
 
+import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from stylegan.files.checkpoint import FLOATS, check_weights
-from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, NameOf, Tensors
+from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, Tensors
 from stylegan.files.formats.matching import network_from
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
@@ -63,92 +63,84 @@ def starting(weights: Mapping[object, object], start: str) -> Content:
 
 
 def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -> Weights:
-    """The generator whose weights are `stored`, in eval mode."""
+    """Read the generator whose weights are `stored`, in eval mode."""
     tensors = check_weights(stored)
-    kernels = [name for name in tensors if re.fullmatch(layout.blur, name)]
+    kernels = {name: t for name, t in tensors.items() if re.fullmatch(layout.blur, name)}
     left_out = {*kernels, *layout.ignored}
     weights = {name: tensor for name, tensor in tensors.items() if name not in left_out}
     config = config_of(layout, weights, blur=bool(kernels) or not layout.has_no_blur)
-    check_blurs(layout, config, {name: tensors[name] for name in kernels})
+    check_blurs(layout, config, kernels)
     progress = layout.progress(content, tensors, config)
-    matches = list(layout.matches(config, weights))
-    network = network_from(lambda: Generator(config), lambda _: matches, weights)
-    names = {match.name for match in matches}
-    if "synthesis.input.epilogue0.noise.const" not in names:
+    network = network_from(
+        lambda: Generator(config), lambda state: layout.matches(state, weights), weights
+    )
+    if layout.match("synthesis.input.epilogue0.noise.const", weights) is None:
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)
-    lacks_average = "w_avg" not in names
-    if lacks_average:
+    psi = layout.psi
+    cutoff = layout.cutoff
+    notes = layout.notes
+    if layout.match("w_avg", weights) is None:
         network.w_avg.copy_(mean_w(network))
-    untruncated = lacks_average and layout.untruncated
+        if layout.may_lack_average:  # of a training without truncation
+            psi = 1.0
+            cutoff = None
+            notes = layout.notes[:1]
     kind = f"checkpoint of {layout.program}"
+    resolution = progress.resolution or trained_resolution(network.synthesis)
     loaded = LoadedGenerator(
         network,
         f"{kind} {file}",
-        Look(
-            progress.resolution or trained_resolution(network.synthesis),
-            progress.alpha,
-            psi=1.0 if untruncated else layout.psi,
-            cutoff=None if untruncated else layout.cutoff,
-        ),
+        Look(resolution, progress.alpha, psi=psi, cutoff=cutoff),
         images_seen=progress.images_seen,
     )
-    notes = layout.notes[:1] if untruncated else layout.notes
     return Weights(file, kind, loaded, network, notes=notes)
 
 
 def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     """Infer the configuration from the shapes of weights."""
-    dense = shapes(layout.dense, weights)
+    layers = (f"mapping.layers.{i}.weight" for i in itertools.count())
+    blocks = (f"synthesis.blocks.{2**n}.conv1.weight" for n in itertools.count(3))
+    dense = shapes(layout, layers, weights)
     if not dense:
         raise ValueError("there are no layers of a mapping network")
     inputs = dense[0][1]
-    label_dim = 0
-    if layout.labels and layout.labels in weights:
-        label_dim = shape(weights, layout.labels)[0]
-        if inputs % 2:
-            raise ValueError(f"the mapping network has {inputs} inputs, not a latent and a label")
-    widths = widths_of([channels for channels, *_ in shapes(layout.conv, weights)])
-    return NetworkConfig(
-        resolution=widths.resolution,
-        channel_base=widths.channel_base,
-        max_channels=widths.max_channels,
+    labels = shapes(layout, ["mapping.label_embedding"], weights)
+    label_dim = labels[0][0] if labels else 0
+    if label_dim and inputs % 2:
+        raise ValueError(f"the mapping network has {inputs} inputs, not a latent and a label")
+    convs = shapes(layout, itertools.chain(["synthesis.input.conv.weight"], blocks), weights)
+    rgb = shapes(layout, ["synthesis.to_rgb.4.weight"], weights)
+    if not rgb:
+        raise ValueError("there is no RGB layer")
+    return dataclasses.replace(
+        widths_of([channels for channels, *_ in convs]),
         label_dim=label_dim,
         z_dim=inputs // 2 if label_dim else inputs,
         w_dim=dense[-1][0],
         mapping_layers=len(dense),
         mapping_width=dense[0][0],
-        image_channels=shape(weights, layout.rgb)[0],
+        image_channels=rgb[0][0],
         blur=blur,
-        **layout.config,
+        bias_before_blur=layout.bias_before_blur,
+        activation_before_blur=layout.activation_before_blur,
     )
 
 
-def shapes(name_of: NameOf, weights: Tensors) -> list[tuple[int, ...]]:
-    """The shapes of the weights of layer or block 0, 1, ... as far as there are such weights."""
-    names = map(name_of, itertools.count())
-    return [shape(weights, name) for name in itertools.takewhile(weights.__contains__, names)]
+def shapes(layout: Layout, names: Iterable[str], weights: Tensors) -> list[tuple[int, ...]]:
+    """Return the shapes of the weights with these names of ours, up to the first missing one."""
+    found = []
+    for match in (layout.match(name, weights) for name in names):
+        if match is None or match.path not in weights:
+            break
+        sizes = tuple(weights[match.path].shape)
+        if len(sizes) not in (2, 4) or 0 in sizes:
+            raise ValueError(f"{match.path} has shape {sizes}, where 2 or 4 dimensions are due")
+        found.append(sizes)
+    return found
 
 
-def shape(weights: Tensors, name: str) -> tuple[int, ...]:
-    """The shape of a tensor that the configuration is read from."""
-    if name not in weights:
-        raise ValueError(f"{name} is missing")
-    sizes = tuple(weights[name].shape)
-    if len(sizes) not in (2, 4) or 0 in sizes:
-        raise ValueError(f"{name} has shape {sizes}, where 2 or 4 dimensions are due")
-    return sizes
-
-
-class Widths(NamedTuple):
-    """Fields of a NetworkConfig."""
-
-    resolution: int
-    channel_base: int
-    max_channels: int
-
-
-def widths_of(channels: list[int]) -> Widths:
-    """The fields of layers so wide at 4x4, 8x8, ..."""
+def widths_of(channels: list[int]) -> NetworkConfig:
+    """Return a configuration of layers so wide at 4x4, 8x8, ..."""
     if not 1 <= len(channels) <= 20:
         raise ValueError(f"the network has {len(channels)} blocks")
     sizes = [4 * 2**i for i in range(len(channels))]
@@ -158,7 +150,7 @@ def widths_of(channels: list[int]) -> Widths:
     for base in (8192, wanted):
         config = NetworkConfig(sizes[-1], channel_base=base, max_channels=cap)
         if [config.channels(r) for r in sizes] == channels:
-            return Widths(sizes[-1], base, cap)
+            return config
     raise ValueError(
         f"the layers have {', '.join(map(str, channels))} channels from 4x4 on; only widths that "
         "halve with each doubling below a maximum are supported"
@@ -170,18 +162,13 @@ def check_blurs(layout: Layout, config: NetworkConfig, kernels: Tensors) -> None
     blocks = len(resolutions(config.resolution)) - 1
     if len(kernels) != (layout.blurs * blocks if config.blur else 0):
         raise ValueError(f"{len(kernels)} low-pass filters are there for {blocks} blocks")
-    for name, kernel in kernels.items():
-        check_blur(name, kernel)
-
-
-def check_blur(name: str, kernel: Tensor) -> None:
-    """Raise ValueError unless a stored low-pass filter equals ours."""
     row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
     expected = torch.outer(row, row) / 16
-    right = kernel.dtype in FLOATS and kernel.numel() > 0
-    right = right and (kernel.shape[1:] == (1, 3, 3) or kernel.shape == (3, 3))
-    if not right or not torch.allclose(kernel.double(), expected.expand_as(kernel), atol=1e-4):
-        raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
+    for name, kernel in kernels.items():
+        right = kernel.dtype in FLOATS and kernel.numel() > 0
+        right = right and (kernel.shape[1:] == (1, 3, 3) or kernel.shape == (3, 3))
+        if not right or not torch.allclose(kernel.double(), expected.expand_as(kernel), atol=1e-4):
+            raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
 
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:
