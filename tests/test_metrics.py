@@ -22,6 +22,7 @@ from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import weights_sha256
 from stylegan.files.run_folder import RunFolder
+from stylegan.machine.console import SILENT
 from stylegan.metrics import (
     KINDS,
     Comparison,
@@ -33,7 +34,6 @@ from stylegan.metrics import (
     Tools,
     check_sources,
     evaluate,
-    halves,
     parse,
 )
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
@@ -209,8 +209,10 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
     loaded = tiny_loaded(8)
     whole = Comparison.of(loaded, faces, mirror=mirror)
-    _, half, requests = halves(whole, parse("swd100,ppl-w-end4"))
-    assert requests == [Request("swd", 90 if mirror else 45)]
+    row = Row(name="g", comparison=whole, requests=parse("swd100,ppl-w-end4"))
+    other = yardsticks(row, SILENT)[1]
+    half = other.comparison
+    assert other.requests == [Request("swd", 90 if mirror else 45)]
     ours = torch.cat(list(half.fake_batches(45)))
     theirs = torch.cat(list(half.real_batches(46, evenly=True)))
     shown = torch.cat(list(Comparison.of(loaded, faces).real_batches(91)))

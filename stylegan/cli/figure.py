@@ -13,7 +13,7 @@ from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_
 from stylegan.figures import FORMATS, check_size, save_picture
 from stylegan.files.run_folder import RunFolder, images_of, training_pictures
 from stylegan.machine.disk import Outputs
-from stylegan.metrics import beside_reals
+from stylegan.metrics import Conditions, beside_reals
 from stylegan.metrics.neighbors import comparing, samples_and_nearest
 from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
 
@@ -217,7 +217,7 @@ def neighbors(
         selection.loaded,
         selection.run,
         data,
-        mirror=mirror,
+        Conditions(mirror=mirror),
         console=common.Terminal(),
     )
     if comparison.reals is None:

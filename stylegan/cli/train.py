@@ -305,7 +305,7 @@ def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str
     label = store.label_names[0] if config.network.label_dim else None
     reals = StoreImages(store=store, resolution=store.resolution, mirror=config.data.mirror)
     names = default_names().split(",")
-    few = [f"{name}1k" for name in names if not KINDS[name].unavailable_reason(name, 1000, reals)]
+    few = [f"{name}1k" for name in names if not KINDS[name].unavailable_reason(1000, reals)]
     metrics = ["--metrics", ",".join(few)] if store.num_images < FEW_TO_MEASURE else []
     seeds = ["--seeds", "0-31", *(["--class", label] if label else [])]
     longer = f"{2 * config.schedule.total_kimg:.10g}"

@@ -1,7 +1,7 @@
 """How good a generator is, in numbers that say how they came about."""
 
 from .comparing import Conditions, Row, beside_reals, check_sources, compare
-from .engine import KINDS, LINE_BEGINS, Request, Result, default_names, evaluate, halves, parse
+from .engine import KINDS, LINE_BEGINS, Request, Result, default_names, evaluate, parse
 from .features import Tools
 from .pictures import holds_pictures, open_pictures
 from .sources import Comparison, GeneratorSamples, StoreImages

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -19,13 +19,10 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import on_all_ranks
 from stylegan.machine.messages import count, readable
-from stylegan.metrics.engine import KINDS, Request, Result, evaluate, halves, parse
+from stylegan.metrics.engine import KINDS, LEAST, Request, Result, evaluate, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
-from stylegan.metrics.sources import (
-    Comparison,
-    store_of,
-)
+from stylegan.metrics.sources import Comparison, store_of
 
 Noise = Literal["const", "random"]
 
@@ -49,11 +46,6 @@ class Setting(NamedTuple):
     config: str  # TOML, but for the seed
     data: Path | None  # what the run was trained on
     images_seen: int | None
-
-    @classmethod
-    def of(cls, run: RunFolder, loaded: LoadedGenerator) -> Self:
-        config = to_toml(dataclasses.replace(run.config(), seed=0))
-        return cls(config, run.data(), loaded.images_seen)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -95,111 +87,119 @@ def compare(
     conditions = conditions or Conditions()
     for source in sources:
         if holds_pictures(source):
-            rows = row_of_pictures(
-                source, data, names, conditions, device=device, console=tools.console
-            )
-        else:
-            weights = on_all_ranks(partial(open_weights, source, map_location=device))
-            rows = rows_of_generator(
-                source,
-                adjust(weights.require_loaded()),
-                RunFolder.of(weights.file),
+            pictures, reals = open_pictures(
+                Path(source),
                 data,
-                parse(names),
-                conditions,
+                resolution=conditions.resolution,
+                mirror=bool(conditions.mirror),
+                seed=conditions.seed,
+                device=device,
                 console=tools.console,
             )
+            batch = conditions.batch or sampling.default_batch(pictures.resolution)
+            comparison = Comparison(pictures, reals, batch=batch, console=tools.console)
+            requests = parse(names, len(pictures.store))  # all, unless a name has a number
+            rows = [Row(name=source, comparison=comparison, requests=requests)]
+        else:
+            weights = on_all_ranks(partial(open_weights, source, map_location=device))
+            loaded = adjust(weights.require_loaded())
+            run = RunFolder.of(weights.file)
+            requests = parse(names)
+            comparison = beside_reals(
+                loaded,
+                run,
+                data,
+                conditions,
+                needs_reals=any(KINDS[request.kind].reals for request in requests),
+                console=tools.console,
+            )
+            setting: Setting | None = None
+            if run is not None:
+                config = to_toml(dataclasses.replace(run.config(), seed=0))
+                setting = Setting(config, run.data(), loaded.images_seen)
+            rows = [
+                Row(
+                    name=source,
+                    comparison=comparison.at_psi(psi),
+                    requests=requests,
+                    psi=psi,
+                    run=run,
+                    setting=setting,
+                )
+                for psi in dict.fromkeys(conditions.psis)
+            ]
         yield from rows
-        if conditions.yardsticks and need_reals(rows[0].requests):
+        if conditions.yardsticks:
             yield from yardsticks(rows[0], tools.console)
 
 
-def yardsticks(row: Row, console: Console) -> list[Row]:
-    """Half of the reals compared with what the row measures, and with the other half of them."""
-    against_half, other_half, fewer = halves(row.comparison, row.requests)
-    if not fewer:
-        images = len(other_half.require_reals().store)
-        console.tell(f"no yardsticks: a half of {count(images, 'real image')} is too few")
-        return []
-    first = dataclasses.replace(
-        row,
-        name=f"{row.name} against half of the reals",
-        comparison=against_half,
-        requests=fewer,
-        setting=None,
-        is_yardstick=True,
-        results=[],
-    )
-    name = "another half of the reals"
-    return [
-        first,
-        dataclasses.replace(first, name=name, psi=None, comparison=other_half, results=[]),
-    ]
-
-
-def need_reals(requests: Sequence[Request]) -> bool:
-    return any(KINDS[request.kind].reals for request in requests)
-
-
-def row_of_pictures(
-    source: str,
-    data: Path | None,
-    names: str,
-    conditions: Conditions,
-    *,
-    device: torch.device,
-    console: Console,
-) -> list[Row]:
-    """All pictures of a source; `names` may ask for a number of them."""
-    pictures, reals = open_pictures(
-        Path(source),
-        data,
-        resolution=conditions.resolution,
-        mirror=bool(conditions.mirror),
-        seed=conditions.seed,
-        device=device,
-        console=console,
-    )
-    at_once = conditions.batch
-    if at_once is None:
-        at_once = sampling.default_batch(pictures.resolution)
-    comparison = Comparison(pictures, reals, batch=at_once, console=console)
-    return [Row(name=source, comparison=comparison, requests=parse(names, len(pictures.store)))]
-
-
-def rows_of_generator(
-    source: str,
+def beside_reals(
     loaded: LoadedGenerator,
     run: RunFolder | None,
     data: Path | None,
-    requests: Sequence[Request],
-    conditions: Conditions,
+    conditions: Conditions | None = None,
     *,
-    console: Console,
-) -> list[Row]:
-    """A generator at every psi, beside the reals of `data` or of its run."""
-    comparison = beside_reals(
+    needs_reals: bool = True,
+    console: Console = SILENT,
+) -> Comparison:
+    """Return samples at psi 1, which `at_psi` changes, and the reals of `data` or of the run."""
+    conditions = conditions or Conditions()
+    store: Store | None = None
+    if needs_reals or loaded.generator.config.label_dim:
+        store = store_of(loaded, run, data, console=console)
+    mirror = conditions.mirror
+    if mirror is None:
+        mirror = bool(run and run.config().data.mirror)
+    return Comparison.of(
         loaded,
-        run,
-        data,
-        needs_reals=need_reals(requests),
-        mirror=conditions.mirror,
+        store,
         noise=conditions.noise,
+        mirror=mirror,
         seed=conditions.seed,
         batch=conditions.batch,
         console=console,
     )
-    return [
-        Row(
-            name=source,
-            comparison=comparison.at_psi(psi),
-            requests=requests,
-            psi=psi,
-            run=run,
-            setting=Setting.of(run, loaded) if run else None,
-        )
-        for psi in dict.fromkeys(conditions.psis)
-    ]
+
+
+def yardsticks(row: Row, console: Console) -> list[Row]:
+    """Return two rows beside the even half of the reals: of what `row` measures, and of the odd
+    half, which no generator should be expected to beat unless it copies.
+
+    They have the requests that need reals, with at most as many images as the odd half has, as the
+    number of images changes a distance.
+    """
+    of_reals = [request for request in row.requests if KINDS[request.kind].reals]
+    if not of_reals:
+        return []
+    reals = row.comparison.require_reals()
+    most = len(reals.images()) // 2 * reals.ways
+    if most < LEAST:
+        images = count(len(reals.images()), "real image")
+        console.tell(f"no yardsticks: a half of {images} is too few")
+        return []
+    fewer = [request._replace(images=min(request.images, most)) for request in of_reals]
+    device = row.comparison.device
+    other_half = dataclasses.replace(
+        reals, half="odd", name="another half of the reals", device=device
+    )
+    half = dataclasses.replace(row.comparison, reals=dataclasses.replace(reals, half="even"))
+    of_row = dataclasses.replace(
+        row,
+        name=f"{row.name} against half of the reals",
+        comparison=half,
+        requests=list(dict.fromkeys(fewer)),
+        setting=None,
+        is_yardstick=True,
+        results=[],
+    )
+    of_reals_row = dataclasses.replace(
+        of_row,
+        name=other_half.name,
+        psi=None,
+        comparison=dataclasses.replace(half, samples=other_half),
+        results=[],
+    )
+    return [of_row, of_reals_row]
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:
@@ -221,27 +221,3 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
         )
     if conditions.resolution is not None and not pictures:
         raise ValueError("--resolution is for pictures; a generator has its own resolution")
-
-
-def beside_reals(
-    loaded: LoadedGenerator,
-    run: RunFolder | None,
-    data: Path | None,
-    *,
-    needs_reals: bool = True,
-    mirror: bool | None = None,
-    noise: Noise = "random",
-    seed: int = 0,
-    batch: int | None = None,
-    console: Console = SILENT,
-) -> Comparison:
-    """Return samples at psi 1, which `at_psi` changes, and the reals of `data` or of the run,
-    mirrored as in the run unless `mirror` is given."""
-    store: Store | None = None
-    if needs_reals or loaded.generator.config.label_dim:
-        store = store_of(loaded, run, data, console=console)
-    if mirror is None:
-        mirror = bool(run and run.config().data.mirror)
-    return Comparison.of(
-        loaded, store, noise=noise, mirror=mirror, seed=seed, batch=batch, console=console
-    )

@@ -4,7 +4,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -13,34 +13,41 @@ import torch
 from stylegan.machine import distributed
 from stylegan.machine.messages import reason_of
 from stylegan.machine.records import append_line, device_name, mapping, number, to_line, versions
-from stylegan.metrics.efficientnet import weights_path
-from stylegan.metrics.families import EFF, INCEPTION, Kind, Measure
-from stylegan.metrics.features import Refused, Tools
+from stylegan.metrics.efficientnet import load_efficientnet, weights_path
+from stylegan.metrics.families import EFF, INCEPTION, SPLITS, Kind, Measure
+from stylegan.metrics.features import Tools, inception
 from stylegan.metrics.path_length import lpips_of, measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.sources import Comparison
+from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS
 from stylegan.metrics.wasserstein import measure_swd
 
 LEAST = 2  # images that a metric may be of
-PATH_LENGTHS = {
-    "ppl-z-full": "perceptual path length",
-    "ppl-w-full": "perceptual path length in W",
-    "ppl-z-end": "the same at t = 0",
-    "ppl-w-end": "the same in W at t = 0",
-}
+of_inception = partial(Kind, measure=INCEPTION.measure, needs=inception, images=50_000)
+of_paths = partial(Kind, measure=measure_path_length, needs=lpips_of, images=100_000, reals=False)
+of_eff = partial(
+    Kind,
+    measure=EFF.measure,
+    needs=lambda tools, device: load_efficientnet(device),
+    images=5_000,
+    evenly=True,
+)
 KINDS: dict[str, Kind] = {  # a script may add its own
-    **INCEPTION.kinds(),
-    **{
-        name: Kind(
-            measure=measure_path_length,
-            needs=lpips_of,
-            images=100_000,
-            best_by=name,
-            help=help,
-            reals=False,
-        )
-        for name, help in PATH_LENGTHS.items()
-    },
+    "fid": of_inception(best_by="fid", help="Frechet Inception distance", least=2),
+    "kid": of_inception(best_by="kid", help="kernel Inception distance", least=2),
+    "pr": of_inception(
+        best_by="precision",
+        help="precision and recall",
+        least=LEAST_FOR_NEIGHBORHOODS,
+        lower_is_better=False,
+    ),
+    "is": of_inception(
+        best_by="is", help="Inception score", least=SPLITS, reals=False, lower_is_better=False
+    ),
+    "ppl-z-full": of_paths(best_by="ppl-z-full", help="perceptual path length"),
+    "ppl-w-full": of_paths(best_by="ppl-w-full", help="perceptual path length in W"),
+    "ppl-z-end": of_paths(best_by="ppl-z-end", help="the same at t = 0"),
+    "ppl-w-end": of_paths(best_by="ppl-w-end", help="the same in W at t = 0"),
     "ls": Kind(
         measure=measure_separability,
         images=200_000,
@@ -54,7 +61,18 @@ KINDS: dict[str, Kind] = {  # a script may add its own
         best_by="swd",
         help="sliced Wasserstein distance, per resolution",
     ),
-    **EFF.kinds(),
+    "eff-fd": of_eff(
+        best_by="eff-fd", help="Frechet distance, EfficientNet features", least=2 * GROUPS
+    ),
+    "eff-kid": of_eff(
+        best_by="eff-kid", help="kernel distance, EfficientNet features", least=2 * GROUPS
+    ),
+    "eff-pr": of_eff(
+        best_by="eff-precision",
+        help="precision, recall, EfficientNet features",
+        least=LEAST_FOR_NEIGHBORHOODS,
+        lower_is_better=False,
+    ),
 }
 LINE_BEGINS = b'{"metric":'  # each line of a file of results
 PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images
@@ -211,47 +229,29 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
         "processes": distributed.world_size(),
     }
     for (measure, images), group in groups.items():
-        started = time.perf_counter()
         names = ", ".join(request.name for request in group)
+        possible = []
+        for request in group:
+            reason = KINDS[request.kind].unavailable_reason(images, comparison.reals)
+            if reason:
+                tools.console.tell(f"{request.name} could not be measured: {reason}")
+            else:
+                possible.append(request)
+        if not possible:
+            continue
+        started = time.perf_counter()
         try:
-            measured = measure(comparison, [request.kind for request in group], images, tools)
+            measured = measure(comparison, [request.kind for request in possible], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
+            names = ", ".join(request.name for request in possible)
             tools.console.tell(f"{names} could not be measured: {why_not_measured(error)}")
             continue
         seconds = round(time.perf_counter() - started, 3)
-        for request in group:
-            outcome = measured[request.kind]
-            if isinstance(outcome, Refused):
-                tools.console.tell(f"{request.name} could not be measured: {outcome.reason}")
-                continue
+        for request in possible:
+            scores = measured[request.kind]
             protocol = dict(common)
             reals = comparison.reals
             if reals is not None and (KINDS[request.kind].reals or comparison.samples.labeled):
                 protocol |= {"reals": reals.protocol_of_reals(), "data": reals.store.meta.source}
-            protocol |= {**outcome.protocol, "measured_together": names, "seconds": seconds}
-            yield Result(request.name, outcome.values, protocol)
-
-
-def halves(
-    comparison: Comparison, requests: Sequence[Request]
-) -> tuple[Comparison, Comparison, list[Request]]:
-    """Two comparisons with the even half of the reals, and the requests to measure in both.
-
-    The first is of the samples, the second of the odd half of the reals, which no generator should
-    be expected to beat unless it copies. Of the `requests` those are returned that need reals, with
-    at most as many images as the odd half has: the number of images changes a distance. None is
-    returned if the odd half is too small for any metric.
-    """
-    reals = comparison.require_reals()
-    most = len(reals.images()) // 2 * reals.ways
-    of_reals = [r for r in requests if KINDS[r.kind].reals] if most >= LEAST else []
-    fewer = [request._replace(images=min(request.images, most)) for request in of_reals]
-    half = replace(reals, half="even")
-    other_half = replace(
-        reals, half="odd", name="another half of the reals", device=comparison.device
-    )
-    return (
-        replace(comparison, reals=half),
-        replace(comparison, samples=other_half, reals=half),
-        list(dict.fromkeys(fewer)),
-    )
+            protocol |= {**scores.protocol, "measured_together": names, "seconds": seconds}
+            yield Result(request.name, scores.values, protocol)

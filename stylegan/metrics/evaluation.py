@@ -23,7 +23,7 @@ def measurable(names: str, reals: StoreImages | None = None) -> list[Request]:
             raise ValueError(
                 "ls needs classifiers, which train does not take; use stylegan metrics"
             )
-        if reason := KINDS[request.kind].unavailable_reason(request.kind, request.images, reals):
+        if reason := KINDS[request.kind].unavailable_reason(request.images, reals):
             raise ValueError(f"{request.name} cannot be measured: {reason}")
     return requests
 

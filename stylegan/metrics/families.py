@@ -8,7 +8,6 @@ anything in EfficientNet's features, which have a scale of their own.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,21 +16,17 @@ from torch import Tensor
 from stylegan.machine.distributed import from_rank0
 from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
-from stylegan.metrics.efficientnet import efficientnet, load_efficientnet
-from stylegan.metrics.features import FEATURES, FeatureNetwork, Refused, Scores, Tools, inception
+from stylegan.metrics.efficientnet import efficientnet
+from stylegan.metrics.features import FEATURES, FeatureNetwork, Scores, Tools, inception
 from stylegan.metrics.sources import Comparison, StoreImages
-from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
+from stylegan.metrics.statistics import NEIGHBORHOOD, share_within
 
 KID_SUBSETS = 100
 KID_SUBSET_SIZE = 1000
 SPLITS = 10  # of the Inception score
 SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
-# a metric, features of fakes and of reals (n, dim) -> its values, and what defines it alone
-Compare = Callable[[str, np.ndarray, np.ndarray, Comparison], Scores]
-
-
 # Measures several kinds of metrics in one pass over that many images.
-Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Scores | Refused]]
+Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Scores]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +39,28 @@ class Kind:
     help: str
     # loads what it computes with, so that what is missing is told before it is needed
     needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
-    # why one of so many samples cannot be measured beside these reals, if they are known; or ""
-    unavailable_reason: Callable[[str, int, StoreImages | None], str] = lambda *_: ""
+    least: int = 0  # images of each sort that it needs
     reals: bool = True  # whether it compares with real images
+    evenly: bool = False  # takes reals from the whole data, both ways round if they are mirrored
     lower_is_better: bool = True
 
+    def unavailable_reason(self, images: int, reals: StoreImages | None) -> str:
+        """Return the reason why it cannot be measured with so many samples, beside these reals if
+        they are known; empty if it can."""
+        num_reals = images
+        if self.reals and reals is not None:
+            num_reals = number_of_reals(images, reals, evenly=self.evenly)
+        if num_reals >= self.least:
+            return ""
+        return (
+            f"found {images:,} samples and {num_reals:,} real images, at least "
+            f"{self.least:,} of each are needed"
+        )
 
-class Member(NamedTuple):
-    """A metric of a family."""
 
-    best_by: str
-    help: str
-    least: int  # images of each sort that it needs
-    lower_is_better: bool = True
+def number_of_reals(images: int, reals: StoreImages, *, evenly: bool) -> int:
+    """Return the number of reals beside so many samples: all, if the data has fewer."""
+    return min(images, len(reals.images()) * (reals.ways if evenly else 1))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,74 +68,33 @@ class Family:
     """The metrics that look at the features of one network."""
 
     name: str
-    images: int  # number of samples, if the name of a metric has none
     load: Callable[[Tools, torch.device, int], FeatureNetwork]  # for images of that resolution
-    needs: Callable[[Tools, torch.device], object]
-    compare: Compare
-    members: Mapping[str, Member]
+    # a metric, features of fakes and of reals (n, dim) -> its values, and what defines it alone
+    compare: Callable[[str, np.ndarray, np.ndarray, Comparison], Scores]
     reference_free: str = ""  # the metric that does not compare with reals
-    evenly: bool = False  # take reals from the whole data, both ways round if they are mirrored
+    evenly: bool = False  # as in `Kind`
     dim_of_reals: int | None = None  # features of reals that are compared; None: all
-
-    def kinds(self) -> dict[str, Kind]:
-        return {
-            name: Kind(
-                measure=self.measure,
-                unavailable_reason=self.unavailable_reason,
-                needs=self.needs,
-                images=self.images,
-                best_by=member.best_by,
-                help=member.help,
-                reals=name != self.reference_free,
-                lower_is_better=member.lower_is_better,
-            )
-            for name, member in self.members.items()
-        }
-
-    def number_of_reals(self, images: int, reals: StoreImages | None) -> int:
-        """Return the number of reals for so many samples; None: unknown."""
-        if reals is None:
-            return images
-        return min(images, len(reals.images()) * (reals.ways if self.evenly else 1))
-
-    def unavailable_reason(self, kind: str, images: int, reals: StoreImages | None) -> str:
-        """Why a metric of so many samples cannot be measured; empty if it can."""
-        num_reals = self.number_of_reals(images, None if kind == self.reference_free else reals)
-        least = self.members[kind].least
-        if num_reals >= least:
-            return ""
-        return (
-            f"found {images:,} samples and {num_reals:,} real images, at least "
-            f"{least:,} of each are needed"
-        )
 
     def measure(
         self, comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-    ) -> dict[str, Scores | Refused]:
-        """Where the data has fewer reals than `images`, all of it is used."""
-        real_images = None if set(kinds) == {self.reference_free} else comparison.require_reals()
-        num_reals = self.number_of_reals(images, real_images)
-        measured: dict[str, Scores | Refused] = {
-            kind: Refused(reason)
-            for kind in kinds
-            if (reason := self.unavailable_reason(kind, images, real_images))
-        }
-        enough = [kind for kind in kinds if kind not in measured]
-        if not enough:
-            return measured
+    ) -> dict[str, Scores]:
+        """Measure these metrics of the family."""
+        needs_reals = set(kinds) != {self.reference_free}
+        real_images = comparison.require_reals() if needs_reals else None
         network = self.load(tools, comparison.device, comparison.resolution)
         protocol = {**network.about(), "images": images}
 
         def features(batches: Iterable[Tensor], num: int, dim: int) -> np.ndarray | None:
-            """The first `dim` features, (num, dim) in rank 0."""
+            """Return the first `dim` features, (num, dim), in rank 0."""
             rows = ([network(batch)[:, :dim]] for batch in batches)
             return gathered_rows(rows, [dim], num, tools.cache)[0]
 
         fakes = features(comparison.fake_batches(images), images, network.dim)
         reals = fakes
-        of_reals = {}
-        if set(enough) != {self.reference_free}:
-            of_reals = {**comparison.require_reals().protocol_of_reals(), "number": num_reals}
+        of_reals: dict[str, object] = {}
+        if real_images is not None:
+            num_reals = number_of_reals(images, real_images, evenly=self.evenly)
+            of_reals = {**real_images.protocol_of_reals(), "number": num_reals}
             dim = self.dim_of_reals or network.dim
             batches = comparison.real_batches(num_reals, evenly=self.evenly)
             key = {**of_reals, **network.about(), "evenly": self.evenly, "torch": torch.__version__}
@@ -141,8 +104,9 @@ class Family:
 
         def compare() -> dict[str, Scores]:
             assert fakes is not None and reals is not None
-            return {kind: self.compare(kind, fakes, reals, comparison) for kind in enough}
+            return {kind: self.compare(kind, fakes, reals, comparison) for kind in kinds}
 
+        measured = {}
         for kind, (values, defined_by) in from_rank0(compare).items():
             compared = {} if kind == self.reference_free else {"reals": of_reals}
             measured[kind] = Scores(values, {**protocol, **compared, **defined_by})
@@ -152,7 +116,7 @@ class Family:
 def compare_inception(
     kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Comparison
 ) -> Scores:
-    """One metric of `fakes` (n, FEATURES + LOGITS) and `reals` (m, FEATURES)."""
+    """Compute one metric of `fakes` (n, FEATURES + LOGITS) and `reals` (m, FEATURES)."""
     from torch_fidelity import metric_isc, metric_kid
 
     if kind == "is":
@@ -177,9 +141,7 @@ def compare_inception(
         name = "kernel_inception_distance"
         values = {"kid": scores[f"{name}_mean"], "kid_std": scores[f"{name}_std"]}
         return Scores(values, {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED})
-    device = (
-        comparison.device if comparison.device.type == "cuda" else "cpu"
-    )  # others may lack float64
+    device = comparison.device if comparison.device.type == "cuda" else "cpu"  # with float64
     precision = share_within(fakes, reals, device)
     recall = share_within(reals, fakes, device)
     values = {"precision": precision, "recall": recall}
@@ -200,36 +162,14 @@ def compare_eff(kind: str, fakes: np.ndarray, reals: np.ndarray, comparison: Com
 
 INCEPTION = Family(
     name="inception",
-    images=50_000,
     load=lambda tools, device, resolution: inception(tools, device),
-    needs=inception,
     compare=compare_inception,
-    members={
-        "fid": Member("fid", "Frechet Inception distance", 2),
-        "kid": Member("kid", "kernel Inception distance", 2),
-        "pr": Member(
-            "precision", "precision and recall", LEAST_FOR_NEIGHBORHOODS, lower_is_better=False
-        ),
-        "is": Member("is", "Inception score", SPLITS, lower_is_better=False),
-    },
     reference_free="is",
     dim_of_reals=FEATURES,
 )
 EFF = Family(
     name="eff",
-    images=5_000,
     load=lambda tools, device, resolution: efficientnet(device, resolution),
-    needs=lambda tools, device: load_efficientnet(device),
     compare=compare_eff,
-    members={
-        "eff-fd": Member("eff-fd", "Frechet distance, EfficientNet features", 2 * GROUPS),
-        "eff-kid": Member("eff-kid", "kernel distance, EfficientNet features", 2 * GROUPS),
-        "eff-pr": Member(
-            "eff-precision",
-            "precision, recall, EfficientNet features",
-            LEAST_FOR_NEIGHBORHOODS,
-            lower_is_better=False,
-        ),
-    },
     evenly=True,
 )

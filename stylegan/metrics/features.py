@@ -61,12 +61,6 @@ class Scores(NamedTuple):
     protocol: Mapping[str, object]
 
 
-class Refused(NamedTuple):
-    """Why one of several metrics is not measured."""
-
-    reason: str
-
-
 @dataclass(frozen=True)
 class Tools:
     """The tools of a measurement, beside the generator and the data."""
