@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.charts import cells, enlarged
-from helpers.commands import refused
 from helpers.tiny_generators import TINY, loaded_of, random_generator, shown
 from PIL import Image
 from torch.testing import assert_close
@@ -227,28 +226,3 @@ def test_a_picture_that_its_format_cannot_hold_is_refused_by_its_size(tmp_path):
         with pytest.raises(ValueError, match=f"{name} would have {words}"):
             figures.save_picture(tmp_path / name, Image.new("L", size))
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("number", "columns", "labeled"), [(1, None, False), (7, 3, True), (5, 9, True)]
-)
-def test_the_size_of_a_grid_is_known_before_there_are_pictures(number, columns, labeled):
-    pictures = np.zeros((number, 12, 16, 3), np.uint8)
-    labels = [f"seed {i}" for i in range(number)] if labeled else None
-    image = figures.grid(pictures, columns, labels)
-    assert figures.grid_size(number, (12, 16), columns, labels) == image.size
-
-
-@pytest.mark.parametrize(
-    "command", [("figure", "grid", "--out", "grid.webp"), ("generate", "--format", "webp")]
-)
-def test_a_grid_too_large_for_its_format_is_refused_before_it_is_drawn(
-    source, tmp_path, monkeypatch, command
-):
-    monkeypatch.chdir(tmp_path)
-    small = layout.FORMATS[".webp"]._replace(largest_side=250)
-    monkeypatch.setitem(layout.FORMATS, ".webp", small)
-    monkeypatch.setattr(sampling, "generate", None)  # nothing may be drawn
-    message = refused(*command, source, "--seeds", "0-4", "--device", "cpu")
-    assert "grid.webp would have" in message and "takes at most 250 a side" in message
-    assert not list(tmp_path.glob("**/*.webp"))

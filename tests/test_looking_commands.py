@@ -18,7 +18,6 @@ from stylegan import video as library
 from stylegan.directions import default_path, find_directions, read_edits, save_directions
 from stylegan.figures import StyleRange
 from stylegan.files.formats.own import save_generator
-from stylegan.files.run_folder import RunFolder
 from stylegan.sampling.curves import places, spline
 
 
@@ -156,18 +155,6 @@ def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
     wide = drawn(tmp_path / "a.png", "timelapse", run_folder)
     narrow = drawn(tmp_path / "b.png", "timelapse", run_folder, "--moments", 3)
     assert wide.shape[1] - narrow.shape[1] == 5 * 100
-
-
-def test_a_file_that_a_training_removes_meanwhile_is_told_of_as_such(
-    run_folder, tmp_path, monkeypatch
-):
-    gone = run_folder / "generator-000000001.pt"
-    monkeypatch.setattr(RunFolder, "checkpoints", lambda run: [gone, *run.generators()])
-    monkeypatch.setattr(RunFolder, "grids", lambda run: [])
-    words = ["timelapse", run_folder, "--psi", 1, "--seeds", 0, "--out", tmp_path / "x.png"]
-    result = stylegan("figure", *words)
-    assert result.exit_code == 1
-    assert "was removed meanwhile, as a training that goes on removes old states" in result.output
 
 
 def test_a_timelapse_of_a_run_that_kept_few_files_is_of_its_samples(run_folder, tmp_path):

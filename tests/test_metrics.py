@@ -17,7 +17,7 @@ from helpers.tiny_generators import LABELED, loaded_of, random_generator, tiny_l
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan.cli.metrics import means, metrics
-from stylegan.cli.train import Measurement, closing_lines
+from stylegan.cli.train import closing_lines
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import weights_sha256
@@ -38,8 +38,8 @@ from stylegan.metrics import (
 )
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
 from stylegan.metrics.comparing import Setting, yardsticks
-from stylegan.metrics.engine import kind_of, score_name
-from stylegan.metrics.evaluation import evaluation_of
+from stylegan.metrics.engine import kind_of, require, score_name
+from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.training import Evaluation
@@ -434,7 +434,7 @@ def test_what_can_never_be_measured_is_refused_before_training(names, fault, sto
         evaluation_of(names, None, RunFolder(tmp_path), **settings)
     if names != "eff-pr1k":  # that depends on the images
         with pytest.raises(ValueError, match=fault.replace("14", "50")):
-            Measurement.checked(names, None, None, torch.device("cpu"))
+            require(measurable(names), Tools(tmp_path), torch.device("cpu"))
     assert evaluation_of("swd,is50,ppl-w-end", None, RunFolder(tmp_path), **settings)
 
 

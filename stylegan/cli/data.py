@@ -1,15 +1,17 @@
 """`stylegan prepare`, `check`, `cache` and `align`: images before training."""
 
+import sys
 import time
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import Literal
 
 import click
 
 from stylegan import data
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, command, note, refuse_left_out, say
-from stylegan.data import Preparation, default_cache_dir
+from stylegan.cli.options import gathered
+from stylegan.data import Crop, Preparation, default_cache_dir
 from stylegan.data.cache import Cached, cached_stores
 from stylegan.data.check import grouped, needed_channels
 from stylegan.data.faces import align_files, read_landmarks
@@ -34,29 +36,18 @@ READING = options.together(
 )
 
 
-class Reading(TypedDict):
-    """Values of the options of READING, without `workers`."""
-
-    resolution: int | None
-    crop: str | None
-    aspect: str | None
-    channels: int | Literal["auto"]
-    include: tuple[str, ...]
-
-
-def preparation_of(source: Path, reading: Reading) -> Preparation:
+def preparation_of(
+    source: Path,
+    channels: int | Literal["auto"],
+    include: tuple[str, ...],
+    crop: Crop = "center",
+    resolution: int | None = None,
+) -> Preparation:
     """Return the requested preparation, with the channels that a source needs."""
-    channels = reading["channels"]
     if channels == "auto":
-        channels, reason = needed_channels(source, reading["include"])
+        channels, reason = needed_channels(source, include)
         say(reason)
-    return Preparation(
-        resolution=reading["resolution"],
-        crop=options.crop_of(reading["crop"], reading["aspect"]) or "center",
-        channels=channels,
-        premultiplied=channels == 4,
-        include=reading["include"],
-    )
+    return Preparation(resolution, crop, channels, channels == 4, include)
 
 
 @click.command(cls=Command)
@@ -64,8 +55,9 @@ def preparation_of(source: Path, reading: Reading) -> Preparation:
 @click.argument("out", type=values.OUTPUT)
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
+@gathered("preparation", preparation_of)
 def prepare(
-    source: Path, out: Path, strict: bool, workers: int | None, **reading: Unpack[Reading]
+    source: Path, out: Path, preparation: Preparation, strict: bool, workers: int | None
 ) -> None:
     """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
 
@@ -75,7 +67,6 @@ def prepare(
     \b
     stylegan prepare photos/ photos-256/ --resolution 256
     """
-    preparation = preparation_of(source, reading)
     opened = data.open_source(source, include=preparation.include)
     say(*opened.notes())
     store = data.prepare(
@@ -100,14 +91,9 @@ def prepare(
 @READING
 @click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
 @click.option("--list", "every", is_flag=True, help="Name every image that cannot be used.")
-@click.pass_context
+@gathered("preparation", preparation_of)
 def check(
-    ctx: click.Context,
-    source: Path,
-    strict: bool,
-    every: bool,
-    workers: int | None,
-    **reading: Unpack[Reading],
+    source: Path, preparation: Preparation, strict: bool, every: bool, workers: int | None
 ) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
@@ -117,13 +103,12 @@ def check(
     \b
     stylegan check photos/ --resolution 256
     """
-    preparation = preparation_of(source, reading)
     findings = data.check(source, preparation, workers=workers, console=Terminal())
     say(*findings.lines())
     if every:
         say(*(f"  {readable(name)}: {readable(reason)}" for name, reason in findings.skipped))
     if strict and findings.skipped:
-        ctx.exit(1)
+        sys.exit(1)
 
 
 @click.command(cls=Command)

@@ -1,20 +1,19 @@
 """`stylegan directions`: directions in the space of w, found or learned, and shown."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import click
-from torch import Tensor
 
 from stylegan import directions as library
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, say
+from stylegan.cli.options import Selection, gathered
 from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_picture
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
 
@@ -48,6 +47,67 @@ def directions() -> None:
     """
 
 
+@dataclass(frozen=True)
+class Target:
+    """The file that gets directions of a generator, and their figures."""
+
+    selection: Selection
+    outputs: Outputs
+    seed: int  # of the picture in the figures
+    out: Path | None = None
+    figure: Path | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.out or library.default_path(self.selection.source)
+
+    def figures(self, methods: Sequence[Method]) -> dict[Method, Path]:
+        """The file of each method's figure."""
+        figure = self.figure
+        if figure is None or len(methods) == 1:
+            return dict.fromkeys(methods, figure) if figure else {}
+        return {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}
+
+    def others(self, methods: Sequence[Method], name: str | None) -> list[Directions]:
+        """The directions in the file that stay. ValueError if some would be lost."""
+        generator = self.selection.loaded.generator
+        return library.others_in(self.file, generator, methods, self.outputs, name=name)
+
+    def opened(
+        self, methods: Sequence[Method], *examples: Path, name: str | None = None
+    ) -> LoadedGenerator:
+        """The generator. ValueError, before the work, if the results cannot be written."""
+        source = self.selection.source
+        originals = [Path(source), *examples]
+        self.outputs.check(self.file, endings=[".npz"], sources=originals, exist_ok=True)
+        figures = self.figures(methods).values()
+        self.outputs.check(*figures, endings=FORMATS, pictures=training_pictures(source))
+        loaded = self.selection.loaded
+        if figures or self.selection.class_name:
+            loaded.label(self.selection.class_name)
+        self.others(methods, name)
+        return loaded
+
+    def write(self, new: Sequence[Directions], name: str | None = None) -> None:
+        """Write new directions beside the others of the file, to which another process may have
+        added since this one began, and their figures."""
+        loaded = self.selection.loaded
+        methods = [d.method for d in new]
+        figures = self.figures(methods)
+        pictures = []
+        if figures:
+            label = loaded.label(self.selection.class_name)
+            draw = partial(library.draw_directions, loaded, seed=self.seed, labels=label)
+            pictures = list(map(draw, new))
+        directions = library.updated(self.others(methods, name), new)
+        library.save_directions(self.file, directions, loaded.generator)
+        for path, picture in zip(figures.values(), pictures, strict=True):
+            save_picture(path, picture, outputs=self.outputs)
+        counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)
+        files = ", ".join(map(str, [self.file, *figures.values()]))
+        say(f"{counts}, of the {loaded.origin}: {files}")
+
+
 @directions.command(cls=Command)
 @options.SOURCE
 @OUT
@@ -62,22 +122,11 @@ def directions() -> None:
 @SAMPLES
 @FIGURE
 @options.CLASS
-@options.DEVICE
+@options.ON_DEVICE
 @options.OVERWRITE
-def find(
-    source: str,
-    out: Path | None,
-    method: str,
-    count: int,
-    layers: range | None,
-    samples: int,
-    figure: Path | None,
-    seed: int,
-    psi: float | None,
-    class_name: str | None,
-    device: str,
-    outputs: Outputs,
-) -> None:
+@gathered("selection", Selection)
+@gathered("target", Target)
+def find(target: Target, method: str, count: int, layers: range | None, samples: int) -> None:
     """Find directions of w, without examples.
 
     \b
@@ -85,13 +134,7 @@ def find(
     stylegan directions find faces64 --out faces.npz --figure faces.png --seed 3
     """
     methods = [known for known in library.METHODS if method in ("both", known)]
-    file = out or library.default_path(source)
-    outputs.check(file, endings=[".npz"], sources=[Path(source)], exist_ok=True)
-    figures = checked_figures(source, figure, methods, outputs)
-    loaded = opened(source, device, psi)
-    label = loaded.label(class_name) if figures or class_name else None  # mistakes come first
-    others = partial(library.others_in, file, loaded.generator, methods, outputs)
-    others()  # what would be lost is refused before the work
+    loaded = target.opened(methods)
     new = library.find_directions(
         loaded.generator,
         methods,
@@ -100,7 +143,7 @@ def find(
         samples=samples,
         label_rows=loaded.label_rows,
     )
-    write(file, others, new, loaded, figures, seed=seed, label=label, outputs=outputs)
+    target.write(new)
 
 
 @directions.command(cls=Command)
@@ -112,22 +155,11 @@ def find(
 @SAMPLES
 @FIGURE
 @options.CLASS
-@options.DEVICE
+@options.ON_DEVICE
 @options.OVERWRITE
-def learn(
-    source: str,
-    positive: Path,
-    negative: Path,
-    out: Path | None,
-    name: str | None,
-    samples: int,
-    figure: Path | None,
-    seed: int,
-    psi: float | None,
-    class_name: str | None,
-    device: str,
-    outputs: Outputs,
-) -> None:
+@gathered("selection", Selection)
+@gathered("target", Target)
+def learn(target: Target, positive: Path, negative: Path, name: str | None, samples: int) -> None:
     """Learn a direction of w from examples with an attribute, POSITIVE, and without, NEGATIVE.
 
     Both are folders of pictures named by seed, as generate writes them, or latents (.npz, or
@@ -138,14 +170,8 @@ def learn(
     stylegan generate runs/mine --edit svm:smile=+2
     """
     name = library.check_name(name or positive.stem)
-    file = out or library.default_path(source)
-    sources = [Path(source), positive, negative]
-    outputs.check(file, endings=[".npz"], sources=sources, exist_ok=True)
-    figures = checked_figures(source, figure, ["svm"], outputs)
-    loaded = opened(source, device, psi)
-    label = loaded.label(class_name) if figures or class_name else None
-    others = partial(library.others_in, file, loaded.generator, ["svm"], outputs, name=name)
-    others()
+    loaded = target.opened(["svm"], positive, negative, name=name)
+    class_name = target.selection.class_name
     w, present = library.examples_of(loaded, positive, negative, class_name)
     normal, accuracy = library.fit_hyperplane(w, present)
     new = library.to_directions(loaded, name, normal, accuracy, samples)
@@ -154,48 +180,4 @@ def learn(
         f"svm:{name}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of which the larger "
         f"side has {larger_side:.1%}"
     )
-    write(file, others, [new], loaded, figures, seed=seed, label=label, outputs=outputs)
-
-
-def checked_figures(
-    source: str, figure: Path | None, methods: Sequence[Method], outputs: Outputs
-) -> dict[Method, Path]:
-    """The file of each method's figure; ValueError if it cannot be written."""
-    if figure is None:
-        return {}
-    figures = dict.fromkeys(methods, figure)
-    if len(methods) > 1:
-        figures = {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}
-    outputs.check(*figures.values(), endings=FORMATS, pictures=training_pictures(source))
-    return figures
-
-
-def opened(source: str, device: str, psi: float | None) -> LoadedGenerator:
-    weights = open_weights(source, map_location=options.use_device(device))
-    loaded = weights.require_loaded()
-    return replace(loaded, look=loaded.look.but(psi=psi))
-
-
-def write(
-    file: Path,
-    others: Callable[[], Sequence[Directions]],
-    new: Sequence[Directions],
-    loaded: LoadedGenerator,
-    figures: Mapping[Method, Path],
-    *,
-    seed: int,
-    label: Tensor | None,
-    outputs: Outputs,
-) -> None:
-    """Write new directions beside the others of the file, and their figures. `others` reads them:
-    another process may have added some since this one began."""
-    pictures = {
-        figures[d.method]: library.draw_directions(loaded, d, seed=seed, labels=label)
-        for d in new
-        if d.method in figures
-    }
-    library.save_directions(file, library.updated(others(), new), loaded.generator)
-    for path, picture in pictures.items():
-        save_picture(path, picture, outputs=outputs)
-    counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)
-    say(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [file, *pictures]))}")
+    target.write([new], name=name)

@@ -10,7 +10,8 @@ from PIL.Image import Image
 from stylegan import figures
 from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
-from stylegan.figures import FORMATS, check_size, save_picture
+from stylegan.figures import FORMATS, save_picture
+from stylegan.files.loading import located
 from stylegan.files.run_folder import RunFolder, images_of, training_pictures
 from stylegan.machine.disk import Outputs
 from stylegan.metrics import Conditions, beside_reals
@@ -31,10 +32,9 @@ def figure() -> None:
 
 
 def figure_command(
-    seeds: str, *extra: Decorator, of_run: bool = False, checks_size: bool = False
+    seeds: str, *extra: Decorator, of_run: bool = False
 ) -> Callable[[Callable[..., Image]], click.Command]:
-    """Turn a function from a selection and its own options to an image into a command. One that
-    `checks_size` gets what to check it with, before it draws."""
+    """Turn a function from a selection and its own options to an image into a command."""
 
     def register(draw: Callable[..., Image]) -> click.Command:
         name = draw.__name__.replace("_", "-")
@@ -50,8 +50,6 @@ def figure_command(
             pictures = training_pictures(selection.source)
             # the same picture may be there
             outputs.check(out, endings=FORMATS, pictures=pictures, exist_ok=True)
-            if checks_size:
-                values["check_size"] = functools.partial(check_size, out)
             with common.working(f"drawing {out}"):
                 image = draw(selection, **values)
             save_picture(out, image, outputs=outputs)
@@ -67,18 +65,14 @@ def figure_command(
     "0-31",
     *LOOK,
     count_option("--columns", "Number of columns.  [default: about square]"),
-    checks_size=True,
 )
-def grid(
-    selection: Selection, columns: int | None, check_size: Callable[[tuple[int, int]], None]
-) -> Image:
+def grid(selection: Selection, columns: int | None) -> Image:
     """Show every seed asked for, none left out (figure 2).
 
     \b
     stylegan figure grid faces64 --seeds 0-31 --columns 8 --out grid.png
     """
-    points = selection.points()
-    return figures.labeled_grid(selection.loaded, points, columns, check_size=check_size)
+    return figures.labeled_grid(selection.loaded, selection.points(), columns)
 
 
 @figure_command(
@@ -190,7 +184,7 @@ def timelapse(selection: Selection, moments: int) -> Image:
         shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
         return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)
     indices = figures.evenly([images_of(path) for path in files], moments)
-    return figures.timelapse((selection.load(files[i]) for i in indices), selection.points)
+    return figures.timelapse((selection.of_file(files[i]) for i in indices), selection.points)
 
 
 @figure_command(
@@ -215,7 +209,7 @@ def neighbors(
     """
     comparison = beside_reals(
         selection.loaded,
-        selection.run,
+        RunFolder.of(located(selection.source)),
         data,
         Conditions(mirror=mirror),
         console=common.Terminal(),

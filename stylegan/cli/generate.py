@@ -58,8 +58,6 @@ def generate(
     grid_file = out / f"grid.{ending}"
     outputs.check(grid_file, pictures=training_pictures(selection.source), exist_ok=True)
     loaded = selection.loaded
-    figures.check_channels(grid_file, loaded.generator.config.image_channels)
-    in_grid = []
     draw = partial(render, loaded.generator, loaded.look, batch=batch)
     if selection.latents:
         points = selection.points()
@@ -68,13 +66,10 @@ def generate(
     else:  # mapped in batches: seeds may be many
         seeds = selection.chosen_seeds
         drawn = draw(seeds, labels=selection.labels(loaded), noise=selection.noise or "const")
-    pictures = chain.from_iterable(drawn)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
-    labels_below = [f"{selection.unit} {seed}" for seed in seeds]
-    if grid:  # what is too large is refused before it is drawn
-        size = figures.grid_size(len(seeds), loaded.picture_size(), labels=labels_below)
-        figures.check_size(grid_file, size)
+    in_grid = []
     console = Terminal()
+    pictures = chain.from_iterable(drawn)
     for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
         path = out / f"{selection.unit}{seed:04d}.{ending}"
         figures.save_picture(path, picture(pixels), outputs=outputs)
@@ -82,7 +77,7 @@ def generate(
             in_grid.append(pixels)
         console.progress("", i, len(seeds))
     if grid:
-        image = figures.grid(in_grid, labels=labels_below)
-        figures.save_picture(grid_file, image, outputs=outputs)
+        labels = [f"{selection.unit} {seed}" for seed in seeds]
+        figures.save_picture(grid_file, figures.grid(in_grid, labels=labels), outputs=outputs)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")

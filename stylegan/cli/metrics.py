@@ -2,17 +2,17 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
 
 import click
+import torch
 
 from stylegan import metrics as library
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
+from stylegan.cli.options import gathered
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import Outputs, without_links
 from stylegan.machine.distributed import process_group
@@ -23,18 +23,6 @@ from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, score_name
 from stylegan.report import PAGES, drawings_of, write_report
 from stylegan.report.history import read_run
-
-
-class MetricOptions(TypedDict):
-    """The options that are fields of `Conditions` of the library."""
-
-    psis: list[float]
-    noise: Literal["random", "const"]
-    resolution: int | None
-    mirror: bool | None
-    yardsticks: bool
-    seed: int
-    batch: int | None
 
 
 @click.command(cls=common.Command)
@@ -78,7 +66,7 @@ class MetricOptions(TypedDict):
     most=values.LARGEST_SEED,
 )
 @options.BATCH
-@options.DEVICE
+@options.ON_DEVICE
 @options.FEATURE_WEIGHTS
 @click.option(
     "--classifier",
@@ -89,17 +77,18 @@ class MetricOptions(TypedDict):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
 @options.path_option("--out", "File to append JSON lines to.  [default: metrics.jsonl of a run]")
+@gathered("tools", options.measuring_tools)
+@gathered("conditions", library.Conditions)
 def metrics(
     sources: tuple[str, ...],
     data: Path | None,
     names: str | None,
+    conditions: library.Conditions,
     centers: values.Centers,
-    device: str,
-    feature_weights: Path | None,
-    classifiers: tuple[Path, ...],
+    device: torch.device,
+    tools: Tools,
     as_json: bool,
     out: Path | None,
-    **conditions: Unpack[MetricOptions],
 ) -> None:
     """Measure how good the generators of SOURCE... are, and print a table.
 
@@ -121,43 +110,33 @@ def metrics(
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
-    asked = library.Conditions(**conditions)
-    on_device = options.use_device(device)
-    library.check_sources(sources, asked, centers=centers)
+    library.check_sources(sources, conditions, centers=centers)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
-    tools = options.measuring_tools(feature_weights, classifiers)
-    rows: list[library.Row] = []
+    rows: list[Row] = []
     unwritten: list[str] = []
-    with process_group(on_device), printed_at_the_end(rows, as_json=as_json):
+    with process_group(device):
         compared = library.compare(
             sources,
             data,
             wanted,
             tools,
-            device=on_device,
-            conditions=asked,
+            device=device,
+            conditions=conditions,
             adjust=partial(options.with_centers, centers=centers),
         )
-        for row in compared:
-            rows.append(row)
-            measure_and_write(row, tools, out, unwritten, as_json=as_json)
+        try:
+            for row in compared:
+                rows.append(row)
+                measure_and_write(row, tools, out, unwritten, as_json=as_json)
+        finally:  # also if the user stops: what has been measured may have taken hours
+            if not as_json and any(row.results for row in rows):
+                say(*table(rows))
     anything = any(row.results for row in rows)
     refuse_missing(rows, is_asked_for=names is not None or not anything)
     if unwritten:
         reasons = "; ".join(dict.fromkeys(unwritten))
         raise OSError(f"measured, but the lines of JSON could not be kept: {reasons}")
-
-
-@contextmanager
-def printed_at_the_end(rows: Sequence[Row], *, as_json: bool) -> Iterator[None]:
-    """Print the table, unless the lines of JSON are printed; also if a later source fails or the
-    user stops: what has been measured may have taken hours."""
-    try:
-        yield
-    finally:
-        if not as_json and any(row.results for row in rows):
-            say(*table(rows))
 
 
 def measure_and_write(
@@ -238,16 +217,14 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
 @click.argument("run", type=values.INPUT)
 @options.data_option("what the run was trained on")
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
-@options.DEVICE
-def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
+@options.ON_DEVICE
+def report(run: Path, data: Path | None, out: Path | None, device: torch.device) -> None:
     """Write report.html of a run, finished or not: curves, samples, truncation, neighbors.
 
     \b
     stylegan report runs/mine
     """
-    on_device = options.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
     PAGES.check(out or RunFolder(run).report_file)
-    tools = options.measuring_tools()
-    drawings = drawings_of(run, tools, data=data, device=on_device)
+    drawings = drawings_of(run, options.measuring_tools(), data=data, device=device)
     say(f"the report is {write_report(run, drawings, out)}")

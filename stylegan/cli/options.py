@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +20,6 @@ from stylegan.directions import read_edits
 from stylegan.figures import Points, of_latents, of_seeds
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
-from stylegan.files.run_folder import RunFolder
-from stylegan.files.weights import Weights
 from stylegan.machine import distributed
 from stylegan.machine.disk import Outputs
 from stylegan.machine.memory import keep_memory
@@ -36,6 +35,43 @@ Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an optio
 def together(*options: Decorator) -> Decorator:
     """Several options as one, in their order."""
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
+
+
+def gathered(name: str, make: Callable[..., object]) -> Decorator:
+    """Give a command one argument `name`, made by `make`, in place of the options that are called
+    as parameters of `make` (which keep their defaults for options without a value). Options that
+    are parameters of the command, too, reach both."""
+    takes = inspect.signature(make).parameters
+
+    def decorate(command: Callable[..., object]) -> Callable[..., object]:
+        both = inspect.signature(command).parameters
+
+        @functools.wraps(command)
+        def with_one(**given: Any) -> None:
+            own = {key: given[key] for key in takes if given.get(key) is not None}
+            others = {key: x for key, x in given.items() if key in both or key not in takes}
+            command(**{**others, name: make(**own)})
+
+        return with_one
+
+    return decorate
+
+
+def crop_of(crop: str | None = None, aspect: str | None = None) -> str | None:
+    """The value of the configuration for --crop and --aspect."""
+    if aspect is None:
+        return crop
+    if crop not in (None, "pad"):
+        raise click.UsageError("--aspect belongs to --crop pad: other squares are filled")
+    return str(Fit.of(f"pad {aspect}"))
+
+
+def use_device(device: str) -> torch.device:
+    """The device of `--device`. ValueError if it is not there."""
+    found = distributed.pick_device(device)
+    if found.type == "cpu":
+        keep_memory()
+    return found
 
 
 def path_option(name: str, help: str, *, default: str | None = None) -> Decorator:
@@ -156,11 +192,13 @@ SHAPE = together(
         metavar="W:H",
         help="Width to height, as in 3:4, of what --crop pad shows; implies it.  [default: 4:3]",
     ),
+    gathered("crop", crop_of),
 )
 BATCH = count_option("--batch", "Images at once; fewer need less memory.")
 DEVICE = click.option(
     "--device", metavar="DEVICE", default="auto", help="Device: cpu, cuda, cuda:1, mps."
 )
+ON_DEVICE = together(DEVICE, gathered("device", use_device))  # as a torch.device
 OVERWRITE = click.option(
     "--overwrite",
     "outputs",
@@ -175,22 +213,13 @@ def look_without(*left_out: Decorator) -> list[Decorator]:
     return [option for option in LOOK if option not in left_out]
 
 
-def crop_of(crop: str | None, aspect: str | None) -> str | None:
-    """Combine the options of SHAPE into the value of the configuration."""
-    if aspect is None:
-        return crop
-    if crop not in (None, "pad"):
-        raise click.UsageError("--aspect belongs to --crop pad: other squares are filled")
-    return str(Fit.of(f"pad {aspect}"))
-
-
 @dataclasses.dataclass(frozen=True)
 class Selection:
     """A generator and points of its latent space, as options choose them. None: the default."""
 
     source: str
-    device: str
-    default_seeds: list[int]
+    device: torch.device
+    default_seeds: Sequence[int] = ()
     seeds: list[int] | None = None  # with latents, numbers of those
     latents: Path | None = None
     psi: float | None = None
@@ -203,43 +232,17 @@ class Selection:
 
     @property
     def unit(self) -> str:
-        """What a number names."""
+        """The noun for a number: of a seed, or of a latent in a file."""
         return "seed" if self.latents is None else "latent"
 
     @property
-    def chosen_seeds(self) -> list[int]:
+    def chosen_seeds(self) -> Sequence[int]:
         return self.default_seeds if self.seeds is None else self.seeds
-
-    @functools.cached_property
-    def weights(self) -> Weights:
-        """The content of the source's file."""
-        return self.opened(self.source)
 
     @functools.cached_property
     def loaded(self) -> LoadedGenerator:
         """The generator of the source, truncated, grown and edited as chosen."""
-        return self.prepared(self.weights)
-
-    @property
-    def run(self) -> RunFolder | None:
-        """The run that the file belongs to."""
-        return RunFolder.of(self.weights.file)
-
-    def load(self, file: Path) -> LoadedGenerator:
-        """As `loaded`, of a file that the run has listed."""
-        if not file.exists():
-            raise FileNotFoundError(
-                f"{file} was removed meanwhile, as a training that goes on removes old states; "
-                "give the command again"
-            )
-        return self.prepared(self.opened(file))
-
-    def opened(self, source: str | Path) -> Weights:
-        return open_weights(source, map_location=use_device(self.device))
-
-    def prepared(self, weights: Weights) -> LoadedGenerator:
-        """The generator of these weights, truncated, grown and edited as chosen."""
-        loaded = weights.require_loaded()
+        loaded = open_weights(self.source, map_location=self.device).require_loaded()
         full = loaded.generator.config.resolution
         if self.resolution is not None and loaded.resolution < self.resolution <= full:
             note(
@@ -253,10 +256,14 @@ class Selection:
             resolution=self.resolution,
             psi=1.0 if self.psi is None and self.latents is not None else self.psi,
             cutoff=self.cutoff,
-            centers=centers_of(loaded, self.centers, self.class_name),
             edits=edits,
         )
-        return dataclasses.replace(loaded, look=look)
+        loaded = dataclasses.replace(loaded, look=look)
+        return with_centers(loaded, self.centers, self.class_name)
+
+    def of_file(self, file: Path) -> LoadedGenerator:
+        """Another generator, as chosen for that of the source."""
+        return dataclasses.replace(self, source=str(file)).loaded
 
     def points(self, loaded: LoadedGenerator | None = None) -> Points:
         """The seeds, or the chosen latents of the file, in the source's generator or another."""
@@ -283,19 +290,17 @@ class Selection:
         return loaded.labels_of(self.chosen_seeds, self.class_name)
 
 
-def centers_of(
+def with_centers(
     loaded: LoadedGenerator, centers: values.Centers, class_name: str | None = None
-) -> Tensor | Literal["none"] | None:
-    """Return the centers of `--centers`, for `Look.but`; with a class only those of its latents."""
-    if centers is None or centers == "none":
-        return centers
+) -> LoadedGenerator:
+    """Truncate toward the centers of `--centers`; with a class only toward those of its latents."""
+    if centers is None:
+        return loaded
     label = None if class_name is None else loaded.label(class_name)
-    return find_centers(loaded.generator, centers, label, loaded.label_rows)
-
-
-def with_centers(loaded: LoadedGenerator, centers: values.Centers) -> LoadedGenerator:
-    look = loaded.look.but(centers=centers_of(loaded, centers))
-    return dataclasses.replace(loaded, look=look)
+    toward: Tensor | Literal["none"] = "none"
+    if centers != "none":
+        toward = find_centers(loaded.generator, centers, label, loaded.label_rows)
+    return dataclasses.replace(loaded, look=loaded.look.but(centers=toward))
 
 
 def note_once(text: str) -> None:
@@ -304,9 +309,6 @@ def note_once(text: str) -> None:
     if text not in said:
         said[text] = True
         note(text)
-
-
-FIELDS = {field.name for field in dataclasses.fields(Selection)}
 
 
 def selecting(seeds: str, *options: Decorator) -> Decorator:
@@ -319,26 +321,11 @@ def selecting(seeds: str, *options: Decorator) -> Decorator:
         default = f"{seeds}, or all latents"
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
-
-    def decorate(command: Callable[..., object]) -> Callable[..., object]:
-        @functools.wraps(command)
-        def with_selection(**options_given: Any) -> None:
-            fields = {name: options_given.pop(name) for name in FIELDS & options_given.keys()}
-            fields["default_seeds"] = values.seeds(seeds) if seeds else []
-            command(selection=Selection(**fields), **options_given)
-
-        return together(SOURCE, *seeds_option, *options, DEVICE)(with_selection)
-
-    return decorate
+    select = functools.partial(Selection, default_seeds=values.seeds(seeds) if seeds else [])
+    return together(SOURCE, *seeds_option, *options, ON_DEVICE, gathered("selection", select))
 
 
-def use_device(name: str) -> torch.device:
-    """The device of `--device`. ValueError if it is not there."""
-    device = distributed.pick_device(name)
-    if device.type == "cpu":
-        keep_memory()
-    return device
-
-
-def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> Tools:
-    return Tools(default_cache_dir() / FEATURES, weights, classifiers, Terminal())
+def measuring_tools(
+    feature_weights: Path | None = None, classifiers: tuple[Path, ...] = ()
+) -> Tools:
+    return Tools(default_cache_dir() / FEATURES, feature_weights, classifiers, Terminal())

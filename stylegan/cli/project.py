@@ -1,30 +1,35 @@
 """`stylegan project`: the latents whose pictures are nearest to given ones."""
 
-import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import Literal
 
 import click
+import torch
 
 from stylegan import projection
 from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, say
+from stylegan.cli.options import gathered
 from stylegan.data import Crop
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count, readable
-from stylegan.projection import ProjectionRequest, Space, TuningOptions, project_files
 
 
-class Search(TypedDict):
-    """The options that are fields of `SearchOptions`."""
-
-    space: Space
-    fit_noise: bool
-    steps: int
-    search_noise: float
+def tuning_options(
+    *, tune: bool, tune_steps: int | None = None, locality: float | None = None
+) -> projection.TuningOptions | None:
+    """The options of --tune; None without it."""
+    usual = projection.TuningOptions()
+    if tune:
+        return projection.TuningOptions(
+            steps=usual.steps if tune_steps is None else tune_steps,
+            locality=usual.locality if locality is None else locality,
+        )
+    if tune_steps is not None or locality is not None:
+        raise click.UsageError("--tune-steps and --locality require --tune")
+    return None
 
 
 @click.command(cls=common.Command)
@@ -77,26 +82,26 @@ class Search(TypedDict):
 )
 @options.CLASS
 @options.BATCH
-@options.DEVICE
+@options.ON_DEVICE
 @options.path_option("--out", "Folder to write to.", default="projected")
 @options.OVERWRITE
+@gathered("search", projection.SearchOptions)
+@gathered("tuning", tuning_options)
 def project(
     source: str,
     images: tuple[Path, ...],
+    search: projection.SearchOptions,
     starts: int,
     seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     feature_weights: Path | None,
-    tune: bool,
-    tune_steps: int | None,
-    locality: float | None,
+    tuning: projection.TuningOptions | None,
     crop: Crop | None,
     class_name: str | None,
     batch: int | None,
-    device: str,
+    device: torch.device,
     out: Path,
     outputs: Outputs,
-    **search: Unpack[Search],
 ) -> None:
     """Find the latents whose picture is nearest to IMAGE.
 
@@ -113,59 +118,33 @@ def project(
     """
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
-    tuning = tuning_options(tune_steps, locality, tune=tune)
-    searching = projection.SearchOptions(**search)
     outputs.check(  # before a generator is opened
         *projection.outputs_of(images, out),
         sources=[Path(source), *images],
         pictures=training_pictures(source),
     )
-    loaded = open_weights(source, map_location=options.use_device(device)).as_parent()
+    loaded = open_weights(source, map_location=device).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
-    projection.check_noise(searching, loaded.generator.config)
+    projection.check_noise(search, loaded.generator.config)
     distance, reason = projection.choose_distance(distance_name, loaded, feature_weights)
     say("distance: {name}, {what}; {reason}".format(**distance.about(), reason=reason))
-    batch = batch or projection.default_batch(loaded.resolution)
     request = projection.ProjectionRequest(
         loaded=loaded,
         distance=distance,
-        search=searching,
+        search=search,
         tuning=tuning,
         crop=crop,
         class_name=class_name,
         seed=seed,
-        batch=batch,
+        batch=batch or projection.default_batch(loaded.resolution),
         starts=starts,
         outputs=outputs,
     )
-    write_projections(request, images, out, source)
-
-
-def write_projections(
-    request: ProjectionRequest, images: Sequence[Path], out: Path, source: str
-) -> None:
-    """Project the images, and say how their pictures are made again."""
     console = Terminal("step", say)
-    projected, errors = project_files(request, images, out, console=console)
+    projected, errors = projection.project_files(request, images, out, console=console)
     if projected:
-        generator = str(out / "tuned.pt") if request.tuning else source
-        again = ["generate", generator, "--latents", str(out / "latents.npz"), "--out", "again"]
+        generator = out / "tuned.pt" if tuning else source
         say(f"{count(projected, 'projection')} in {out}. The pictures again:")
-        say(common.command(*again))
+        latents = out / "latents.npz"
+        say(common.command("generate", generator, "--latents", latents, "--out", "again"))
     common.refuse_left_out("image", errors, asked=len(images))
-
-
-def tuning_options(
-    steps: int | None, locality: float | None, *, tune: bool
-) -> TuningOptions | None:
-    """Return the options of --tune; None without it."""
-    if not tune:
-        if steps is not None or locality is not None:
-            raise click.UsageError("--tune-steps and --locality require --tune")
-        return None
-    tuning = TuningOptions()
-    if steps is not None:
-        tuning = dataclasses.replace(tuning, steps=steps)
-    if locality is not None:
-        tuning = dataclasses.replace(tuning, locality=locality)
-    return tuning

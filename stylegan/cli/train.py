@@ -3,9 +3,8 @@
 import os
 import sys
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import torch
@@ -13,6 +12,7 @@ from tqdm import tqdm
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, command, first_process, say
+from stylegan.cli.options import gathered
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
 from stylegan.data.prepare import mib
@@ -25,10 +25,10 @@ from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.sources import StoreImages
 from stylegan.planning import Request, plan
-from stylegan.planning.known import DEFAULT_CONFIG, usual_folder
+from stylegan.planning.known import DEFAULT_CONFIG
 from stylegan.planning.told import advice
 from stylegan.report import Drawings, truncation_sweep, write_report
-from stylegan.training import Evaluation, Run, Stopped, TrainingProgress
+from stylegan.training import Stopped, TrainingProgress
 from stylegan.training.costs import Costs, Machine
 from stylegan.training.interrupts import nothing_to_save
 
@@ -37,7 +37,7 @@ MEMORY_OF_GPU = 16 * 2**30  # bytes, where none is here: of the smaller ones of 
 
 
 def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorator:
-    """An option of the command that is the `option` of the configuration: `asked_of` has it."""
+    """An option of the command that is the `option` of the configuration: see `options_of`."""
 
     def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
         if value is not None:  # 0 and false are values
@@ -46,17 +46,16 @@ def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorato
     return click.option(*flags, expose_value=False, callback=remember, **attributes)
 
 
-def asked_of(context: click.Context) -> dict[str, object]:
+def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str, object]:
     """The options of the configuration that are given, by the names that it has for them."""
-    asked: dict[str, object] = context.meta.get(ASKED, {})
-    return asked
+    asked = {**parse_options(overrides), **click.get_current_context().meta.get(ASKED, {})}
+    return asked if crop is None else {**asked, "data.crop": crop}
 
 
 @click.command(cls=common.Command)
 @options.data_option("the bundled faces")
 @click.option(
     "--config",
-    "config_name",
     type=values.SOURCE,
     metavar="NAME",
     help="Name (`stylegan configs` lists them), TOML file, or auto: fitted to data and machine.  "
@@ -146,20 +145,12 @@ def asked_of(context: click.Context) -> dict[str, object]:
 @click.option(
     "--debug", is_flag=True, help="Detect anomalies, launch synchronously, show tracebacks."
 )
+@gathered("tools", options.measuring_tools)
+@gathered("options", options_of)
+@gathered("request", Request)
 def train(
-    data: Path | None,
-    config_name: str | None,
-    out: Path | None,
-    resolution: int | None,
-    kimg: float | None,
-    minutes: float | None,
-    width: int | None,
-    overrides: tuple[str, ...],
-    crop: str | None,
-    aspect: str | None,
-    channels: int | Literal["auto"] | None,
+    request: Request,
     strict: bool,
-    init_from: str | None,
     device: str,
     threads: int | None,
     workers: int,
@@ -170,7 +161,7 @@ def train(
     tensorboard: bool,
     names: str | None,
     metrics_every: float | None,
-    feature_weights: Path | None,
+    tools: Tools,
     debug: bool,
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
@@ -188,21 +179,6 @@ def train(
         torch.autograd.set_detect_anomaly(True)
     if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    given = asked_of(click.get_current_context())
-    if shape := options.crop_of(crop, aspect):
-        given["data.crop"] = shape
-    request = Request(
-        out or usual_folder(config_name, data),
-        data,
-        config_name,
-        resolution=resolution,
-        kimg=kimg,
-        minutes=minutes,
-        width=width,
-        options={**parse_options(overrides), **given},
-        channels=channels,
-        init_from=init_from,
-    )
     if processes is not None:
         show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
@@ -214,9 +190,8 @@ def train(
         if dry_run:
             print_hint(*planned.preview(console=console))
             return
-        measurement = None
-        if names is not None:
-            measurement = Measurement.checked(names, metrics_every, feature_weights, place)
+        if names is not None:  # refused now instead of at the first measurement
+            require(measurable(names), tools, place)
         folder = planned.known.run
         begun = folder.saved()
         opened = planned.open(console=console, strict=strict, hang_minutes=hang_minutes)
@@ -225,9 +200,15 @@ def train(
             if planned.known.is_own and not begun:
                 started = planned.known.start is not None
                 print_hint(*advice(run.store.num_images, run.config, started=started))
+            evaluation = None
+            if names is not None:
+                mirror = run.config.data.mirror
+                evaluation = evaluation_of(
+                    names, metrics_every, folder, mirror=mirror, store=run.store, tools=tools
+                )
             try:
                 state = run.train(
-                    measurement.of(run) if measurement else None,
+                    evaluation,
                     preflight=preflight,
                     costs=planned.costs,
                     threads=threads,
@@ -254,39 +235,6 @@ def show_plan_elsewhere(request: Request, processes: int, device: str, *, dry_ru
     machine = Machine(torch.device("cuda"), MEMORY_OF_GPU, processes=processes)
     planned = plan(request, machine)
     print_hint(*planned.lines, *planned.preview_elsewhere())
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The measurement during training."""
-
-    names: str
-    every_kimg: float | None  # None: with every generator file
-    tools: Tools
-
-    @classmethod
-    def checked(
-        cls,
-        names: str,
-        every_kimg: float | None,
-        feature_weights: Path | None,
-        device: torch.device,
-    ) -> "Measurement":
-        """Refuse missing or impossible measurements before training instead of at the first one."""
-        tools = options.measuring_tools(feature_weights)
-        require(measurable(names), tools, device)
-        return cls(names, every_kimg, tools)
-
-    def of(self, run: Run) -> Evaluation:
-        """The metrics, measured on the images of the run."""
-        return evaluation_of(
-            self.names,
-            self.every_kimg,
-            run.folder,
-            mirror=run.config.data.mirror,
-            store=run.store,
-            tools=self.tools,
-        )
 
 
 def write_page(out: Path, device: torch.device) -> None:

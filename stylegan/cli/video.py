@@ -276,4 +276,4 @@ def timelapse(selection: Selection, frames: Frames) -> library.Film:
     stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.webp
     """
     files = RunFolder(selection.source).checkpoints()
-    return library.timelapse_film(files, selection.load, selection.points, frames())
+    return library.timelapse_film(files, selection.of_file, selection.points, frames())

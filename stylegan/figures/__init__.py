@@ -4,11 +4,8 @@ from stylegan.figures.layout import (
     FORMATS,
     GAP,
     chart,
-    check_channels,
-    check_size,
     default_columns,
     grid,
-    grid_size,
     save_picture,
 )
 from stylegan.figures.noise import noise_components, noise_detail

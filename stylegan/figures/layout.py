@@ -5,10 +5,9 @@ import io
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -45,35 +44,25 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) -> None:
-    """Write the picture. ValueError if the file exists with other content, which `outputs` keep."""
+    """Write the picture. ValueError if the format cannot hold it, or if the file exists with other
+    content, which `outputs` keep."""
     outputs.check(path, endings=FORMATS, exist_ok=True)
-    check_size(path, image.size)
-    check_channels(path, len(image.getbands()))
+    ending = path.suffix.lower()
+    kind = FORMATS[ending]
+    if max(image.size) > kind.largest_side:
+        raise ValueError(
+            f"{path} would have {image.width}x{image.height} pixels, and {ending} takes at most "
+            f"{kind.largest_side} a side; write .png, or fewer pictures at once"
+        )
+    if image.mode == "RGBA" and ending == ".jpg":
+        raise ValueError(f"{path} would lose the alpha of RGBA; choose .png or .webp")
     buffer = io.BytesIO()
-    kind = FORMATS[path.suffix.lower()]
     image.save(buffer, kind.name, **kind.options)
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
     outputs.check(path)
     with outputs.file(path) as file:
         file.write(buffer.getvalue())
-
-
-def check_channels(path: Path, channels: int) -> None:
-    """Raise ValueError if the format holds no alpha, and pictures of so many channels have one."""
-    if channels == 4 and path.suffix.lower() == ".jpg":
-        raise ValueError(f"{path} would lose the alpha of RGBA; choose .png or .webp")
-
-
-def check_size(path: Path, size: tuple[int, int]) -> None:
-    """Raise ValueError if a picture of that width and height does not fit into the format."""
-    ending = path.suffix.lower()
-    most = FORMATS[ending].largest_side
-    if max(size) > most:
-        raise ValueError(
-            f"{path} would have {size[0]}x{size[1]} pixels, and {ending} takes at most {most} a "
-            "side; write .png, or fewer pictures at once"
-        )
 
 
 def grid(
@@ -86,66 +75,26 @@ def grid(
     return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """The places of the pictures in a grid, each above its label."""
-
-    count: int
-    columns: int
-    cell: tuple[int, int]  # width and height of a picture
-    labels: Sequence[str]  # legible ones, or none
-    font: Font
-    line: int  # height of a label
-
-    @classmethod
-    def of(
-        cls, count: int, cell: tuple[int, int], columns: int | None, labels: Sequence[str] | None
-    ) -> Self:
-        labels = legible(labels or [])
-        font = fitting_font(labels or [""], cell[0])
-        line = text_height(font) if labels else 0
-        columns = min(columns or default_columns(count), count)
-        return cls(count, columns, cell, labels, font, line)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of the whole."""
-        width, height = self.cell
-        rows = -(-self.count // self.columns)
-        return self.columns * (width + GAP) + GAP, rows * (height + GAP + self.line) + GAP
-
-    def place(self, i: int) -> tuple[int, int]:
-        """The left and upper edge of a picture."""
-        width, height = self.cell
-        row, column = divmod(i, self.columns)
-        return GAP + column * (width + GAP), GAP + row * (height + GAP + self.line)
-
-
-def grid_size(
-    count: int,
-    picture_size: tuple[int, int],
-    columns: int | None = None,
-    labels: Sequence[str] | None = None,
-) -> tuple[int, int]:
-    """Width and height of the `grid` of so many pictures of that height and width."""
-    height, width = picture_size
-    cell = resized(Image.new("L", (width, height))).size
-    return Tiling.of(count, cell, columns, labels).size
-
-
 def tiled(
     cells: Sequence[Image.Image], columns: int | None = None, labels: Sequence[str] | None = None
 ) -> Image.Image:
     """As `grid`, for images of one size, which keep it."""
-    tiling = Tiling.of(len(cells), cells[0].size, columns, labels)
-    canvas = Image.new("RGB", tiling.size, PAPER)
+    width, height = cells[0].size
+    labels = legible(labels or [])
+    font = fitting_font(labels or [""], width)
+    line = text_height(font) if labels else 0
+    columns = min(columns or default_columns(len(cells)), len(cells))
+    size = columns * (width + GAP) + GAP, -(-len(cells) // columns) * (height + line + GAP) + GAP
+    canvas = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
-        x, y = tiling.place(i)
+        row, column = divmod(i, columns)
+        x = GAP + column * (width + GAP)
+        y = GAP + row * (height + line + GAP)
         paste(canvas, cell, (x, y))
-        if tiling.labels:
-            below = (x + cell.width / 2, y + cell.height)
-            draw.text(below, tiling.labels[i], fill=INK, font=tiling.font, anchor="ma")
+        if labels:
+            place = (x + width / 2, y + height)
+            draw.text(place, labels[i], fill=INK, font=font, anchor="ma")
     return canvas
 
 

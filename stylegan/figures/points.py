@@ -10,7 +10,7 @@ from PIL.Image import open as open_picture
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.figures.layout import chart, grid, grid_size
+from stylegan.figures.layout import chart, grid
 from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
@@ -71,16 +71,8 @@ def pictures(loaded: LoadedGenerator, points: Points) -> np.ndarray:
     return np.stack(list(loaded.pictures(points.seeds, ws=points.ws, noise=points.noise)))
 
 
-def labeled_grid(
-    loaded: LoadedGenerator,
-    points: Points,
-    columns: int | None = None,
-    *,
-    check_size: Callable[[tuple[int, int]], None] = lambda size: None,
-) -> Image:
-    """One picture for each point, none left out. Figure 2 of the paper. `check_size` gets the width
-    and height of the whole before anything is drawn, and may refuse it."""
-    check_size(grid_size(len(points.names), loaded.picture_size(), columns, points.names))
+def labeled_grid(loaded: LoadedGenerator, points: Points, columns: int | None = None) -> Image:
+    """One picture for each point, none left out. Figure 2 of the paper."""
     return grid(pictures(loaded, points), columns, labels=points.names)
 
 

@@ -66,7 +66,7 @@ def look(request: Request, machine: Machine, console: Console = SILENT) -> Known
 
     Raise FileNotFoundError or ValueError if a requested thing is missing or useless.
     """
-    run = RunFolder(request.out)
+    run = RunFolder(request.out or usual_folder(request.config, request.data))
     stored = on_all_ranks(run.stored_config)
     path = Path(request.data or (data_of(run) if stored else bundled_data()))
     is_own = path.resolve() != bundled_data().resolve()
@@ -147,9 +147,9 @@ def looked_at(
     return findings
 
 
-def usual_folder(config_name: str | None, data: Path | None) -> Path:
+def usual_folder(config_name: str | None, data: str | Path | None) -> Path:
     """Return the default run folder: `runs/<config>`."""
-    usual = DEFAULT_CONFIG if data in (None, bundled_data()) else AUTO
+    usual = DEFAULT_CONFIG if data is None or Path(data) == bundled_data() else AUTO
     return Path("runs") / (usual if config_name is None else Path(config_name).stem)
 
 

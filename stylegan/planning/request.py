@@ -16,7 +16,7 @@ class Request:
     ValueError if the length is given twice.
     """
 
-    out: str | Path  # run folder
+    out: str | Path | None = None  # run folder; of none the default is runs/<config>
     data: str | Path | None = None  # pictures; a new run without takes the bundled ones
     config: str | None = None  # name, TOML file, or auto
     # Lengths and widths of a named configuration are fitted to these four.
