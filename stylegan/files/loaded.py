@@ -45,6 +45,12 @@ class LoadedGenerator:
             lineage=tuple[Source, ...],
         )
         config = self.generator.config
+        if self.label_rows is not None:
+            rows = sampling.checked_rows("label_rows", self.label_rows)
+            object.__setattr__(self, "label_rows", rows)
+            if rows.shape[1] != config.label_dim:
+                found = tuple(rows.shape)
+                raise ValueError(f"label_rows are {found} for {config.label_dim} labels")
         check_resolution(self.resolution, check_resolution(self.look.drawn, config.resolution))
         if len(self.label_names) not in (0, config.label_dim):
             raise ValueError(
@@ -53,9 +59,6 @@ class LoadedGenerator:
         if self.centers is not None and self.centers.shape[1] != config.w_dim:
             found = tuple(self.centers.shape)
             raise ValueError(f"centers must be rows of {config.w_dim} numbers, not {found}")
-        if self.label_rows is not None and self.label_rows.shape[1] != config.label_dim:
-            found = tuple(self.label_rows.shape)
-            raise ValueError(f"label_rows are {found} for {config.label_dim} labels")
         total_move(self.look.edits, config.num_styles(), config.w_dim)
 
     @property

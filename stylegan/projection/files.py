@@ -150,27 +150,22 @@ def project_files(
     hears a line for each image, and the steps done. The number of projections, and the
     errors of images not read.
     """
-    tuning = request.tuning
     request.outputs.check(*outputs_of(images, out), sources=images)
     targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
     search_steps = len(targets) * request.starts * request.search.steps
-    total = search_steps + (tuning.steps if tuning else 0)
+    total = search_steps + (request.tuning.steps if request.tuning else 0)
 
-    def searched(done: int) -> None:
+    def progress(done: int) -> None:
         console.progress("", done, total)
-
-    def tuned(done: int) -> None:
-        console.progress("", search_steps + done, total)
 
     projections: list[Projection] = []
     nearness: list[float] = []  # PSNR
-    results = nearest_of_starts(request, torch.cat(list(targets.values())), searched)
+    results = nearest_of_starts(request, torch.cat(list(targets.values())), progress)
     for (path, target), projection in zip(targets.items(), results, strict=True):
         projections.append(projection)
-        folder = out / name_of(path)
-        near = write_projection(request, path, target, projection, folder)
+        near = write_projection(request, path, target, projection, out / name_of(path))
         nearness.append(near)
         console.tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
     ws = torch.cat([projection.ws for projection in projections])
@@ -179,9 +174,23 @@ def project_files(
     write_latents(out / LATENTS, ws, noise, outputs=request.outputs)
     if request.outputs.overwrite:
         (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
-    if tuning is not None:
-        generator = tuned_generator(request, tuning, targets, ws, noise, tuned)
-        write_tuned(request, generator, targets, projections, out, console)
+    if request.tuning is not None:
+        loaded = request.loaded
+        for state in tune(
+            loaded.generator,
+            torch.cat(list(targets.values())),
+            ws,
+            request.distance,
+            request.tuning,
+            noise=noise,
+            labels=request.label,
+            resolution=loaded.look.drawn,
+            alpha=loaded.alpha,
+            batch=request.batch,
+            seed=request.seed,
+        ):
+            progress(search_steps + state.step)
+        write_tuned(request, state.generator.eval(), targets, projections, out, console)
     elif min(nearness) < FAR_DB and request.search.space == "w":
         console.tell(
             f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer"
@@ -269,32 +278,6 @@ def write_image(request: ProjectionRequest, path: Path, image: Tensor) -> None:
     pictures = sampling.to_uint8(image, premultiplied=premultiplied_colors)
     (shown,) = sampling.unpadded(pictures, request.rectangle)
     save_picture(path, sampling.picture(shown), outputs=request.outputs)
-
-
-def tuned_generator(
-    request: ProjectionRequest,
-    tuning: TuningOptions,
-    targets: Mapping[Path, Tensor],
-    ws: Tensor,
-    noise: list[Tensor] | None,
-    done: Callable[[int], None],
-) -> Generator:
-    """The generator, tuned to all pictures at their latents."""
-    for state in tune(
-        request.loaded.generator,
-        torch.cat(list(targets.values())),
-        ws,
-        request.distance,
-        tuning,
-        noise=noise,
-        labels=request.label,
-        resolution=request.loaded.look.drawn,
-        alpha=request.loaded.alpha,
-        batch=request.batch,
-        seed=request.seed,
-    ):
-        done(state.step)
-    return state.generator.eval()
 
 
 def write_tuned(

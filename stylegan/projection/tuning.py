@@ -44,33 +44,6 @@ class TuningState(NamedTuple):
     locality: Tensor  # (N,) unweighted loss of other pictures; 0 if its weight is 0
 
 
-class Fitted(NamedTuple):
-    """The distances of N images from others, and their losses, (N,) both."""
-
-    distances: Tensor
-    losses: Tensor
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The loss that draws the images of a generator to others."""
-
-    generator: Generator
-    distance: Distance
-    pixel_weight: float
-    look: sampling.Look
-
-    def __call__(self, ws: Tensor, noise: Noise, others: Tensor, *, weight: float) -> Fitted:
-        """Go backward by the weighted sum of losses at once, so that one graph at a time is in
-        memory. `others` are (N, C, r, r)."""
-        images = self.look.images(self.generator, ws, noise)
-        far = self.distance(images, others)
-        losses = far + self.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
-        if losses.requires_grad:
-            (weight * losses.sum()).backward()
-        return Fitted(far.detach(), losses.detach())
-
-
 def tune(
     generator: Generator,
     targets: Tensor,
@@ -108,23 +81,30 @@ def tune(
     tuned.synthesis.requires_grad_(True)
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
     look = sampling.Look(config.resolution if resolution is None else resolution, alpha)
-    fit = Fit(tuned, distance, options.pixel_weight, look)
+
+    def fit(ws: Tensor, noise: Noise, others: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+        """Return the distances of images from `others` (N, C, r, r), and their losses, (N,) both.
+        Go backward by the weighted sum of these at once, so that one graph is in memory."""
+        images = look.images(tuned, ws, noise)
+        far = distance(images, others)
+        losses = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
+        if losses.requires_grad:
+            (weight * losses.sum()).backward()
+        return far.detach(), losses.detach()
+
     for step in range(options.steps + 1):
         z = torch.randn(n, config.z_dim, generator=rng)
         near = toward(ws, sampling.mapped(generator, z, labels), radius)
         optimizer.zero_grad()
         distances, locality = torch.zeros(2, n).to(average)
         for rows in torch.arange(n).split(batch or n):
-            noise_of_rows = maps and [m[rows] if len(m) > 1 else m for m in maps]
             with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
-                distances[rows] = fit(
-                    ws[rows], noise_of_rows or "const", targets[rows], weight=1 / n
-                ).distances
+                noise_of_rows = maps and [m[rows] if len(m) > 1 else m for m in maps]
+                distances[rows], _ = fit(ws[rows], noise_of_rows or "const", targets[rows], 1 / n)
                 if options.locality:
                     with torch.no_grad():
                         before = look.images(generator, near[rows], "const")
-                    weight = options.locality / n
-                    locality[rows] = fit(near[rows], "const", before, weight=weight).losses
+                    _, locality[rows] = fit(near[rows], "const", before, options.locality / n)
         check_finite(torch.cat([distances, locality]), "tuning", step, "a smaller --locality")
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()

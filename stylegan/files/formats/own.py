@@ -42,60 +42,38 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
     """Read the networks of a payload of each `kind`, and their description; not yet `own_entry`.
     Its values are unchecked, so any error may be raised."""
     lineage = from_plain(payload.get("lineage", ()))
-    critic: networks.Discriminator | None
-    match payload["kind"]:
-        case "discriminator":
-            config = read(networks.NetworkConfig, payload["config"])
-            critic = network_of(networks.make_discriminator, config, payload["weights"])
-            return Weights(path, kind, None, discriminator=critic, lineage=lineage)
-        case "generator":
-            config = read(networks.NetworkConfig, payload["config"])
-            generator = network_of(networks.make_generator, config, payload["weights"])
-            critic = None
-            if "discriminator" in payload:  # of files that others are to train on from
-                tensors = payload["discriminator"]
-                critic = network_of(networks.make_discriminator, config, tensors)
-            look = Look(
-                payload["resolution"],
-                payload["alpha"],
-                payload["psi"],
-                payload["cutoff"],
-                payload.get("centers"),
-                rectangle=payload.get("active_rectangle"),
-            )
-            loaded = loaded_of(payload, generator, f"{kind} {path}", look, lineage)
-            return Weights(path, kind, loaded, generator, critic, lineage)
-        case _:  # a state, which says nothing of psi and cutoff
-            config = read(networks.NetworkConfig, payload["config"]["network"])
-            schedule = read(ScheduleConfig, payload["config"]["schedule"])
-            stage = stage_at(payload["schedule_images"], schedule)
-            generator = network_of(networks.make_generator, config, payload["generator"])
-            average = network_of(networks.make_generator, config, payload["generator_ema"])
-            critic = network_of(networks.make_discriminator, config, payload["discriminator"])
-            look = Look(
-                stage.resolution,
-                stage.alpha,
-                centers=payload.get("centers"),
-                rectangle=payload.get("active_rectangle"),
-            )
-            loaded = loaded_of(payload, average, f"{kind} {path}", look, lineage)
-            return Weights(path, kind, loaded, generator, critic, lineage)
-
-
-def loaded_of(
-    payload: Payload, generator: networks.Generator, origin: str, look: Look, lineage: Lineage
-) -> LoadedGenerator:
-    """A generator with what files of every kind say."""
-    names = payload.get("label_names", ())
-    return LoadedGenerator(
-        generator,
-        origin,
-        look,
+    is_state = payload["kind"] == "state"
+    config = read(
+        networks.NetworkConfig, payload["config"]["network"] if is_state else payload["config"]
+    )
+    critic: networks.Discriminator | None = None
+    if payload["kind"] == "discriminator":
+        critic = network_of(networks.make_discriminator, config, payload["weights"])
+        return Weights(path, kind, None, discriminator=critic, lineage=lineage)
+    if "discriminator" in payload:  # of states, and of files that others are to train on from
+        critic = network_of(networks.make_discriminator, config, payload["discriminator"])
+    if is_state:
+        schedule = read(ScheduleConfig, payload["config"]["schedule"])
+        stage = stage_at(payload["schedule_images"], schedule)
+        look = Look(stage.resolution, stage.alpha)
+        average = network_of(networks.make_generator, config, payload["generator_ema"])
+        generator = network_of(networks.make_generator, config, payload["generator"])
+    else:
+        look = Look(payload["resolution"], payload["alpha"], payload["psi"], payload["cutoff"])
+        average = network_of(networks.make_generator, config, payload["weights"])
+        generator = average
+    loaded = LoadedGenerator(
+        average,
+        f"{kind} {path}",
+        dataclasses.replace(
+            look, centers=payload.get("centers"), rectangle=payload.get("active_rectangle")
+        ),
         images_seen=payload["images_seen"],
-        label_names=tuple(names) if isinstance(names, list) else names,
-        label_rows=rows_of(payload.get("label_rows")),
+        label_names=payload.get("label_names", ()),
+        label_rows=payload.get("label_rows"),
         lineage=lineage,
     )
+    return Weights(path, kind, loaded, generator, critic, lineage)
 
 
 def network_of(
@@ -152,14 +130,10 @@ def save_generator(
         look,
         images_seen=images_seen,
         label_names=label_names,
-        label_rows=rows_of(label_rows),
+        label_rows=None if label_rows is None else checked_rows("label_rows", label_rows),
         lineage=lineage,
     )
     save_loaded(path, said)
-
-
-def rows_of(values: object) -> Tensor | None:
-    return None if values is None else checked_rows("label_rows", values)
 
 
 def save_discriminator(
