@@ -10,8 +10,9 @@ from helpers.tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator
+from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.lineage import NVIDIA, Source, sha256_of
+from stylegan.machine.lineage import Source, sha256_of
 from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, psnr, tune
 from stylegan.projection.tuning import toward
 from stylegan.sampling import picture, to_uint8
