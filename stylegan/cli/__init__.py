@@ -1,7 +1,6 @@
-"""The command `stylegan`. Commands are imported when used, so that each needs only its own."""
+"""The command `stylegan`. A command is imported when it is used."""
 
 import importlib
-from typing import NamedTuple
 
 import click
 
@@ -13,32 +12,25 @@ from stylegan.machine.threads import wait_briefly_if_busy
 wait_briefly_if_busy()  # before a command imports torch
 
 
-class Entry(NamedTuple):
-    """Where a command is, and its line in the list of commands."""
-
-    module: str
-    help: str
-
-
-COMMANDS = {
-    "train": Entry("train", "Train on a folder of images, or continue a run."),
-    "generate": Entry("generate", "Write pictures from a trained generator."),
-    "figure": Entry("figure", "Draw the figures of the paper."),
-    "video": Entry("video", "Film walks through latent space, or a training."),
-    "convert": Entry("files", "Convert another program's checkpoint to a file of this project."),
-    "export": Entry("files", "Write a generator for other programs."),
-    "metrics": Entry("metrics", "Measure how good a generator is."),
-    "report": Entry("metrics", "Write one page about a run: report.html."),
-    "configs": Entry("configs", "List configurations, or every option of one."),
-    "prepare": Entry("data", "Make a store of a folder or zip of images."),
-    "check": Entry("data", "Check images before training on them."),
-    "cache": Entry("data", "List or remove the stores that training keeps."),
-    "explore": Entry("explore", "Explore a generator on a local page."),
-    "directions": Entry("directions", "Find directions of w to move pictures along, or learn one."),
-    "blend": Entry("files", "Make a generator of the layers of two."),
-    "project": Entry("project", "Find the latents of given pictures."),
-    "align": Entry("data", "Crop faces as those of FFHQ."),
-    "info": Entry("files", "Describe a file or folder and its uses."),
+COMMANDS = {  # name -> module, and the line in the list of commands
+    "train": ("train", "Train on a folder of images, or continue a run."),
+    "generate": ("generate", "Write pictures from a trained generator."),
+    "figure": ("figure", "Draw the figures of the paper."),
+    "video": ("video", "Film walks through latent space, or a training."),
+    "convert": ("files", "Convert another program's checkpoint to a file of this project."),
+    "export": ("files", "Write a generator for other programs."),
+    "metrics": ("metrics", "Measure how good a generator is."),
+    "report": ("metrics", "Write one page about a run: report.html."),
+    "configs": ("configs", "List configurations, or every option of one."),
+    "prepare": ("data", "Make a store of a folder or zip of images."),
+    "check": ("data", "Check images before training on them."),
+    "cache": ("data", "List or remove the stores that training keeps."),
+    "explore": ("explore", "Explore a generator on a local page."),
+    "directions": ("directions", "Find directions of w to move pictures along, or learn one."),
+    "blend": ("files", "Make a generator of the layers of two."),
+    "project": ("project", "Find the latents of given pictures."),
+    "align": ("data", "Crop faces as those of FFHQ."),
+    "info": ("files", "Describe a file or folder and its uses."),
 }
 
 
@@ -51,7 +43,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"stylegan.cli.{COMMANDS[cmd_name].module}")
+        module = importlib.import_module(f"stylegan.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -70,7 +62,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -21,11 +21,16 @@ from stylegan.machine.signals import answered, ending_signals
 
 BAR_SECONDS = 1.0  # what takes less has no bar
 LINE_SECONDS = 10.0  # between two of its lines in a file, where none replaces the one before
+RELIEF = {  # option -> advice where the memory of a device is full
+    "batch": "a smaller --batch",
+    "batch_gpu": "a smaller --batch-gpu",
+    "device": "--device cpu",
+}
 
 
 class Command(click.Command):
     """A command that reports a user's mistakes, ValueError and OSError, in one line unless
-    `--debug` is given. They may have an `exit_code` of their own (docs/running.md)."""
+    `--debug` is given. An error may have an `exit_code` (docs/running.md)."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -46,38 +51,27 @@ class Command(click.Command):
             if debug or not (full or isinstance(error, ValueError | OSError)):
                 raise
             reason = reason_of(error, with_file=True)
-            reason = f"{self.relief()} ({reason})" if full else reason
+            if full:
+                ways = [RELIEF[p.name] for p in self.params if p.name in RELIEF]
+                advice = f"choose {listed(ways, 3, ' or ')}" if ways else "end other programs"
+                reason = f"the memory of the device is full; {advice} ({reason})"
             failure = click.ClickException(printable(reason))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
 
-    def relief(self) -> str:
-        """Return advice for a device whose memory is full."""
-        known = {
-            "batch": "a smaller --batch",
-            "batch_gpu": "a smaller --batch-gpu",
-            "device": "--device cpu",
-        }
-        ways = [known[name] for p in self.params if (name := p.name or "") in known]
-        advice = f"choose {listed(ways, 3, ' or ')}" if ways else "end other programs"
-        return f"the memory of the device is full; {advice}"
-
 
 def command(*words: object) -> str:
-    """A command of this program, or of the script that adds parts of its own to it, quoted for a
-    shell."""
+    """Return a command of this program, or of the script that runs it, quoted for a shell."""
     context = click.get_current_context(silent=True)
-    root = context.find_root() if context else None
-    program = ["stylegan"]
-    if root and str(root.info_name).endswith(".py"):
-        program = ["python", sys.argv[0]]
+    is_script = context and str(context.find_root().info_name).endswith(".py")
+    program = ["python", sys.argv[0]] if is_script else ["stylegan"]
     return shlex.join([*program, *map(str, words)])
 
 
 @contextmanager
 def ending_at_signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end the code inside with one line and the exit code of a signal,
-    whatever fails on the way out: a library's import, a lost terminal."""
+    """End the code inside at SIGINT, SIGTERM or SIGHUP with one line and the exit code of the
+    signal, whatever fails on the way out: a library's import, a lost terminal."""
     received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -106,8 +100,8 @@ def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> No
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines on stdout, or on stderr. Bars stay below, other processes than the first are
-    silent, and codes that a terminal would obey, or line breaks in names, are escaped."""
+    """Print lines, in the first process, above bars; terminal codes and line breaks in names are
+    escaped."""
     stream = sys.stderr if err else sys.stdout
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return
@@ -122,7 +116,7 @@ def note(*lines: str) -> None:
 
 
 def first_process() -> bool:
-    """False in all but one of the processes that torchrun started."""
+    """Return False in all but one of the processes that torchrun started."""
     return int(os.environ.get("WORLD_SIZE", "1")) == 1 or os.environ.get("RANK", "0") == "0"
 
 
@@ -139,8 +133,7 @@ def working(activity: str) -> Iterator[None]:
 
 
 class Terminal(Console):
-    """Prints messages, and shows on stderr a bar for every kind of work that takes a while, closed
-    before an error is printed."""
+    """Messages, and on stderr a bar for each kind of work that takes a while."""
 
     def __init__(self, unit: str = "img", say: Callable[[str], None] = note) -> None:
         self.unit = unit

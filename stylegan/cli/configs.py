@@ -52,7 +52,7 @@ def configs(name: str | None) -> None:
 
 
 def listing() -> list[str]:
-    """A line for each configuration that ships: resolution, length, hardware, data."""
+    """List the configurations that ship: resolution, length, hardware, data."""
     rows = [["name", "px", "kimg", "for", "data"]]
     configs = {name: load_config(name) for name in config_names()}
     for name in sorted(configs, key=lambda name: ("/" in name, configs[name].network.resolution)):
@@ -76,7 +76,7 @@ def header(name: str) -> str:
 
 
 def described(name: str) -> list[str]:
-    """A configuration with every option, each below its meaning and the paper's value."""
+    """Print a configuration with every option below its meaning and the paper's value."""
     notes = {o.name: f"{o.meaning}; default {toml_value(o.default)}" for o in options()}
     body = to_toml(load_config(name), lambda option: commented(notes[option]))
     head = [line.removeprefix("#").lstrip(" ") for line in header(name).splitlines()]
@@ -89,7 +89,7 @@ def commented(text: str) -> list[str]:
 
 
 def options() -> list[Option]:
-    """Every option, in the order of the dataclasses, with its comment there."""
+    """List every option with its comment, in the order of the dataclasses."""
     config = TrainConfig()
     lines = []
     defaults = flatten(to_dict(config))

@@ -133,48 +133,41 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     stylegan cache --clear --older 30
     """
     folder = default_cache_dir()
-    stores = cached_stores(folder)
-    arrays = kept_arrays(folder / options.FEATURES)
-    every: list[Cached | Kept] = [*stores, *arrays]
-    known = [entry.path.name for entry in every]
+    found: list[Cached | Kept] = [
+        *cached_stores(folder),
+        *kept_arrays(folder / options.FEATURES),
+    ]
+    known = [entry.path.name for entry in found]
     for name in names:
         if name not in known:
             hint = suggestion(name, known)
             raise ValueError(f"{readable(name)} is not in {readable(folder)}{hint}")
     latest = time.time() - (older or 0) * 24 * 60 * 60
-
-    def is_asked_for(entry: Cached | Kept) -> bool:
-        return entry.last_used <= latest and (not names or entry.path.name in names)
-
-    size_bytes = sum(entry.size_bytes for entry in every if is_asked_for(entry))
-    stores = [store for store in stores if is_asked_for(store)]
-    arrays = [array for array in arrays if is_asked_for(array)]
-    total = count(len(stores), "store")
-    total += f" and {count(len(arrays), 'file')} of features" if arrays else ""
-    total += f", {mib(size_bytes)}"
+    found = [entry for entry in found if entry.last_used <= latest]
+    found = [entry for entry in found if not names or entry.path.name in names]
+    stores = sum(isinstance(entry, Cached) for entry in found)
+    files = len(found) - stores
+    total = count(stores, "store") + (f" and {count(files, 'file')} of features" if files else "")
+    total += f", {mib(sum(entry.size_bytes for entry in found))}"
     if clear:
-        for store in stores:
-            remove_files(store.path)
-        for array in arrays:
-            array.path.unlink(missing_ok=True)
+        for entry in found:
+            if isinstance(entry, Cached):
+                remove_files(entry.path)
+            else:
+                entry.path.unlink(missing_ok=True)
         say(f"removed {total}, from {readable(folder)}")
         return
     rows = [("name", "images", "px", "size", "last used", "source")]
-    for store in stores:
-        meta = store.meta
-        numbers = (f"{meta.num_images:,}", f"{meta.resolution}") if meta else ("damaged", "")
-        source = readable(store.source) + ("" if Path(store.source).exists() else " (gone)")
-        used = day(store.last_used)
-        rows.append((store.path.name, *numbers, mib(store.size_bytes), used, source))
-    for array in arrays:
-        size = mib(array.size_bytes)
-        rows.append((array.path.name, "", "", size, day(array.last_used), "features of metrics"))
-    say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if len(rows) > 1 else []))
-
-
-def day(seconds: float) -> str:
-    """Seconds since 1970 as `2026-01-31`."""
-    return time.strftime("%Y-%m-%d", time.localtime(seconds))
+    for entry in found:
+        numbers = ("", "")
+        source = "features of metrics"
+        if isinstance(entry, Cached):
+            meta = entry.meta
+            numbers = (f"{meta.num_images:,}", f"{meta.resolution}") if meta else ("damaged", "")
+            source = readable(entry.source) + ("" if Path(entry.source).exists() else " (gone)")
+        used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
+        rows.append((entry.path.name, *numbers, mib(entry.size_bytes), used, source))
+    say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if found else []))
 
 
 @click.command(cls=Command)

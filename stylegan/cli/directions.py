@@ -62,21 +62,21 @@ class Target:
         return self.out or library.default_path(self.selection.source)
 
     def figures(self, methods: Sequence[Method]) -> dict[Method, Path]:
-        """The file of each method's figure."""
+        """Name the file of each method's figure."""
         figure = self.figure
         if figure is None or len(methods) == 1:
             return dict.fromkeys(methods, figure) if figure else {}
         return {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}
 
     def others(self, methods: Sequence[Method], name: str | None) -> list[Directions]:
-        """The directions in the file that stay. ValueError if some would be lost."""
+        """Read the directions of the file that stay. ValueError if some would be lost."""
         generator = self.selection.loaded.generator
         return library.others_in(self.file, generator, methods, self.outputs, name=name)
 
     def opened(
         self, methods: Sequence[Method], *examples: Path, name: str | None = None
     ) -> LoadedGenerator:
-        """The generator. ValueError, before the work, if the results cannot be written."""
+        """Open the generator. ValueError, before the work, if the results cannot be written."""
         source = self.selection.source
         originals = [Path(source), *examples]
         self.outputs.check(self.file, endings=[".npz"], sources=originals, exist_ok=True)

@@ -40,7 +40,7 @@ def print_facts(facts: Facts) -> None:
 
 
 def facts_of(source: str) -> Facts:
-    """All there is to say, and the commands that use it: each can be copied as it stands."""
+    """Describe a source, with the commands that use it, ready to be copied."""
     path = Path(source)
     is_folder = source not in BUNDLED and path.is_dir()
     if is_folder and is_store(path):

@@ -142,8 +142,8 @@ def metrics(
 def measure_and_write(
     row: Row, tools: Tools, out: Path | None, unwritten: list[str], *, as_json: bool
 ) -> None:
-    """Measure a source, and write each result as it comes, to `out` or beside the run; what cannot
-    be written is shown all the same, as it may have taken hours, and why goes to `unwritten`."""
+    """Measure a source, and write each result as it comes, to `out` or beside the run. Why one
+    could not be written goes to `unwritten`: it is shown all the same, and may have taken hours."""
     place = out or (row.run.metrics_file if row.run else None)
     for result in row.measure(tools):
         if as_json:
@@ -168,7 +168,7 @@ def refuse_missing(rows: Sequence[Row], *, is_asked_for: bool) -> None:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown with a line for each row, 95 % intervals in (), and the means of equal runs."""
+    """Return Markdown: a line per row, 95 % intervals in (), and the means of equal runs."""
     rows = [row for row in rows if row.results]  # of one that was interrupted there are none
     lines = [
         {"": row.name, "psi": psi_of(row)}
@@ -191,7 +191,7 @@ def psi_of(row: Row) -> str:
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """A line for runs that differ in nothing but their seed: mean and standard deviation."""
+    """Average runs that differ in nothing but their seed: mean and standard deviation."""
     groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
         run = row.run

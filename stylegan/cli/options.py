@@ -33,14 +33,14 @@ Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an optio
 
 
 def together(*options: Decorator) -> Decorator:
-    """Several options as one, in their order."""
+    """Join options into one, in their order."""
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
 
 def gathered(name: str, make: Callable[..., object]) -> Decorator:
-    """Give a command one argument `name`, made by `make`, in place of the options that are called
-    as parameters of `make` (which keep their defaults for options without a value). Options that
-    are parameters of the command, too, reach both."""
+    """Give a command one argument `name`, which `make` makes of the options that have names of its
+    parameters. Options without a value leave the parameter its default; options that are
+    parameters of the command, too, reach both."""
     takes = inspect.signature(make).parameters
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:
@@ -58,7 +58,7 @@ def gathered(name: str, make: Callable[..., object]) -> Decorator:
 
 
 def crop_of(crop: str | None = None, aspect: str | None = None) -> str | None:
-    """The value of the configuration for --crop and --aspect."""
+    """Return the configuration's value for --crop and --aspect."""
     if aspect is None:
         return crop
     if crop not in (None, "pad"):
@@ -67,7 +67,7 @@ def crop_of(crop: str | None = None, aspect: str | None = None) -> str | None:
 
 
 def use_device(device: str) -> torch.device:
-    """The device of `--device`. ValueError if it is not there."""
+    """Return the device of `--device`. ValueError if it is not there."""
     found = distributed.pick_device(device)
     if found.type == "cpu":
         keep_memory()
@@ -262,11 +262,11 @@ class Selection:
         return with_centers(loaded, self.centers, self.class_name)
 
     def of_file(self, file: Path) -> LoadedGenerator:
-        """Another generator, as chosen for that of the source."""
+        """Open another generator, shown as that of the source."""
         return dataclasses.replace(self, source=str(file)).loaded
 
     def points(self, loaded: LoadedGenerator | None = None) -> Points:
-        """The seeds, or the chosen latents of the file, in the source's generator or another."""
+        """Return the seeds, or the chosen latents of the file, in this generator or another."""
         loaded = loaded or self.loaded
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
@@ -277,7 +277,7 @@ class Selection:
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
 
     def labels(self, loaded: LoadedGenerator) -> Tensor | None:
-        """The chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
+        """Return the chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
         classes = loaded.generator.config.label_dim
         if classes and self.class_name is None and loaded.label_rows is not None:
             note_once(

@@ -20,7 +20,7 @@ from stylegan.machine.messages import count, readable
 def tuning_options(
     *, tune: bool, tune_steps: int | None = None, locality: float | None = None
 ) -> projection.TuningOptions | None:
-    """The options of --tune; None without it."""
+    """Return the options of --tune; None without it."""
     usual = projection.TuningOptions()
     if tune:
         return projection.TuningOptions(

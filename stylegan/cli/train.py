@@ -37,7 +37,7 @@ MEMORY_OF_GPU = 16 * 2**30  # bytes, where none is here: of the smaller ones of 
 
 
 def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorator:
-    """An option of the command that is the `option` of the configuration: see `options_of`."""
+    """Add an option of the command that `options_of` calls `option`, as the configuration does."""
 
     def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
         if value is not None:  # 0 and false are values
@@ -47,7 +47,7 @@ def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorato
 
 
 def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str, object]:
-    """The options of the configuration that are given, by the names that it has for them."""
+    """Return the given options of the configuration, by their names there."""
     asked = {**parse_options(overrides), **click.get_current_context().meta.get(ASKED, {})}
     return asked if crop is None else {**asked, "data.crop": crop}
 
@@ -238,7 +238,7 @@ def show_plan_elsewhere(request: Request, processes: int, device: str, *, dry_ru
 
 
 def write_page(out: Path, device: torch.device) -> None:
-    """The report of a finished run; one that cannot be written is a message."""
+    """Write the report of a finished run, or say why it cannot be written."""
     try:
         loaded = open_weights(out, map_location=device).require_loaded()
         write_report(out, Drawings(truncation_sweep(loaded)))
@@ -247,8 +247,8 @@ def write_page(out: Path, device: torch.device) -> None:
 
 
 def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str]:
-    """How to look at a finished run, use it, go on and measure, with few samples for few images and
-    what can be measured of these; how good it is."""
+    """Say how to look at a finished run, use it, go on and measure: with few samples of few images,
+    and only metrics that these suffice for."""
     path = run.path
     label = store.label_names[0] if config.network.label_dim else None
     reals = StoreImages(store=store, resolution=store.resolution, mirror=config.data.mirror)

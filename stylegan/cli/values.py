@@ -23,7 +23,7 @@ CHANNELS: dict[str, int | str] = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Parsed(click.ParamType, Generic[T]):
-    """What a function makes of a text; its ValueError is a usage error."""
+    """A type whose values a function makes of texts; its ValueError is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Number(click.FloatRange):
 
 
 def whole_range(text: str, noun: str, most: int) -> range:
-    """`3` or `0-7`, both ends included."""
+    """Parse `3` or `0-7`, both ends included."""
     ends = re.fullmatch(r"\s*(\d{1,20})\s*(?:-\s*(\d{1,20})\s*)?", text, re.ASCII)
     if not ends:
         shown = readable(text.strip(), SHOWN)
@@ -68,7 +68,7 @@ def whole_range(text: str, noun: str, most: int) -> range:
 
 
 def seeds(text: str) -> list[int]:
-    """`0-35,40`: each number once."""
+    """Parse `0-35,40`: each number once."""
     numbers: dict[int, None] = {}
     for part in text.split(","):
         part_numbers = whole_range(part, "seed", LARGEST_SEED)
@@ -79,26 +79,26 @@ def seeds(text: str) -> list[int]:
 
 
 def layers(text: str) -> range:
-    """`0-7` or `3`."""
+    """Parse `0-7` or `3`."""
     return whole_range(text, "layer", 99)
 
 
 def channels(text: str) -> int | str:
-    """`RGBA` or `auto`."""
+    """Parse `RGBA` or `auto`."""
     if text.upper() not in CHANNELS:
         raise ValueError(f"{readable(text, SHOWN)} is not auto, L, RGB or RGBA")
     return CHANNELS[text.upper()]
 
 
 def grid(text: str) -> list[int]:
-    """`3x2`: columns and rows, at most 99 each."""
+    """Parse `3x2`: columns and rows, at most 99 each."""
     if not re.fullmatch(r"[1-9]\d?x[1-9]\d?", text, re.ASCII):
         raise ValueError(f"{readable(text, SHOWN)} is not a grid like 3x2, columns by rows")
     return list(map(int, text.split("x")))
 
 
 def pair(text: str) -> tuple[float, float]:
-    """`1,-1`: the first and the last of some numbers."""
+    """Parse `1,-1`: the first and the last of some numbers."""
     numbers = NUMBERS.parse(text)
     if len(numbers) != 2:
         raise ValueError(f"{readable(text, SHOWN)} is not two numbers like 1,-1")
@@ -106,14 +106,14 @@ def pair(text: str) -> tuple[float, float]:
 
 
 def named(text: str) -> str:
-    """A name or a path; `~` is the home folder, as shells leave it alone in `--out=~/pictures`."""
+    """Expand `~`, which shells leave alone in `--out=~/pictures`, to the home folder."""
     if not text:  # the current folder, for Python
         raise ValueError("the name is empty")
     return os.path.expanduser(text)
 
 
 def source(text: str) -> str:
-    """A name, an address, or the path of a file or folder: nothing that waits or never ends."""
+    """Accept names, addresses, files and folders; refuse what waits or never ends."""
     text = named(text)
     try:
         mode = Path(text).stat().st_mode
@@ -125,7 +125,7 @@ def source(text: str) -> str:
 
 
 def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str], int | str]:
-    """A parser of one of the words, or of a whole number."""
+    """Make a parser of one of the words, or of a whole number."""
     kind: click.ParamType = click.IntRange(least, most)
     return lambda text: text if text in words else kind.convert(text, None, None)
 

@@ -1,4 +1,4 @@
-"""The page's controls, from which it is built and requests are checked, and what they specify."""
+"""The page's controls, from which it is built and requests are read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ Moves = Mapping[str, Edit]  # what `--edit` says, without the strength -> the ed
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What the controls say, each under its name; where a generator has no use for a control, what
-    would do nothing. Beside them what follows: `edits` and `styles`."""
+    """The values of the controls, by their names; the default of one that a generator does not have
+    changes nothing. `edits` and `styles` follow from them."""
 
     seed: int = 0
     label: int = 0  # the number of the class, or of a label of the data; 0 without labels
@@ -49,12 +49,15 @@ class View:
 
 @dataclass(frozen=True)
 class Control:
-    """What every control has; `tip` is shown over it. All have a method `read` that gives the value
-    which a browser sent, or a ValueError if the control has no such value."""
+    """The name of a value, its label, and the tip that is shown over it."""
 
     name: str
     label: str
     tip: str
+
+    def read(self, value: object) -> object:
+        """Return the value that a browser sent. ValueError if the control has no such value."""
+        raise NotImplementedError
 
     def wrong(self, value: object, expected: str) -> ValueError:
         return ValueError(f"{self.label}: {readable(repr(value), 40)} is not {expected}")
@@ -73,12 +76,15 @@ class Slider(Control):
     def read(self, value: object) -> float:
         whole = self.step % 1 == 0
         most = self.high if self.most is None else self.most
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and self.low <= value <= most
+            and not (whole and value % 1)
+        ):
+            return int(value) if whole else float(value)
         kind = "whole number" if whole else "number"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(value, f"a {kind} from {self.low} to {most}")
-        if not self.low <= value <= most or (whole and value % 1):
-            raise self.wrong(value, f"a {kind} from {self.low} to {most}")
-        return int(value) if whole else float(value)
+        raise self.wrong(value, f"a {kind} from {self.low} to {most}")
 
 
 @dataclass(frozen=True)
@@ -88,10 +94,10 @@ class Menu(Control):
     options: Sequence[tuple[str, str]]
     value: str
 
-    def read(self, choice: object) -> str:
-        if choice not in [value for value, _ in self.options]:
-            raise self.wrong(choice, "one of the choices")
-        return str(choice)
+    def read(self, value: object) -> str:
+        if value not in [choice for choice, _ in self.options]:
+            raise self.wrong(value, "one of the choices")
+        return str(value)
 
 
 @dataclass(frozen=True)
@@ -101,10 +107,10 @@ class Layers(Control):
     count: int
     value: Sequence[int] = ()
 
-    def read(self, layers: object) -> list[int]:
-        if not isinstance(layers, list) or not all(i in range(self.count) for i in layers):
-            raise self.wrong(layers, f"a list of layers below {self.count}")
-        return sorted(set(layers))
+    def read(self, value: object) -> list[int]:
+        if not isinstance(value, list) or not all(i in range(self.count) for i in value):
+            raise self.wrong(value, f"a list of layers below {self.count}")
+        return sorted(set(value))
 
 
 def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
@@ -112,21 +118,16 @@ def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
 
 
 def moves_along(directions: Sequence[Directions]) -> Moves:
-    """Edits along all these directions, by 0 at first."""
+    """Make edits along all these directions, by 0 at first."""
     return {f"{d.method}:{name}": d.edit(name, 0.0) for d in directions for name in d.names}
 
 
 def moves_of(texts: Sequence[str], edits: Sequence[Edit]) -> Moves:
-    """Edits by the texts of `--edit` that they were read from."""
+    """Name edits by the texts of `--edit` that they were read from."""
     moves = {str(parsed(text)): edit for text, edit in zip(texts, edits, strict=True)}
     if len(moves) < len(edits):
         raise ValueError(f"one of these edits is given twice: {listed(texts)}")
     return moves
-
-
-def edit_slider(name: str, tip: str, strength: float) -> Slider:
-    reach = max(REACH, abs(strength))
-    return Slider(name, name, tip, -reach, reach, strength, 0.1)
 
 
 class Controls:
@@ -135,39 +136,40 @@ class Controls:
 
     def __init__(self, loaded: LoadedGenerator, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
-        psi = loaded.psi
-        rows = loaded.label_rows
-        numbers = range(config.label_dim if rows is None else len(rows))
         self.layers = config.num_styles()
-        last = config.num_styles() - 1
-        names = list(loaded.label_names) or [f"class {i}" for i in numbers]
-        if rows is not None:  # labels that are no classes
-            names = [f"label {i + 1} of the data" for i in numbers]
         self.moves = moves
+        last = self.layers - 1
+        names = list(loaded.label_names) or [f"class {i}" for i in range(config.label_dim)]
+        if loaded.label_rows is not None:  # labels that are no classes
+            names = [f"label {i + 1} of the data" for i in range(len(loaded.label_rows))]
+        classes = [(str(i), name) for i, name in enumerate(names)]
         to_seed = "1 is all the way to that seed"
         along = "Standard deviations along this direction"
         same = "The same seed always gives the same picture"
         average = "0 is the average picture, 1 full variety, below 0 the opposite"
-        reach = max(1.5, abs(psi))
-        classes = [(str(i), names[i]) for i in numbers]
+        reach = max(1.5, abs(loaded.psi))
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
-        noise: list[Slider | Menu | Layers] = [
+        noise: list[Control] = [
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),
             seed_slider("noise_seed", "Seed of random noise", "Chooses the random noise", 0),
         ]
         ticked = "Layers that take the other seed's styles: first pose and shape, last colors"
         spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
         starts = [("seed", "the seed"), ("own", "your picture")][: 2 if can_project else 1]
-        own: list[Slider | Menu | Layers] = [
+        own: list[Control] = [
             Slider("steps", "Steps", "More steps find a closer match", 20, 1000, 300, 10),
             Menu("space", "Match", "What the search may change", spaces, "w"),
         ]
-        self.sections: dict[str, list[Slider | Menu | Layers]] = {
+        edits: list[Control] = []
+        for name, edit in moves.items():
+            far = max(REACH, abs(edit.strength))
+            edits.append(Slider(name, name, along, -far, far, edit.strength, 0.1))
+        self.sections: dict[str, list[Control]] = {
             "start": [Menu("start", "Start from", "What the picture is made from", starts, "seed")],
             "picture": [
                 seed_slider("seed", "Seed", same, FIRST_SEED),
                 *([Menu("label", "Class", "The kind of picture", classes, "0")] if classes else []),
-                Slider("psi", "Truncation ψ", average, -reach, reach, psi, 0.05),
+                Slider("psi", "Truncation ψ", average, -reach, reach, loaded.psi, 0.05),
                 *(noise if config.noise else []),
             ],
             "plane": [
@@ -183,36 +185,29 @@ class Controls:
             "edits": [
                 Slider("edit_first", "First layer", "Coarsest layer that edits move", 0, last, 0),
                 Slider("edit_last", "Last layer", "Finest layer that edits move", 0, last, last),
-                *(edit_slider(name, along, edit.strength) for name, edit in moves.items()),
+                *edits,
             ],
             "own": own if can_project else [],
         }
 
     def view(self, values: Values, projected: Tensor | None = None) -> View:
-        """What a browser sent; `projected` are the styles of the user's own picture. ValueError,
-        for the user to read, where a control has no such value."""
-        controls = [control for section in self.sections.values() for control in section]
+        """Read what a browser sent; `projected` are the styles of the user's own picture.
+        ValueError, for the user to read, where a control has no such value."""
         read: dict[str, Any] = {  # of the types that `View` names
-            control.name: control.read(values.get(control.name)) for control in controls
+            control.name: control.read(values.get(control.name))
+            for section in self.sections.values()
+            for control in section
         }
         strengths: dict[str, float] = {name: read.pop(name) for name in self.moves}
         read["label"] = int(read.get("label", 0))
         view = View(**read)
         if view.start == "own" and projected is None:
             raise ValueError("project a picture first, under 'Your picture'")
-        return replace(
-            view,
-            edits=self.edits(strengths, view.edit_first, view.edit_last),
-            styles=projected if view.start == "own" else None,
-        )
-
-    def edits(self, strengths: Mapping[str, float], first: int, last: int) -> list[Edit]:
-        """The moves by their `strengths`, which are not 0, in the layers between two; each in its
-        own layers where these are all."""
-        first, last = sorted((first, last))
+        first, last = sorted((view.edit_first, view.edit_last))
         rows = None if last - first + 1 == self.layers else range(first, last + 1)
-        return [
+        edits = [  # each in its own layers where all are chosen
             replace(edit, strength=strengths[name], layers=rows or edit.layers)
             for name, edit in self.moves.items()
             if strengths[name]
         ]
+        return replace(view, edits=edits, styles=projected if view.start == "own" else None)

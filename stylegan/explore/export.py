@@ -54,7 +54,7 @@ class Stored(nn.Module):
 
 
 class Drawing(nn.Module):
-    """All that the page computes: what its worker knows -> pixels uint8 (H, W, 4)."""
+    """The computation of the page: its worker's numbers -> pixels uint8 (H, W, 4)."""
 
     def __init__(self, loaded: LoadedGenerator, moves: Moves) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class Drawing(nn.Module):
         self.directions = [edit.direction.cpu() for edit in moves.values()]
 
     def noise_maps(self) -> list[Tensor]:
-        """Those that are stored."""
+        """Return the stored maps."""
         drawn = self.loaded.look.drawn
         maps = self.generator.synthesis.noise_maps(1, drawn, "const")
         return [stored for stored in maps if stored is not None]
 
     def examples(self) -> dict[str, Tensor]:
-        """Inputs of the shapes that `forward` takes."""
+        """Return inputs of the shapes that `forward` takes."""
         config = self.generator.config
         layers = config.num_styles()
         return {
@@ -94,8 +94,8 @@ class Drawing(nn.Module):
         stored: Tensor,
         noise: Tensor,
     ) -> Tensor:
-        """`strengths` of the moves in each layer; `stored` times the stored noise, and all maps of
-        `noise` in a row, are added. For the others see `page.styles_of`."""
+        """Draw a picture. `strengths` are those of the moves in each layer; `stored` times the
+        stored noise is added to `noise`, all maps in a row. Others: see `page.styles_of`."""
         look = self.loaded.look
         config = self.generator.config
         ws = styles_of(self.loaded, z, labels if config.label_dim else None, plane, mixed, psi)
@@ -115,8 +115,7 @@ class Drawing(nn.Module):
 
 
 def check_request(folder: Path, runtime: Path, outputs: Outputs) -> None:
-    """Raise ValueError unless all that a page needs is there and no file in the folder would be
-    lost."""
+    """Raise ValueError if something that a page needs is missing, or a file would be lost."""
     for module in ("onnxruntime", "onnxscript"):
         require(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
     missing = [name for name in RUNTIME.values() if not (runtime / name).is_file()]
@@ -170,8 +169,8 @@ def save_page(
 
 
 def difference_of_half(loaded: LoadedGenerator) -> int:
-    """Largest difference of pictures, truncated or not, by weights in half precision [gray
-    levels]."""
+    """Measure the largest difference [gray levels] that weights in half precision make to
+    pictures, truncated or not."""
     rounded = copy.deepcopy(loaded.generator).half().float()
     both = (loaded, dataclasses.replace(loaded, generator=rounded))
     return max(
@@ -182,7 +181,7 @@ def difference_of_half(loaded: LoadedGenerator) -> int:
 
 
 def onnx_of(network: nn.Module, examples: dict[str, Tensor]) -> tuple[bytes, dict[str, list[int]]]:
-    """A network as an ONNX graph, and the shapes of those inputs that it uses."""
+    """Export a network as an ONNX graph, with the shapes of the inputs that it uses."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, of its own making
         program = torch.onnx.export(

@@ -1,4 +1,4 @@
-"""What the page asks, and the answers: each a stream of JSON objects, most of them one long."""
+"""The answers to the page's questions: each a stream of JSON objects, most of them one long."""
 
 import base64
 import io
@@ -39,18 +39,18 @@ class Page:
         self.answers = {f"/{answer.__name__}": answer for answer in answers}
 
     def scene(self, values: Values) -> Parts:
-        """What the page is built from."""
+        """Describe the page."""
         yield scene_of(self.name, self.loaded, self.controls)
 
     def picture(self, values: Values) -> Parts:
-        """The picture that the controls specify."""
+        """Draw the picture that the controls specify."""
         view = self.controls.view(values, self.own)
         with self.drawing:
             pixels = render(self.loaded, view)
         yield {"picture": png_url(pixels)}
 
     def latents(self, values: Values) -> Parts:
-        """Its file for `stylegan generate --latents`."""
+        """Make the file of that picture for `stylegan generate --latents`."""
         view = self.controls.view(values, self.own)
         with self.drawing:
             content = latents_file(self.loaded, view)
@@ -95,7 +95,7 @@ class Page:
 
 
 def scene_of(name: str, loaded: LoadedGenerator, controls: Controls) -> Answer:
-    """What a page is built from."""
+    """Describe a page to the script that builds it."""
     sections = {
         section: [{"kind": type(control).__name__, **vars(control)} for control in members]
         for section, members in controls.sections.items()
@@ -118,9 +118,9 @@ def styles_of(
     mixed: Tensor,
     psi: Tensor,
 ) -> Tensor:
-    """Truncated styles (1, num_styles, w_dim) of z (4, z_dim), of the picture's seed, the two of
-    its plane and the one that is mixed in. plane (2,): the place in it; mixed (num_styles,): 1 for
-    the layers that take the other seed's styles, else 0; psi ()."""
+    """Return truncated styles (1, num_styles, w_dim) of z (4, z_dim): of the picture's seed, the
+    two of its plane and the one that is mixed in. plane (2,): the place in it; mixed (num_styles,):
+    1 for the layers that take the other seed's styles, else 0; psi ()."""
     w = sampling.mapped(loaded.generator, z, labels)
     own, right, top, other = loaded.generator.broadcast(w).split(1)
     ws = own + plane[0] * (right - own) + plane[1] * (top - own)
@@ -130,8 +130,8 @@ def styles_of(
 
 @torch.inference_mode()
 def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
-    """The seed's styles, moved in a plane, mixed and truncated, or those given; then edited:
-    float32 (num_styles, w_dim) on the CPU."""
+    """Return the seed's styles, moved in a plane, mixed and truncated, or those of the own
+    picture; then edited: float32 (num_styles, w_dim) on the CPU."""
     config = loaded.generator.config
     like = loaded.generator.w_avg
     if view.styles is None:
@@ -147,15 +147,15 @@ def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
 
 
 def render(loaded: LoadedGenerator, view: View) -> np.ndarray:
-    """The picture, uint8 (H, W, C)."""
+    """Draw the picture, uint8 (H, W, C)."""
     ws = final_styles(loaded, view)[None]
     (picture,) = loaded.pictures([view.noise_seed], ws=ws, psi=1, noise=view.noise)
     return picture
 
 
 def latents_file(loaded: LoadedGenerator, view: View) -> bytes:
-    """A file for `--latents` of the commands that gives this picture again: its final styles, and
-    the maps of random noise."""
+    """Write a file for `--latents` of the commands that gives this picture again: its final styles
+    and the maps of random noise."""
     config = loaded.generator.config
     maps = None
     if view.noise == "random":
@@ -167,7 +167,7 @@ def latents_file(loaded: LoadedGenerator, view: View) -> bytes:
 
 
 def png_url(pixels: np.ndarray) -> str:
-    """Pixels uint8 (H, W, C) as the address of a PNG, packed quickly rather than tightly."""
+    """Encode pixels uint8 (H, W, C) as the address of a PNG, packed quickly, not tightly."""
     buffer = io.BytesIO()
     sampling.picture(pixels).save(buffer, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

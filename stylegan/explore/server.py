@@ -113,14 +113,14 @@ class Server(ThreadingHTTPServer):
         super().__init__((HOST, port), Handler)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
-        """Reports a fault of ours; a browser that went away is none."""
+        """Report a fault of ours; a browser that went away is none."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 @contextmanager
 def serving(page: Page, *, port: int | None = None, browser: bool = False) -> Iterator[str]:
-    """The address of the page while it is served; `port` None takes the first free one."""
+    """Serve the page, at the yielded address; `port` None takes the first free one."""
     for place in PORTS if port is None else [port]:
         try:
             server = Server(page, place)
