@@ -13,7 +13,6 @@ from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, cached_store, prepare
-from stylegan.data.sources import open_source
 from stylegan.metrics import Comparison, holds_pictures, open_pictures, parse
 
 
@@ -87,14 +86,6 @@ def test_the_grid_of_generated_pictures_is_none_of_them(source, reals):
     (line,), said = lines_of(made, "--data", reals, "--metrics", "swd")
     assert line["metric"] == "swd4"
     assert "grids that show the pictures beside them, so left out: grid.png" in said
-
-
-def test_a_picture_called_grid_is_one_unless_generated_pictures_are_beside_it(samples):
-    picture = (samples / open_source(samples).names[0]).read_bytes()
-    (samples / "grid.png").write_bytes(picture)
-    assert "grid.png" in open_source(samples).names
-    (samples / "seed0001.png").write_bytes(picture)
-    assert open_source(samples).grids == ["grid.png"]
 
 
 @pytest.mark.parametrize(("size", "real_size"), [(20, 16), (16, 32)])

@@ -132,7 +132,6 @@ def check(
         return normalize(image, channels=preparation.channels, name=name).size, image.mode
 
     findings = Findings(opened.path, opened.kind, preparation.fit, opened.why_no_labels)
-    findings.skipped = list(opened.unreadable)
     findings.ignored = opened.ignored
     findings.notes = opened.notes()
     usable: list[int] = []  # places of the images

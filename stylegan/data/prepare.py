@@ -20,11 +20,10 @@ from stylegan.machine.disk import atomic_folder, check_folder
 from stylegan.machine.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
-from .digest import Digest
 from .images import Fit, normalize, planes, premultiplied, quiet_decoding
 from .labels import Labels
 from .preparation import Preparation
-from .sources import Gone, Pictures, SequenceSource, Source, open_source, reasons_of
+from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import (
     CLASSES,
     META,
@@ -71,16 +70,13 @@ def prepare(
         load = functools.partial(levels_of, source, preparation)
         loaded = decoded(load, source.names, workers, console, "prepared")
         written = write_levels(folder, loaded, preparation)
-        skipped = [*source.unreadable, *written.skipped]
         if not written.places:
-            raise none_usable(skipped, source)
+            raise none_usable(written.skipped, source)
         if strict:
-            refuse_skipped(skipped, len(written.places), readable(source.path))
+            refuse_skipped(written.skipped, len(written.places), readable(source.path))
         labels = source.labels.of(written.places) if source.labels is not None else None
         hashes = written.hashes | write_names(folder, source, written.places)
         hashes |= write_labels(folder, labels) if labels else {}
-        digest = Digest(folder, hashes, {})
-        digest.keep({name: digest.stamp(name) for name in hashes})
         StoreMeta(
             source=source.path.name or source.path.resolve().name,
             fingerprint=fingerprint,
@@ -91,7 +87,7 @@ def prepare(
             premultiplied=preparation.premultiplied,
             active_rectangle=preparation.fit.active_rectangle(written.resolution),
             label_names=labels.names if labels else [],
-            skipped=skipped,
+            skipped=written.skipped,
             num_ignored=len(source.ignored),
             pixel_hashes=hashes,
         ).write(folder / META)
@@ -272,23 +268,23 @@ def decoded(
     console: Console = SILENT,
     what: str = "",
 ) -> Iterator[Result | Skipped]:
-    """What a function that decodes an image gives for each name; its OSErrors and ValueErrors are
-    reasons to leave one out. On threads: Pillow's decoders release the interpreter lock."""
+    """What a function that decodes an image gives for each name; its ValueErrors are reasons to
+    leave one out, as are Pillow's OSErrors, but those of the system end it: what is left would pass
+    for the whole. On threads: Pillow's decoders release the interpreter lock."""
 
     def attempt(name: str) -> Result | Skipped:
         try:
             return function(name)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise
             return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
 
     workers = workers or min(os.cpu_count() or 1, 16)
-    try:
-        with quiet_decoding():
-            for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
-                yield result
-                console.progress(what, done, len(names))
-    except Gone as error:
-        raise ValueError(str(error)) from error
+    with quiet_decoding():
+        for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
+            yield result
+            console.progress(what, done, len(names))
 
 
 def too_small(size: tuple[int, int], preparation: Preparation) -> str:

@@ -26,8 +26,7 @@ from .labels import CSV, JSON, MOST, Labels, composed, of_classes, of_vectors, r
 from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
-GRID = re.compile(r"grid\.(png|webp|jpg)")  # of `stylegan generate`, which also names the pictures
-GENERATED = re.compile(r"(seed|latent)\d{4,}\.(png|webp|jpg)")
+GRIDS = "grid.png", "grid.webp", "grid.jpg"  # of `stylegan generate`, beside its pictures
 UTF8_FLAG = 0x800  # of a name in a zip
 SEE = "see datasets/README.md"
 ARRAYS = ".npy", ".npz"
@@ -46,15 +45,8 @@ class Source(ABC):
 
     kind: ClassVar[str]
 
-    def __init__(
-        self,
-        path: Path,
-        files: Iterable[str],
-        include: Sequence[str] = (),
-        unreadable: Sequence[Skipped] = (),
-    ) -> None:
+    def __init__(self, path: Path, files: Iterable[str], include: Sequence[str] = ()) -> None:
         self.path = path
-        self.unreadable = list(unreadable)  # what is there and cannot be listed or named
         every = sorted(files)
         if not every:
             raise ValueError(f"the {self.kind} {readable(path)} is empty; {SEE}")
@@ -73,12 +65,7 @@ class Source(ABC):
         ]
         usable = [name for name in outside if not include or first_folder(name) in include]
         pictures = [name for name in usable if is_image(name)]
-        made = {os.path.dirname(n) for n in pictures if GENERATED.fullmatch(os.path.basename(n))}
-        self.grids = [
-            name
-            for name in pictures
-            if GRID.fullmatch(os.path.basename(name)) and os.path.dirname(name) in made
-        ]
+        self.grids = [name for name in pictures if os.path.basename(name) in GRIDS]
         self.names = [name for name in pictures if name not in self.grids]
         self.ignored = [n for n in usable if not is_image(n) and n not in self.label_files]
         if not self.names and META in outside:
@@ -207,46 +194,23 @@ class FileSource(Source):
         return of_classes([first_folder(name) for name in relative])
 
 
-class Gone(Exception):
-    """A file of a folder was removed, or its drive was taken away, while the folder was read: not a
-    picture that cannot be used, or what is left would pass for the whole."""
-
-
-def gone(name: str, root: Path, error: OSError) -> str:
-    return (
-        f"{readable(name)} was in {readable(root)} and is no longer there "
-        f"({reason_of(error)}): run the command again once files stop changing"
-    )
-
-
 class FolderSource(FileSource):
     """Images in a folder and its sub-folders."""
 
     kind = "folder"
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
-        unreadable: list[Skipped] = []
-        files = list(walk(path, unreadable))
-        super().__init__(path, files, include, unreadable)
+        super().__init__(path, walk(path), include)
 
     def open(self, name: str) -> IO[bytes]:
         path = self.path / name
-        try:
-            mode = path.stat().st_mode
-        except OSError as error:
-            if path.is_symlink():  # to nowhere, and was so when it was listed
-                raise
-            raise Gone(gone(name, self.path, error)) from error
-        if not stat.S_ISREG(mode):  # reading a pipe or a device might never end
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe or a device might never end
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
 
     def listing(self) -> Iterator[tuple[object, ...]]:
         for name in [*self.names, *self.label_files]:
-            try:
-                yield name, *status_of(self.path / name)
-            except OSError as error:  # a dangling link; reading it fails with the reason
-                yield name, error.errno
+            yield name, *status_of(self.path / name)
 
 
 class ZipSource(FileSource):
@@ -258,27 +222,13 @@ class ZipSource(FileSource):
         hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
         with refusing(readable(path), "is neither a folder nor a sound zip", f"{hint}{SEE}"):
             self.archive = zipfile.ZipFile(path)
-        self.members: dict[str, zipfile.ZipInfo] = {}
-        unreadable = []
-        for info in self.archive.infolist():
-            name = name_of(info)
-            if name.endswith("/"):  # a folder
-                continue
-            if fault := self.fault_of(name):
-                unreadable.append(Skipped(name, fault))
-            elif not any(map(hidden, name.split("/"))):
-                self.members[name] = info
-        super().__init__(path, self.members, include, unreadable)
-
-    def fault_of(self, name: str) -> str:
-        """Why a file is not to be read by this name; empty if it is."""
-        if not name:
-            return "it has no name"
-        if name in self.members:
-            return "the zip holds another file of this name"
-        if name.startswith("/") or ".." in name.split("/"):
-            return "its name leads out of the zip"
-        return ""
+        members = {name_of(info): info for info in self.archive.infolist()}
+        self.members = {
+            name: info
+            for name, info in members.items()
+            if not name.endswith("/") and not any(map(hidden, name.split("/")))
+        }
+        super().__init__(path, self.members, include)
 
     def open(self, name: str) -> IO[bytes]:
         with reading(name):
@@ -377,7 +327,7 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
     path = Path(path)
     if path.is_dir():
         records = sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")])
-        if records and not any(map(is_image, walk(path, []))):
+        if records and not any(map(is_image, walk(path))):
             return TFRecordSource(path, records, include)
         return FolderSource(path, include)
     if path.is_file():
@@ -419,24 +369,15 @@ def reasons_of(skipped: Sequence[Skipped]) -> str:
 
 
 def hidden(part: str) -> bool:
-    return part.startswith(".") or part == "__MACOSX"
+    return part.startswith(".") or part in ("__MACOSX", "lost+found")
 
 
-def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
-    """Relative names of all files. Links to folders are followed, but no folder is read twice.
-    Folders that cannot be listed are added to `unreadable`; of `root` that is an OSError.
-    ValueError if one is removed meanwhile."""
-
-    def relative(path: str) -> str:
-        return Path(os.path.relpath(path, root)).as_posix()  # also on Windows
+def walk(root: Path) -> Iterator[str]:
+    """Yield the relative names of all files. Links to folders are followed, but no folder is read
+    twice. Raise OSError for a folder that cannot be listed."""
 
     def failed(error: OSError) -> None:
-        name = relative(error.filename)
-        if name == ".":
-            raise error
-        if not os.path.lexists(error.filename):
-            raise ValueError(gone(name, root, error)) from error
-        unreadable.append(Skipped(f"{name}/", reason_of(error)))
+        raise error
 
     seen = set()
     for folder, folders, files in os.walk(root, onerror=failed, followlinks=True):
@@ -447,7 +388,7 @@ def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
         seen.add(identity)
         folders[:] = [name for name in folders if not hidden(name)]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
-        prefix = relative(folder)
+        inside = Path(folder).relative_to(root).as_posix()
         for name in files:
             if not hidden(name):
-                yield name if prefix == "." else f"{prefix}/{name}"
+                yield name if inside == "." else f"{inside}/{name}"

@@ -14,12 +14,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import refusing
+from stylegan.machine.disk import errors_name, refusing
 from stylegan.machine.messages import readable
 from stylegan.machine.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
 
-from .digest import STAMPS, Digest
 from .images import MODES, Crop, Fit, unpremultiply
 from .preparation import Preparation
 
@@ -28,6 +27,8 @@ NAMES = "names.txt"
 # A store has one of these two, or neither.
 CLASSES = "labels.npy"
 VECTORS = "label_vectors.npy"
+STAMPS = "read.json"  # in stores of before
+BLOCK = 2**22  # bytes that are read at a time
 ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
 NO_LABELS = (
@@ -145,7 +146,7 @@ class Store:
         never end."""
         path = self.path / name
         if path.exists() and not path.is_file():
-            raise ValueError("it is not a regular file")
+            raise ValueError(f"{name} is not a regular file")
         return path
 
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
@@ -239,30 +240,24 @@ class Store:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])
         return self.one_hot(np.arange(n) % len(self.label_names))
 
-    @functools.cached_property
-    def digest(self) -> Digest:
+    def verify(self, console: Console = SILENT) -> None:
+        """Read all files and compare them with their hashes. Raise ValueError for a damaged one.
+        The console hears the part of all bytes as a number of images."""
         starts = {file_name(r): images.offset for r, images in self._images.items()}
-        return Digest(self.path, self.meta.pixel_hashes, starts)
-
-    def unread(self, resolution: int | None) -> list[str]:
-        """The files, of images up to `resolution`, that were written since they were last read."""
-        above = {file_name(r) for r in self._images if r > (resolution or self.resolution)}
-        return self.digest.unread(name for name in self.meta.pixel_hashes if name not in above)
-
-    def verify(self, names: Sequence[str] | None = None, console: Console = SILENT) -> None:
-        """Read files, by default all, and compare them with their hashes; ValueError for a damaged
-        one. The console hears the part of all bytes as a number of images."""
-        names = list(self.meta.pixel_hashes) if names is None else names
-        total = sum(map(self.digest.size, names))
         done = 0
-
-        def seen(size: int) -> None:
-            nonlocal done
-            done += size
-            console.progress("read", min(done, total) * len(self) // total, len(self))
-
         try:
-            self.digest.verify(names, seen)
+            files = {name: self.file(name) for name in self.meta.pixel_hashes}
+            total = sum(path.stat().st_size - starts.get(name, 0) for name, path in files.items())
+            for name, path in files.items():
+                digest = hashlib.sha256()
+                with errors_name(path), open(path, "rb", buffering=0) as file:
+                    file.seek(starts.get(name, 0))  # behind the header of an array of images
+                    while block := file.read(BLOCK):
+                        digest.update(block)
+                        done += len(block)
+                        console.progress("read", done * len(self) // total, len(self))
+                if digest.hexdigest() != self.meta.pixel_hashes[name]:
+                    raise ValueError(f"{name} has changed")
         except (FileNotFoundError, ValueError) as error:
             raise self.damaged(error) from error
 

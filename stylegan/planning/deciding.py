@@ -51,13 +51,9 @@ class Plan:
     costs: Costs | None = None  # of the steps that were tried, if any were
 
     def open(
-        self,
-        *,
-        console: Console = SILENT,
-        strict: bool = False,
-        hang_minutes: float = 30.0,
+        self, *, console: Console = SILENT, strict: bool = False, hang_minutes: float = 30.0
     ) -> AbstractContextManager[Run]:
-        """The run of this plan, with its images prepared; see `training.Run.open`."""
+        """Open the run of this plan, with its images prepared; see `training.Run.open`."""
         return Run.open(
             self.config,
             self.known.data,
@@ -70,10 +66,7 @@ class Plan:
         )
 
     def train(
-        self,
-        evaluation: Evaluation | None = None,
-        *,
-        console: Console = SILENT,
+        self, evaluation: Evaluation | None = None, *, console: Console = SILENT
     ) -> TrainState:
         """Train to the end of this plan; see `training.start`."""
         with self.open(console=console) as run:
@@ -84,7 +77,7 @@ class Plan:
         phases with their memory and time, what helps. Nothing is written."""
         device = self.known.machine.device
         run = self.known.run
-        findings = self.decoded(console)
+        findings = looked_at(self.known.data, self.config, decode=True, console=console)
         config = settled(self.config, run, device, findings)
         lines = self.told_of(findings, config)
         _, payload = newest_state(run)
@@ -101,7 +94,7 @@ class Plan:
         config = self.config
         lines: list[str] = []
         if self.known.is_own:  # else the pictures are where the GPUs are
-            findings = self.decoded(console)
+            findings = looked_at(self.known.data, config, decode=True, console=console)
             config = fit_to_data(config, findings)
             lines = self.told_of(findings, config)
         check_batches(config, machine.processes)
@@ -114,10 +107,6 @@ class Plan:
             f"begin there: torchrun --nproc-per-node {machine.processes} train.py, and the options "
             "of this command without --dry-run, --processes and --device",
         ]
-
-    def decoded(self, console: Console) -> Findings:
-        """Decode all pictures and return the findings."""
-        return looked_at(self.known.data, self.config, decode=True, console=console)
 
     def told_of(self, findings: Findings, config: TrainConfig) -> list[str]:
         """Return lines on pictures that would be left out, and advice."""
@@ -195,25 +184,24 @@ def named_config(
     stored = known.stored
     processes = stored.schedule.num_processes if stored else known.machine.processes
     file = read_options(known.base)
-    chosen: dict[str, object] = {}
 
-    def built() -> TrainConfig:
+    def built(chosen: Mapping[str, object]) -> TrainConfig:
         return load_config(known.base, {**chosen, **asked}, processes)
 
-    config = built()
+    begins: dict[str, object] = {}
     lines: list[str] = []
     if known.start:
         is_asked = GROWS_AGAIN in file.keys() | asked.keys()
-        begins, line = beginning(known.start, config, is_asked=is_asked)
-        chosen |= begins
+        begins, line = beginning(known.start, built({}), is_asked=is_asked)
         lines.append(line)
     elif stored and known.run.lineage():
-        chosen[GROWS_AGAIN] = stored.schedule.initial_resolution
-        chosen[WARMUP] = stored.d_warmup_kimg
-    for option in chosen.keys() & file.keys():
-        del chosen[option]
+        begins = {
+            GROWS_AGAIN: stored.schedule.initial_resolution,
+            WARMUP: stored.d_warmup_kimg,
+        }
+    chosen = {option: value for option, value in begins.items() if option not in file}
     if request.is_to_fit:
-        config = built()
+        config = built(chosen)
         usual = file.get(RESOLUTION, NetworkConfig.resolution)
         chosen |= choosing.fitted(config, usual, width=request.width, begun=stored)
         if stored:
@@ -221,8 +209,8 @@ def named_config(
         elif config.network.resolution != usual:
             chosen["r1_gamma"] = choosing.gamma_of_size(config, usual)
     if known.start and WARMUP not in file:
-        chosen |= warmup(known.start, built())  # by the widths that it will have
-    return built(), lines
+        chosen |= warmup(known.start, built(chosen))  # by the widths that it will have
+    return built(chosen), lines
 
 
 def decide_within(
@@ -247,7 +235,8 @@ def decide_within(
             kimg = 0.0
         if not is_free or resolution <= LEAST_RESOLUTION or kimg >= LEAST_SHARE * length:
             break
-        too_large.append(told.too_large_line(resolution, kimg, length))
+        size = f"{resolution}x{resolution}"
+        too_large.append(f"not {size}: {kimg:g} of the usual {length:g} kimg would fit")
         trial = dataclasses.replace(trial, resolution=resolution // 2)
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=resolution)

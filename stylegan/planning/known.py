@@ -71,41 +71,61 @@ def look(request: Request, machine: Machine, console: Console = SILENT) -> Known
     path = Path(request.data or (data_of(run) if stored else bundled_data()))
     is_own = path.resolve() != bundled_data().resolve()
     base = base_of(request, run, stored, is_own=is_own)
+    is_looked_at = base == AUTO or (is_own and not stored)
     lines: list[str] = []
     if stored and request.config and base != request.config:
         lines.append(f"{readable(run.path)} keeps the options that it began with")
-    start: Weights | None = None
-    given: dict[str, object] = {}
-    if request.init_from is not None and not stored:  # first: it may be a mistake
-        origin = str(request.init_from)
-        start = on_all_ranks(lambda: open_weights(origin, need="training"))
-        if request.config in (None, AUTO):
-            given |= sizes(start, width=request.width)
-    named = None if base == AUTO else base
-    asked = request.asked
-    processes = machine.processes
-    if named is None:  # batches and all that is not of the data are read when they are chosen
-        processes = 1
-        asked = {name: asked[name] for name in asked if name.startswith(("data.", "network."))}
-    include = load_config(named, asked, processes).data.include
-    is_looked_at = base == AUTO or (is_own and not stored)
+    start = None if stored else weights_of(request)  # first: it may be a mistake
+    given = {}
+    if start and request.config in (None, AUTO):
+        given = sizes(start, width=request.width)
+    include = config_of_pictures(base, request.asked, machine).data.include
     data = listed(path, include) if is_looked_at and not is_store(path) else path
-    if request.channels is not None and not (stored and request.channels == "auto"):
-        channels = request.channels
-        if channels == "auto":
-            channels, why = from_rank0(lambda: needed_channels(data, include))
-            lines.append(why)
-        # older runs are not premultiplied
-        premultiplied = channels == 4 and (not stored or stored.network.premultiplied)
-        given |= {"network.image_channels": channels, "network.premultiplied": premultiplied}
+    channels, why = channels_of(request, stored, data, include)
+    given |= channels
+    lines += why
     findings: Findings | None = None
     if is_looked_at:
-        config = load_config(named, {**given, **asked}, processes)
+        config = config_of_pictures(base, {**given, **request.asked}, machine)
         findings = looked_at(data, config, console=console)
         lines += told.found_lines(findings)
     elif not is_own and not stored and request.config is None:
         lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
     return Known(run, stored, base, data, is_own, machine, start, findings, given, tuple(lines))
+
+
+def weights_of(request: Request) -> Weights | None:
+    """Open the weights that a new run is to begin with."""
+    if request.init_from is None:
+        return None
+    origin = str(request.init_from)
+    return on_all_ranks(lambda: open_weights(origin, need="training"))
+
+
+def config_of_pictures(base: str, options: Mapping[str, object], machine: Machine) -> TrainConfig:
+    """Return the configuration as far as it is of the pictures; for `auto` all else is chosen by
+    what they are."""
+    if base != AUTO:
+        return load_config(base, options, machine.processes)
+    sections = ("data.", "network.")
+    return load_config(None, {k: value for k, value in options.items() if k.startswith(sections)})
+
+
+def channels_of(
+    request: Request, stored: TrainConfig | None, data: Path | Source, include: tuple[str, ...]
+) -> tuple[dict[str, object], list[str]]:
+    """Return the options for the requested channels, and the reason for `auto`, which a run that
+    has begun ignores."""
+    channels = request.channels
+    why: list[str] = []
+    if channels is None or (stored and channels == "auto"):
+        return {}, why
+    if channels == "auto":
+        channels, reason = from_rank0(lambda: needed_channels(data, include))
+        why.append(reason)
+    # older runs are not premultiplied
+    premultiplied = channels == 4 and (not stored or stored.network.premultiplied)
+    return {"network.image_channels": channels, "network.premultiplied": premultiplied}, why
 
 
 def base_of(request: Request, run: RunFolder, stored: TrainConfig | None, *, is_own: bool) -> str:

@@ -60,11 +60,6 @@ def chosen_lines(config: TrainConfig, hindrance: str) -> list[str]:
     return [f"{line}; your own options are kept", *why]
 
 
-def too_large_line(resolution: int, kimg: float, usual_kimg: float) -> str:
-    size = f"{resolution}x{resolution}"
-    return f"not {size}: {kimg:g} of the usual {usual_kimg:g} kimg would fit"
-
-
 def length_lines(minutes: float, config: TrainConfig, *, usual_kimg: float) -> list[str]:
     """Return lines on the length that fits into the minutes."""
     kimg = config.schedule.total_kimg
@@ -118,13 +113,11 @@ def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[
     kind = "measured" if has_times and device.type == "cuda" else "estimated"
     legend = f"precision {config.precision}; memory is that of one step, {kind}"
     legend += "; ~ = guessed from a smaller step" if costs.guessed and has_times else ""
-    return [*lines, legend, batch_line(config)]
-
-
-def batch_line(config: TrainConfig) -> str:
-    """Explain a plan's batches."""
+    batches = "batches: of all processes together, whatever their number"
     processes = config.schedule.num_processes
     if config.schedule.batch_size == official_batch_sizes(processes):
-        line = f"batches: the official ones for {count(processes, 'process')}, all together; they"
-        return f"{line} follow the number of processes with which a run begins"
-    return "batches: of all processes together, whatever their number"
+        batches = (
+            f"batches: the official ones for {count(processes, 'process')}, all together; they "
+            "follow the number of processes with which a run begins"
+        )
+    return [*lines, legend, batches]

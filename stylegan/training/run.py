@@ -61,7 +61,7 @@ class Run:
         strict: bool = False,
         hang_minutes: float = 30.0,
     ) -> Iterator["Run"]:
-        """The run of `config` in the folder `out`, begun already or not. Options: see `start`."""
+        """Open the run of `config` in the folder `out`, begun or not. For options see `start`."""
         device = distributed.pick_device(str(device))
         folder = RunFolder(out)
         with nothing_to_save(), distributed.process_group(device, hang_minutes):
@@ -177,7 +177,7 @@ class Run:
 
 def start(
     config: TrainConfig,
-    data: str | Path | Store,
+    data: str | Path | Source | Store,
     out: str | Path,
     *,
     device: str | torch.device = "auto",
@@ -205,7 +205,7 @@ def start(
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
     mistakes that a user can correct; `Diverged` and `LostContact` are among them.
     """
-    opened = Run.open(
+    with Run.open(
         config,
         data,
         out,
@@ -214,8 +214,7 @@ def start(
         console=console,
         strict=strict,
         hang_minutes=hang_minutes,
-    )
-    with opened as run:
+    ) as run:
         return run.train(
             evaluation,
             preflight=preflight,
