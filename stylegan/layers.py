@@ -18,7 +18,7 @@ HE_GAIN = math.sqrt(2)
 
 
 def run_block(block: nn.Module, *inputs: Tensor | None, recomputed: bool) -> Tensor:
-    """`block(*inputs)`, which must be one tensor, made without randomness.
+    """Return `block(*inputs)`, which must be one tensor, made without randomness.
 
     If it is `recomputed`, its inner results are not kept for gradients but computed again: less
     memory for more time.

@@ -58,13 +58,13 @@ def hinge_real(real_logits: Tensor) -> Tensor:
 
 
 def squared_gradient_norms(logits: Tensor, images: Tensor) -> Tensor:
-    """`|dD/dx|^2` of every image, summed over its pixels: (N,). `images` must require grad."""
+    """Return `|dD/dx|^2`, summed over pixels, of images that require grad: (N,)."""
     (grad,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
     return grad.square().sum(dim=(1, 2, 3))
 
 
 def r1_penalty(real_logits: Tensor, reals: Tensor) -> Tensor:
-    """Squared norm of dD/dx at real images: summed over pixels, averaged over the batch.
+    """Return the squared norm of dD/dx at real images: summed over pixels, averaged over the batch.
 
     `reals` must require grad and be what `real_logits` came from. Weight it by gamma / 2.
     Mescheder et al. 2018, equation 9.
@@ -80,7 +80,7 @@ def r2_penalty(fake_logits: Tensor, fakes: Tensor) -> Tensor:
 def gradient_penalty(
     mixed_logits: Tensor, mixed: Tensor, *, target: float = 1.0, norm_factor: float = 1.0
 ) -> Tensor:
-    """`(|dD/dx| * norm_factor - target)^2`, averaged over the batch; x between real and fake.
+    """Return `(|dD/dx| * norm_factor - target)^2`, averaged; x is between real and fake.
 
     `mixed` must require grad. Weight it by 10 / target^2. Gulrajani et al. 2017, equation 3.
     """
@@ -89,7 +89,7 @@ def gradient_penalty(
 
 
 def full_size_factor(full_resolution: int, resolution: int) -> float:
-    """Ratio of a gradient norm with respect to enlarged images to the native one: 1 / 2^k.
+    """Return the ratio of a gradient norm of enlarged images to the native one: 1 / 2^k.
 
     A pixel enlarged to 2^k x 2^k spreads its derivative evenly over 4^k pixels, so that squared
     norms shrink by 4^k and norms by 2^k. The official program measures enlarged images.

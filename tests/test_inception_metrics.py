@@ -91,7 +91,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     from torchmetrics.image.kid import KernelInceptionDistance
 
     tools = Tools(tmp_path, weights)
-    source = samples_of(store, mirror=True, seed=1, psi=4.0)  # random weights tell these apart
+    source = samples_of(store, mirror=True, seed=1).at_psi(4.0)  # random weights tell these apart
     kinds = ["fid", "kid", "pr", "is"]
 
     def measured(kinds, images):

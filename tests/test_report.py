@@ -267,7 +267,7 @@ def test_one_training_image_has_no_distance_to_compare_with(tmp_path, monkeypatc
     (tmp_path / "run" / "config.toml").write_text(to_toml(tiny_config()))
     store = tiny_store(tmp_path, n=1)
     found = drawings_of(tmp_path / "run", Tools(tmp_path), data=store.path)
-    assert found.neighbors.startswith("Not computed: there is one training image, so there is no")
+    assert found.neighbors.startswith("Not computed: there are no two training images that differ")
 
 
 def test_mistakes_are_one_line(tmp_path, folder):

@@ -21,7 +21,7 @@ from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import DIRECTIONS, checked_numbers
-from stylegan.files.loaded import LoadedGenerator, fits, hashes
+from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import REPLACING, Outputs
@@ -45,8 +45,8 @@ def default_path(source: str | Path) -> Path:
 
 
 def kept_for(source: str | Path) -> Path:
-    """Where to look for the directions of a source: at its `default_path`, or for a file of a run
-    that has none of its own, in the run's; they are used only if they are of the same weights."""
+    """Return the place to look for directions of a source: its `default_path`, or that of its run
+    if it has none of its own. They are used only if they are of the same weights."""
     beside = default_path(source)
     run = RunFolder.of(source)
     of_run = default_path(run.path) if run else beside
@@ -81,7 +81,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
         raise ValueError(
             f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"
         )
-    if not fits(meta, generator):
+    if not any(meta.get(name) == digest for name, digest in hashes(generator).items()):
         raise ValueError(
             f"{path} has directions of other weights; stylegan directions makes those of this "
             "generator"
@@ -107,6 +107,14 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     return directions
 
 
+def hashes(generator: Generator) -> dict[str, str]:
+    """Return the SHA-256 of the weights, and of those that turn z into w: w depends on these."""
+    digests = {"generator_sha256": weights_sha256(generator)}
+    if any(True for _ in generator.mapping.parameters()):
+        digests["mapping_sha256"] = weights_sha256(generator, ("mapping.", "w_avg"))
+    return digests
+
+
 def others_in(
     path: Path,
     generator: Generator,
@@ -115,9 +123,9 @@ def others_in(
     *,
     name: str | None = None,
 ) -> list[Directions]:
-    """The directions in a file that is to get new ones by `methods`, or the learned one of that
-    name; none if there is no file. ValueError, unless `outputs` overwrite, if new ones would
-    replace directions, or what is there cannot be read."""
+    """Return the directions in a file that is to get new ones by `methods`, or the learned one of
+    that name; none if there is no file. Raise ValueError, unless `outputs` overwrite, if new ones
+    would replace directions, or what is there cannot be read."""
     if not path.exists():
         return []
     try:
@@ -138,8 +146,8 @@ def others_in(
 
 
 def updated(others: Sequence[Directions], new: Sequence[Directions]) -> list[Directions]:
-    """The directions of a file with new ones: these replace methods, but of learned directions only
-    those of the same name."""
+    """Return the directions of a file with new ones: these replace methods, but of learned
+    directions only those of the same name."""
     by_method = {d.method: d for d in new}
     for old in others:
         added = by_method.setdefault(old.method, old)
@@ -163,9 +171,9 @@ def known_directions(
     methods: Sequence[str] = METHODS,
     console: Console = SILENT,
 ) -> list[Directions]:
-    """Directions of the file; by default of the one that is `kept_for` the source, and those of
-    `methods` that it lacks, found from the first 10,000 seeds. If that file is damaged or of other
-    weights, the console hears the reason, and it is not used."""
+    """Return the directions of the file; by default of the one that is `kept_for` the source, and
+    those of `methods` that it lacks, found from the first 10,000 seeds. If that file is damaged or
+    of other weights, the console hears the reason, and it is not used."""
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
@@ -197,10 +205,10 @@ def read_edits(
     *,
     console: Console = SILENT,
 ) -> list[Edit]:
-    """The move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3` or
-    `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
-    counts standard deviations of w and is 1 unless given. In place of all that stands before it,
-    an .npy file has one vector of w, as InterFaceGAN's boundaries, which STRENGTH multiplies."""
+    """Read the move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3`
+    or `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
+    counts standard deviations of w and is 1 unless given. In place of all that stands before it, an
+    .npy file has one vector of w, as InterFaceGAN's boundaries, which STRENGTH multiplies."""
     known: dict[tuple[Path | None, str], Directions] = {}
     edits: list[Edit] = []
     for text in texts:
@@ -225,7 +233,7 @@ def read_edits(
 
 
 def vector_of(path: Path, generator: Generator) -> torch.Tensor:
-    """The vector (w_dim,) in a file that `numpy.save` has written, alone or as a row."""
+    """Read the vector (w_dim,) in a file that `numpy.save` has written, alone or as a row."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with a direction")
     try:

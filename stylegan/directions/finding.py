@@ -41,7 +41,7 @@ class Directions:
     names: Sequence[str]  # of svm; the others are numbered from 1
 
     def edit(self, name: str, strength: float = 1.0, layers: range | None = None) -> Edit:
-        """The move along one of them, by its name or number; `layers` None: those it is for."""
+        """Return the move along one, by name or number; `layers` None: those it is for."""
         names = list(self.names)
         if name in names:
             i = names.index(name)
@@ -55,8 +55,8 @@ class Directions:
 
 
 def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest eigenvalues (K,) of a symmetric matrix (D, D) and their unit eigenvectors
-    (K, D), whose largest numbers by magnitude are positive, so that no sign is left to chance."""
+    """Return the `count` largest eigenvalues (K,) of a symmetric matrix (D, D) and their unit
+    eigenvectors (K, D), with signs that make the largest number of each positive."""
     if not 1 <= count <= len(matrix):
         raise ValueError(f"w has from 1 to {len(matrix)} directions, not {count}")
     eigenvalues, columns = torch.linalg.eigh(matrix)  # the smallest first
@@ -66,8 +66,8 @@ def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def covariance(w: Tensor, groups: int = 1) -> Tensor:
-    """Covariance (D, D), float64 on the CPU, of the rows of w (N, D), around the means of their
-    groups: row i is in group i mod `groups`."""
+    """Return the covariance (D, D), float64 on the CPU, of the rows of w (N, D), around the means
+    of their groups: row i is in group i mod `groups`."""
     if len(w) < 2 * groups:
         raise ValueError(f"a covariance needs at least {2 * groups} samples, not {len(w)}")
     total = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64)
@@ -79,7 +79,7 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
 
 
 def covariance_of_w(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
-    """Covariance of w (w_dim, w_dim) within classes, or within the labels `label_rows`
+    """Return the covariance of w (w_dim, w_dim) within classes, or within the labels `label_rows`
     (K, label_dim) that are no classes; float64 on the CPU."""
     w = sampling.mapped_samples(generator, samples, label_rows)
     groups = generator.config.label_dim if label_rows is None else len(label_rows)
@@ -87,14 +87,14 @@ def covariance_of_w(generator: Generator, samples: int, label_rows: Tensor | Non
 
 
 def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
-    """Standard deviation along unit vectors (K, D), given the covariance (D, D): float32 (K,)."""
+    """Return the deviations (K,) along unit vectors (K, D), given the covariance (D, D), as
+    float32."""
     vectors = vectors.double()
     return torch.einsum("kd,de,ke->k", vectors, covariance_, vectors).clamp_min(0).sqrt().float()
 
 
 def style_matrix(generator: Generator, layers: range) -> Tensor:
-    """Return the matrix that turns w into the styles of `layers`, one below the other: float64 (S,
-    w_dim)."""
+    """Return the matrix that turns w into the styles of `layers`, stacked: float64 (S, w_dim)."""
     epilogues = generator.synthesis.noise_layers(generator.config.resolution)
     affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
     return torch.cat([a.weight.detach().cpu().double() * a.weight_scale for a in affines])
@@ -109,9 +109,9 @@ def find_directions(
     samples: int = SAMPLES,
     label_rows: Tensor | None = None,
 ) -> list[Directions]:
-    """Directions of a generator by each method, within classes if it has labels, or within those of
-    `label_rows` (K, label_dim). Moves along them reach `layers` (default: all), whose styles alone
-    count for "sefa"."""
+    """Find directions of a generator by each method, within classes if it has labels, or within
+    those of `label_rows` (K, label_dim). Moves along them reach `layers` (default: all), whose
+    styles alone count for "sefa"."""
     config = generator.config
     styles = config.num_styles()
     layers = check_layers(range(styles) if layers is None else layers, styles)
@@ -134,7 +134,7 @@ def find_directions(
 def draw_directions(
     loaded: LoadedGenerator, directions: Directions, *, seed: int = 0, labels: Tensor | None = None
 ) -> Image:
-    """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations;
+    """Draw a row for each direction: the picture of a seed, moved by -3 to 3 standard deviations;
     `labels` are (1, label_dim)."""
     rows = []
     for name in directions.names:

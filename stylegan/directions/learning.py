@@ -27,7 +27,7 @@ SEED = re.compile(r"seed(\d{1,10})")
 
 
 def check_name(name: str) -> str:
-    """A name that a learned direction may have. ValueError if `--edit` would misread it."""
+    """Return the name of a learned direction. Raise ValueError if `--edit` would misread it."""
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
         raise ValueError(
             "the name of a direction has 1 to 60 characters, none of them : = @ / or \\, not "
@@ -37,9 +37,9 @@ def check_name(name: str) -> str:
 
 
 def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
-    """The plane between examples w (N, w_dim) that have the attribute, `present` (N,), and others:
-    its unit normal (w_dim,), toward the first, and the share of examples on their own side of
-    planes fitted without them."""
+    """Fit the plane between examples w (N, w_dim) that have the attribute, `present` (N,), and
+    others: its unit normal (w_dim,), toward the first, and the share of examples on their own side
+    of planes fitted without them."""
     require("sklearn", packages="scikit-learn", purpose="a direction from examples")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
@@ -63,7 +63,7 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
 def to_directions(
     loaded: LoadedGenerator, name: str, normal: Tensor, accuracy: float, samples: int
 ) -> Directions:
-    """The normal as a direction, with the standard deviation of w along it."""
+    """Return the normal as a direction, with the standard deviation of w along it."""
     generator = loaded.generator
     vectors = normal[None]
     layers = range(generator.config.num_styles())
@@ -76,8 +76,8 @@ def to_directions(
 def examples_of(
     loaded: LoadedGenerator, positive: Path, negative: Path, class_name: str | None = None
 ) -> tuple[Tensor, np.ndarray]:
-    """The latents w (N, w_dim) of two folders or files, see `latents_of`, and which are of the
-    first (N,). ValueError if some are in both."""
+    """Read the latents w (N, w_dim) of two folders or files, see `latents_of`, and which are of the
+    first (N,). Raise ValueError if some are in both."""
     sides = [latents_of(loaded, place, class_name) for place in (positive, negative)]
     if both := sides[0].keys() & sides[1].keys():
         raise ValueError(f"{listed(sorted(both))} is in both {positive} and {negative}")
@@ -86,9 +86,9 @@ def examples_of(
 
 
 def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> dict[str, Tensor]:
-    """w (n, w_dim) by name, of a file of latents or a folder: of pictures that `generate` named by
-    seed, files of latents, or folders of `project`. If w differs between layers, its mean is taken.
-    Unless a class is given, it is that of the seed, as in `generate`."""
+    """Read w (n, w_dim) by name, of a file of latents or a folder: of pictures that `generate`
+    named by seed, files of latents, or folders of `project`. If w differs between layers, its mean
+    is taken. Unless a class is given, it is that of the seed, as in `generate`."""
     if not place.exists():
         raise FileNotFoundError(f"there is no folder or file {place} with examples")
     labels = loaded.label(class_name) if class_name is not None else None

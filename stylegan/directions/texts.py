@@ -25,7 +25,7 @@ class EditText(NamedTuple):
     vector: Path | None = None  # an .npy file
 
     def __str__(self) -> str:
-        """The text without strength and folders, for a page that others see."""
+        """Return the text without strength and folders, for a page that others see."""
         file = self.vector or self.file
         named = [file.name if file else "", f"{self.method}:{self.name}" if self.method else ""]
         layers = f"@{self.layers[0]}-{self.layers[-1]}" if self.layers else ""
@@ -33,7 +33,7 @@ class EditText(NamedTuple):
 
 
 def parsed(text: str) -> EditText:
-    """The parts of the text of an edit; ValueError if it is malformed."""
+    """Return the parts of the text of an edit. Raise ValueError if it is malformed."""
     parts = SHAPE.fullmatch(text.strip())
     try:
         if parts is None:

@@ -52,14 +52,14 @@ def is_zip(path: Path) -> bool:
 
 
 def is_old(path: Path) -> bool:
-    """True if torch.save before version 1.6 wrote the file, which is no archive."""
+    """Return true if torch.save before version 1.6 wrote the file, which is no archive."""
     with open(path, "rb") as file:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
 def load(path: Path, kind: Kind | None = None) -> dict[str, object]:
-    """The payload of one of our files, on the CPU, loaded without running code from it. ValueError
-    if it is not of the `kind` that is needed."""
+    """Return the payload of one of our files, on the CPU, loaded without running code from it.
+    Raise ValueError if it is not of the `kind` that is needed."""
     payload = checked(read_torch(path), path)
     if kind is not None and payload["kind"] != kind:
         raise ValueError(f"{path} is a {payload['kind']} file; a {kind} file is needed here")
@@ -142,7 +142,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
 
 
 def is_npz(path: Path) -> bool:
-    """True if the file is an archive of NumPy arrays and nothing else."""
+    """Return true if the file is an archive of NumPy arrays and nothing else."""
     try:
         with errors_name(path), zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -157,8 +157,7 @@ def is_npy(path: Path) -> bool:
 
 
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every array of a file of NumPy's, by name, as `numpy.savez` and `savez_compressed` write
-    them."""
+    """Read every array of a file that `numpy.savez` or `savez_compressed` has written, by name."""
     refuse_mistaken(path)
     with refusing(path, "is damaged or no file of plain arrays"):
         check_entries(path, unpacked=LARGEST_UNPACKED)
@@ -171,7 +170,7 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def npy_array(path: Path) -> np.ndarray:
-    """The one array of a file that `numpy.save` has written."""
+    """Read the one array of a file that `numpy.save` has written."""
     with refusing(path, "is damaged or no plain array"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # what the file is too short for
     return np.array(array)
@@ -208,7 +207,8 @@ def check_tensors(content: object, size: int) -> None:
 
 
 def checked(payload: object, path: Path) -> dict[str, object]:
-    """The content of `path` if it is a payload of ours that this version can use."""
+    """Return a payload of ours. Raise ValueError if this version cannot use the content of
+    `path`."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
     version = payload.get("version")
@@ -233,7 +233,7 @@ def checked(payload: object, path: Path) -> dict[str, object]:
 
 
 def check_weights(weights: object) -> dict[str, Tensor]:
-    """The weights, if they are a dictionary from names to tensors. ValueError if not."""
+    """Return the weights. Raise ValueError unless they are a dictionary from names to tensors."""
     if not isinstance(weights, Mapping):
         raise ValueError(f"weights must be tensors by name, not {type(weights).__name__}")
     for name, value in weights.items():
@@ -247,7 +247,8 @@ def check_weights(weights: object) -> dict[str, Tensor]:
 def match_state_dict(
     wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The weights without the prefix `module.` of DataParallel; one ValueError for all misfits."""
+    """Return weights without the prefix `module.` of DataParallel. Raise ValueError for all
+    misfits."""
     tensors = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
     problems = misfits(wanted, tensors)
     if problems:
@@ -269,7 +270,7 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
 
 
 def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the names of tensors that are missing, surplus or not like the `wanted` ones, with the
+    """Return the tensors that are missing, surplus or not like the `wanted` ones: name ->
     reason."""
     problems = {name: "is missing" for name in wanted if name not in tensors}
     for name, tensor in tensors.items():

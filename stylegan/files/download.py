@@ -17,7 +17,7 @@ BUNDLED_LICENSE = "MIT"
 
 
 def bundled_file(name: str) -> Path:
-    """The file of a bundled network, whose content must agree with the hash in its name."""
+    """Return the file of a bundled network, which must have the hash in its name."""
     files = [path for path in WEIGHTS.glob(f"{name}-*.pt") if hash_prefix(path.name)]
     if len(files) != 1:
         raise FileNotFoundError(
@@ -28,7 +28,7 @@ def bundled_file(name: str) -> Path:
 
 
 def bundled_name(path: Path, sha256: str) -> str | None:
-    """The name of a bundled network if this is its file, or a copy under the same name."""
+    """Return the name of a bundled network if this is its file, or a copy under the same name."""
     name = path.stem.rpartition("-")[0]
     bundled = WEIGHTS / path.name
     if name not in BUNDLED or not bundled.is_file():
@@ -37,8 +37,8 @@ def bundled_name(path: Path, sha256: str) -> str | None:
 
 
 def downloaded(url: str) -> Path:
-    """A local copy of the file at an https address, kept in the cache of torch.hub. The address
-    has the first digits of its SHA-256, at least 8, as `NAME-<digits>.pt` or `#sha256=<digits>`."""
+    """Fetch the file at an https address, once, to the cache of torch.hub. The address has the
+    first digits of its SHA-256, at least 8, as `NAME-<digits>.pt` or `#sha256=<digits>`."""
     if not re.fullmatch("https://[!-~]+/[!-~]*", url):
         raise ValueError(
             f"{readable(url)} is not an https address without blanks; use one, which is protected "
@@ -77,7 +77,7 @@ def hub_cache() -> Path:
 
 
 def hash_prefix(file_name: str) -> str | None:
-    """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8."""
+    """Return the digits of SHA-256 in `NAME-<digits>.pt`, at least 8."""
     if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):  # of a run: a number of images
         return None
     digits = re.search(r"-([0-9a-f]{8,64})\.", file_name)
@@ -85,7 +85,7 @@ def hash_prefix(file_name: str) -> str | None:
 
 
 def verified(path: Path, promised: str) -> Path:
-    """`path`, if the SHA-256 of its content begins with the digits `promised`."""
+    """Return `path`. Raise ValueError unless its SHA-256 begins with the digits `promised`."""
     digest = sha256_of(path)
     if not digest.startswith(promised):
         raise ValueError(

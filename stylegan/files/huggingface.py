@@ -55,7 +55,8 @@ def save_folder(
 
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
-    """The license as the Hub reads it, NVIDIA's if the weights began from theirs, and all else."""
+    """Make the card. Raise ValueError without a license, or with another than NVIDIA's weights
+    have."""
     is_nvidias = license_of(loaded.lineage) == LICENSE
     license = card.license or (NONCOMMERCIAL if is_nvidias else "")
     if is_nvidias and not license.startswith("cc-by-nc"):

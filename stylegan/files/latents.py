@@ -50,8 +50,8 @@ def write_latents(
 
 
 def read_latents(path: Path, generator: Generator, labels: Tensor | None = None) -> Latents:
-    """The styles and noise maps in a file, for `generator`; ValueError, naming the file, if they do
-    not fit it. `labels` (1, label_dim) are for latents `z` of a network with labels."""
+    """Read the styles and noise maps in a file, for `generator`. Raise ValueError, naming the file,
+    if they do not fit it. `labels` (1, label_dim) are for latents `z` of a network with labels."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with latents")
     try:
@@ -83,7 +83,7 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
 
 
 def checked_numbers(name: str, array: np.ndarray) -> Tensor:
-    """The array as float32; ValueError unless it holds finite floating-point numbers."""
+    """Return the array as float32. Raise ValueError unless it holds finite floats."""
     if array.dtype.kind != "f":
         raise ValueError(f"{readable(name)} holds {array.dtype}, not floating-point numbers")
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
@@ -94,7 +94,7 @@ def checked_numbers(name: str, array: np.ndarray) -> Tensor:
 
 
 def kind_of(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
-    """The one form of styles that is there, beside noise; ValueError if it does not fit."""
+    """Return the one form of styles that is there. Raise ValueError if it does not fit."""
     names = [name for name in arrays if not NOISE.fullmatch(name)]
     rows = {"ws": (config.num_styles(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
     if len(names) != 1 or names[0] not in rows:
@@ -112,7 +112,7 @@ def kind_of(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
 
 
 def noise_of(arrays: Mapping[str, Tensor], config: NetworkConfig, n: int) -> list[Tensor] | None:
-    """The noise maps in the order of layers, two for each resolution up to some one, or None."""
+    """Return the noise maps in the order of layers, two for each resolution, or None."""
     count = len(arrays) - 1  # all but the styles
     if not count:
         return None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class LoadedGenerator:
     lineage: Lineage = ()  # where its weights came from, before this program trained them
 
     def __post_init__(self) -> None:
-        """ValueError names what no file should say, and what does not fit the network."""
+        """Raise ValueError for what no file should say, and what does not fit the network."""
         settle(
             self,
             images_seen=Counted | None,
@@ -93,7 +93,7 @@ class LoadedGenerator:
 
     @property
     def crop(self) -> "Crop":
-        """How other images become squares like those that it was trained on."""
+        """The crop that makes other images squares like those that it was trained on."""
         from stylegan.data.images import Fit
 
         if self.active_rectangle is None:
@@ -101,7 +101,7 @@ class LoadedGenerator:
         return str(Fit.of_rectangle(self.active_rectangle))
 
     def description(self) -> dict[str, object]:
-        """All but the weights, as plain values, for a file."""
+        """Return all but the weights, as plain values, for a file."""
         rows = {} if self.label_rows is None else {"label_rows": self.label_rows.tolist()}
         return {
             "config": dataclasses.asdict(self.generator.config),
@@ -124,7 +124,7 @@ class LoadedGenerator:
         noise: Noise | None = None,
         batch: int | None = None,
     ) -> Iterator[np.ndarray]:
-        """Pictures uint8 (H, W, C) one by one, without padding: see `sampling.render`.
+        """Yield pictures uint8 (H, W, C) one by one, without padding: see `sampling.render`.
 
         Give `seeds`, or untruncated styles `ws` (N, num_styles, w_dim); then seeds serve random
         noise only. Without `labels` the classes of a network that has any take turns, by the seeds.
@@ -144,27 +144,27 @@ class LoadedGenerator:
             yield from chunk
 
     def picture_size(self) -> tuple[int, int]:
-        """Height and width of its pictures, without padding."""
+        """Return height and width of its pictures, without padding."""
         empty = np.empty((1, self.resolution, self.resolution, 0))
         height, width = sampling.unpadded(empty, self.active_rectangle).shape[1:3]
         return height, width
 
     @torch.inference_mode()
     def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """z (N, z_dim), labels (N or 1, label_dim) -> ws (N, num_styles, w_dim), not truncated."""
+        """Map z (N, z_dim), labels (N or 1, label_dim) to untruncated ws (N, num_styles, w_dim)."""
         return self.generator.broadcast(sampling.mapped(self.generator, z, labels))
 
     def labels_of(self, seeds: Sequence[int], class_name: str | None = None) -> Tensor | None:
-        """The label of that class for all seeds (1, label_dim). Without one the classes take turns:
-        seed modulo label_dim, (N, label_dim), or rows of labels that are no classes. None for a
-        network without labels."""
+        """Return the label of that class for all seeds (1, label_dim). Without one the classes take
+        turns: seed modulo label_dim, (N, label_dim), or rows of labels that are no classes. None
+        for a network without labels."""
         if class_name is not None:
             return self.label(class_name)
         return sampling.cyclic_one_hot(seeds, self.generator.config.label_dim, self.label_rows)
 
     def label(self, class_name: str | None) -> Tensor | None:
-        """The label (1, label_dim) of a class by name or number, or of several with weights as in
-        `smile=0.7,sad=0.3`; None for a network without labels, which must get no class."""
+        """Return the label (1, label_dim) of a class by name or number, or of several with weights
+        as in `smile=0.7,sad=0.3`; None for a network without labels, which must get no class."""
         count = self.generator.config.label_dim
         names = list(self.label_names)
         if count == 0:
@@ -190,7 +190,7 @@ class LoadedGenerator:
         return label
 
     def class_number(self, class_name: str) -> int:
-        """The place of a class, by its name or number, in a label."""
+        """Return the place of a class, by its name or number, in a label."""
         count = self.generator.config.label_dim
         names = list(self.label_names)
         if class_name in names:
@@ -202,23 +202,10 @@ class LoadedGenerator:
 
 
 def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
-    """Hash of all weights whose names begin so, with their names."""
+    """Hash all weights whose names begin so, with their names."""
     digest = hashlib.sha256()
     for name, weight in sorted(generator.state_dict().items()):
         if name.startswith(of):
             digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
             digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def hashes(generator: Generator) -> dict[str, str]:
-    """SHA-256 of the weights, and of those that turn z into w, for a file of directions."""
-    digests = {"generator_sha256": weights_sha256(generator)}
-    if any(True for _ in generator.mapping.parameters()):
-        digests["mapping_sha256"] = weights_sha256(generator, ("mapping.", "w_avg"))
-    return digests
-
-
-def fits(entries: Mapping[str, object], generator: Generator) -> bool:
-    """True if a file with these hashes has the same mapping network, so that w mean the same."""
-    return any(entries.get(name) == digest for name, digest in hashes(generator).items())

@@ -28,9 +28,9 @@ Device = str | torch.device
 
 
 def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Generator:
-    """The generator of what `open_weights` takes, in eval mode and frozen: gradients reach z and w,
-    and weights after `requires_grad_()`. It knows what its file says, `loaded`: `sample` makes
-    pictures by that, and calls show it as far as it has grown."""
+    """Open the generator of what `open_weights` takes, in eval mode and frozen: gradients reach z
+    and w, and weights after `requires_grad_()`. It knows what its file says, `loaded`: `sample`
+    makes pictures by that, and calls show it as far as it has grown."""
     loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
     return attached(loaded).requires_grad_(requires_grad=False)
 
@@ -50,8 +50,8 @@ def attached(loaded: LoadedGenerator) -> Generator:
 def open_weights(
     source: str | Path, *, need: Need | None = "pictures", map_location: Device = "cpu"
 ) -> Weights:
-    """The networks of what is `ACCEPTED`. A bundled name comes before a path (write ./faces64 for
-    a folder called that). Nothing in a file is ever executed.
+    """Open the networks of what is `ACCEPTED`. A bundled name comes before a path (write ./faces64
+    for a folder called that). Nothing in a file is ever executed.
 
     Of a folder the newest file is taken that can be read and has what is needed: generator files
     before states for "pictures", and states, which hold all networks, before those for "training"
@@ -75,7 +75,7 @@ def open_weights(
 
 
 def located(source: str | Path) -> Path:
-    """The file or folder that `source` stands for, downloaded if it is an address."""
+    """Return the file or folder that `source` stands for, downloaded if it is an address."""
     if source in BUNDLED:
         return bundled_file(str(source))
     if "://" in str(source):
@@ -96,8 +96,8 @@ def located(source: str | Path) -> Path:
 
 
 def files_of(path: Path, *, states_first: bool) -> list[Path]:
-    """The file `path`, or the files of weights in a folder, in the order in which to try them:
-    generators before states unless `states_first`, each from the newest on."""
+    """Return the file `path`, or the files of weights in a folder, in the order in which to try
+    them: generators before states unless `states_first`, each from the newest on."""
     if not path.is_dir():
         return [path]
     run = RunFolder(path)

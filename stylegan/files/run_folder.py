@@ -39,13 +39,13 @@ class RunFolder:
 
     @staticmethod
     def of(source: str | Path) -> "RunFolder | None":
-        """The run in the folder `source`, or in that of the file `source`; None for all else."""
+        """Return the run that a folder is, or that a file lies in; None for all else."""
         path = Path(source)
         run = RunFolder(path.parent if path.is_file() else path)
         return run if run.config_file.is_file() else None
 
     def config(self) -> TrainConfig:
-        """The configuration of the run. FileNotFoundError where there is none."""
+        """Read the configuration of the run. Raise FileNotFoundError where there is none."""
         if not self.config_file.is_file():
             reason = "is a file" if self.path.is_file() else "does not exist"
             reason = "holds no config.toml" if self.path.is_dir() else reason
@@ -56,7 +56,7 @@ class RunFolder:
         return load_config(self.config_file, unknown_parts=True)
 
     def stored_config(self) -> TrainConfig | None:
-        """Return `config`, or None where nothing has begun. Raise ValueError if a run cannot begin
+        """Return `config`; None where nothing has begun. Raise ValueError if no run can begin
         here."""
         check_folder(self.path, written=False)
         if self.config_file.is_file():
@@ -113,14 +113,14 @@ class RunFolder:
         return self.path / f"generator-{images_seen:09d}.pt"
 
     def sample_file(self, images_seen: int) -> Path:
-        """Named by thousands of images; below the first, where 0 is the start, by images too."""
+        """Name a file by thousands of images; below the first, but for the start, by images too."""
         kimg, images = divmod(images_seen, 1000)
         if kimg == 0 and images and self.lineage():
             return self.samples / f"{kimg:06d}_{images:03d}.png"
         return self.samples / f"{kimg:06d}.png"
 
     def states(self) -> list[Path]:
-        """Files to resume from, oldest first."""
+        """Return the files to resume from, oldest first."""
         return self.numbered("state")
 
     def generators(self) -> list[Path]:
@@ -132,16 +132,16 @@ class RunFolder:
         return sorted((p for p in files if p.stem[len(kind) + 1 :].isdecimal()), key=images_of)
 
     def saved(self) -> int:
-        """Images seen by the newest state; 0 before the first."""
+        """Return the images seen by the newest state; 0 before the first."""
         return max(map(images_of, self.states()), default=0)
 
     def has_lost_its_states(self) -> bool:
-        """True if the log names a saved state, and none is left."""
+        """Return true if the log names a saved state, and none is left."""
         log, _ = read_lines(self.log_file, "event")
         return any(line["event"] in SAVED for line in log) and not self.states()
 
     def checkpoints(self) -> list[Path]:
-        """The smallest file with the generator for each number of images, oldest first."""
+        """Return the smallest file with the generator for each number of images, oldest first."""
         files = {images_of(path): path for path in [*self.states(), *self.generators()]}
         if not files:
             reason = "holds none" if self.path.is_dir() else "is not a folder"
@@ -152,7 +152,7 @@ class RunFolder:
         return [files[images] for images in sorted(files)]
 
     def grids(self) -> list[tuple[float, Path]]:
-        """Thousands of images and the samples of then, oldest first."""
+        """Return thousands of images and the samples of then, oldest first."""
         grids: list[tuple[float, Path]] = []
         for path in self.samples.glob("*.png"):
             if name := re.fullmatch(r"([0-9]{1,12})(?:_([0-9]{3}))?", path.stem):
@@ -213,8 +213,8 @@ class RunFolder:
 
 
 def training_pictures(source: str | Path) -> Mapping[Path, Path]:
-    """Where the training pictures are of the run that `source` is, or is a file of, with that run:
-    what is written there would become one of them."""
+    """Return the place of the training pictures of the run that `source` is, or is a file of, with
+    that run: what is written there would become one of them."""
     run = RunFolder.of(source)
     data = run.data() if run else None
     return {data: run.path} if run and data else {}

@@ -73,7 +73,7 @@ class Weights:
                 )
 
     def require_loaded(self) -> LoadedGenerator:
-        """The generator to make pictures with. ValueError if there is none."""
+        """Return the generator to make pictures with. Raise ValueError if there is none."""
         if self.loaded is None:
             raise ValueError(
                 f"{self.origin} holds no generator; pictures need one: a generator-*.pt, a "
@@ -98,16 +98,17 @@ class Weights:
         return (*before, dataclasses.replace(self.own_entry, copied=copied))
 
     def as_parent(self) -> LoadedGenerator:
-        """The generator whose lineage ends with this file, for networks that are made from it."""
+        """Return the generator for networks that are made from it: its lineage ends with this
+        file."""
         return dataclasses.replace(self.require_loaded(), lineage=self.child_lineage())
 
     def with_lineage_of(self, entry: Source) -> Self:
-        """A copy whose lineage is `entry` alone, the file itself: a foreign or bundled one."""
+        """Return a copy whose lineage is the file itself, `entry`: of a foreign or bundled one."""
         loaded = self.loaded and dataclasses.replace(self.loaded, lineage=(entry,))
         return dataclasses.replace(self, loaded=loaded, lineage=(entry,), own_entry=entry)
 
     def with_source(self, source: str, *, left_out: Sequence[str]) -> Self:
-        """A copy that remembers the source as the user gave it, and why newer files of it were
+        """Return a copy that knows its source as given, and why newer files of that were
         skipped."""
         loaded = self.loaded
         if loaded is not None and left_out:

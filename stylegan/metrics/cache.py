@@ -28,8 +28,8 @@ NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
 def cached(
     tools: Tools, name: str, key_parts: Mapping[str, object], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
-    """The array that `name` and `key_parts` (JSON) define, in rank 0; None in the others: read from
-    `tools.cache`, or else made by all processes and kept there."""
+    """Return the array that `name` and `key_parts` (JSON) define, in rank 0; None in the others. It
+    is read from `tools.cache`, or else made by all processes and kept there."""
     key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:24]
     path = tools.cache / f"{name}-{key}.npy"
     array: np.ndarray | None = None
@@ -38,7 +38,9 @@ def cached(
         nonlocal array
         if path.is_file():
             try:
-                array = read_array(path)
+                array = np.load(path, mmap_mode="c")  # an error if it is cut short
+                with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+                    os.utime(path)  # the time of the last use
             except (OSError, ValueError, EOFError):
                 tools.console.tell(f"{path} is damaged and made again")
         return array is not None
@@ -57,14 +59,6 @@ def cached(
     return array
 
 
-def read_array(path: Path) -> np.ndarray:
-    """A kept array, mapped, which is in use now. ValueError if it is cut short."""
-    array: np.ndarray = np.load(path, mmap_mode="c")
-    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
-        os.utime(path)  # the time of the last use
-    return array
-
-
 @dataclass(frozen=True)
 class Kept:
     """An array in the cache."""
@@ -75,7 +69,7 @@ class Kept:
 
 
 def kept_arrays(folder: Path) -> list[Kept]:
-    """All kept arrays, those used last first; no other files there, and no links."""
+    """Return all kept arrays, those used last first; no other files there, and no links."""
     arrays = []
     for path in folder.iterdir() if folder.is_dir() else ():
         if NAME.fullmatch(path.name) and not path.is_symlink():
@@ -99,7 +93,8 @@ def beyond(arrays: Sequence[Kept], most_bytes: int) -> list[Kept]:
 def gathered_rows(
     batches: Iterable[Sequence[Tensor]], widths: Sequence[int], images: int, folder: Path
 ) -> list[np.ndarray | None]:
-    """Tables of numbers, float32 (images, width), a row per image, in rank 0; None in the others.
+    """Return tables of numbers, float32 (images, width), a row per image, in rank 0; None in the
+    others.
 
     `batches` gives the rows (n, width) of the next images of this process's part, for each table.
     They wait in files without a name in `folder`, from which the tables are mapped.

@@ -180,9 +180,9 @@ def yardsticks(row: Row, console: Console) -> list[Row]:
     fewer = [request._replace(images=min(request.images, most)) for request in of_reals]
     device = row.comparison.device
     other_half = dataclasses.replace(
-        reals, half="odd", name="another half of the reals", device=device
+        reals, first=1, step=2, name="another half of the reals", device=device
     )
-    half = dataclasses.replace(row.comparison, reals=dataclasses.replace(reals, half="even"))
+    half = dataclasses.replace(row.comparison, reals=dataclasses.replace(reals, step=2))
     of_row = dataclasses.replace(
         row,
         name=f"{row.name} against half of the reals",

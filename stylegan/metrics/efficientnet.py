@@ -48,7 +48,7 @@ class EfficientNetLite0:
             self.layers[layer] = weight.float().to(device), bias.float().to(device)
 
     def layer(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
-        """One convolution, padded as TensorFlow's SAME: the odd pixel at the right and below."""
+        """Convolve, padded as TensorFlow's SAME: the odd pixel at the right and below."""
         weight, bias = self.layers[name]
         side = x.shape[-1]
         groups = x.shape[1] // weight.shape[1]
@@ -61,8 +61,8 @@ class EfficientNetLite0:
         return F.conv2d(x, weight, bias, stride, padding // 2, groups=groups)
 
     def stages(self, images: Tensor) -> list[Tensor]:
-        """The maps of each stage, of RGB images (n, 3, r, r) in [0, 255]: of 1/2, 1/4, 1/8, 1/16,
-        1/16, 1/32 and 1/32 of the side."""
+        """Compute the maps of each stage, of RGB images (n, 3, r, r) in [0, 255]: of 1/2, 1/4, 1/8,
+        1/16, 1/16, 1/32 and 1/32 of the side."""
         size = SMALL if images.shape[-1] <= SMALL else LARGE
         images = F.interpolate(
             images, (size, size), mode="bilinear", align_corners=False, antialias=True
@@ -84,7 +84,7 @@ class EfficientNetLite0:
         return maps
 
     def features(self, images: Tensor) -> Tensor:
-        """Averages of the last maps, (n, DIM), of images (n, 3, r, r) in [0, 255]."""
+        """Average the last maps, (n, DIM), of images (n, 3, r, r) in [0, 255]."""
         return F.relu6(self.layer(self.stages(images)[-1], "_conv_head")).mean(dim=(2, 3))
 
 
@@ -96,7 +96,7 @@ def weights_path() -> Path | None:
 
 
 def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
-    """The network and the SHA-256 of its weights; ValueError if these are not installed."""
+    """Return the network and the SHA-256 of its weights. Raise ValueError if these are missing."""
 
     def load() -> tuple[EfficientNetLite0, str]:
         path = weights_path()
@@ -111,7 +111,7 @@ def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
 
 
 def efficientnet(device: torch.device, resolution: int) -> FeatureNetwork:
-    """uint8 images (n, 1 or 3, r, r) of that resolution to (n, DIM)."""
+    """Return the network for uint8 images (n, 1 or 3, r, r) of that resolution -> (n, DIM)."""
     network, sha256 = load_efficientnet(device)
     size = SMALL if resolution <= SMALL else LARGE
     return FeatureNetwork(

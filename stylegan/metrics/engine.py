@@ -90,8 +90,8 @@ class Request(NamedTuple):
 
 
 def parse(names: str, images: int | None = None) -> list[Request]:
-    """The requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a number
-    means `images`, or as many as usual."""
+    """Return the requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a
+    number means `images`, or as many as usual."""
     requests: dict[Request, None] = {}
     for name in map(str.strip, names.split(",")):
         match = PATTERN.fullmatch(name)
@@ -110,13 +110,13 @@ def parse(names: str, images: int | None = None) -> list[Request]:
 
 
 def kind_of(metric: str) -> Kind | None:
-    """The kind of a metric by its name; None for one that this version does not know."""
+    """Return the kind of a metric by its name; None for one that this version does not know."""
     match = PATTERN.fullmatch(metric)
     return KINDS.get(match[1]) if match else None
 
 
 def default_names() -> str:
-    """The metrics that need no download and can be measured here."""
+    """Return the metrics that need no download and can be measured here."""
     return "eff-fd,eff-pr,swd" if weights_path() else "swd"
 
 
@@ -129,7 +129,7 @@ class Result(NamedTuple):
 
     @classmethod
     def from_line(cls, line: Mapping[str, object]) -> Self:
-        """What `line` wrote, of unknown quality: what is no number is NaN."""
+        """Read a `line`, of unknown quality: what is no number is NaN."""
         known = {name: number(value) for name, value in mapping(line.get("values")).items()}
         values = {name: math.nan if value is None else value for name, value in known.items()}
         return cls(str(line["metric"]), values, mapping(line.get("protocol")))
@@ -144,7 +144,7 @@ class Result(NamedTuple):
 
     @property
     def images_seen(self) -> float | None:
-        """By the generator's training; None if it is not known."""
+        """The images seen by the generator in training; None if that is not known."""
         return number(self.generator.get("images_seen"))
 
     @property
@@ -165,7 +165,7 @@ class Result(NamedTuple):
 
     @property
     def pictures_name(self) -> str | None:
-        """What was measured, if it was pictures: samples of another program, or half of the reals.
+        """The pictures that were measured, if so: samples of another program, or half of the reals.
         None for a generator, also one that is compared with half of the reals."""
         # null marks pictures; a line without the key is an old one, of a generator
         if self.generator.get("sha256", "") is not None:
@@ -173,7 +173,7 @@ class Result(NamedTuple):
         return str(self.generator.get("origin"))
 
     def line(self) -> str:
-        """One line of JSON; a number that is not finite becomes null."""
+        """Return one line of JSON, in which a number that is not finite is null."""
         return to_line(self._asdict())
 
     def append_to(self, path: Path) -> None:
@@ -182,12 +182,12 @@ class Result(NamedTuple):
             append_line(path, self.line())
 
     def scores(self) -> dict[str, float]:
-        """The values under names that include the metric, as training logs them."""
+        """Return the values under names that include the metric, as training logs them."""
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
 def interval_text(protocol: Mapping[str, object], value: str) -> str:
-    """` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
+    """Return ` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
     intervals = protocol.get("interval_95")
     match intervals.get(value) if isinstance(intervals, Mapping) else None:
         case (int() | float() as low, int() | float() as high):
@@ -196,7 +196,8 @@ def interval_text(protocol: Mapping[str, object], value: str) -> str:
 
 
 def score_name(metric: str, value: str) -> str:
-    """`fid50k`, `pr50k/precision`: the metric, and which of its values if it does not say."""
+    """Return `fid50k` or `pr50k/precision`: with the value's name if the metric does not begin
+    so."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 

@@ -15,8 +15,8 @@ from stylegan.training import Evaluation, TrainState
 
 
 def measurable(names: str, reals: StoreImages | None = None) -> list[Request]:
-    """The requests of `names`. ValueError if one can never be measured while training, on these
-    images, or, where they are not known yet, on any."""
+    """Return the requests of `names`. Raise ValueError if one can never be measured while training,
+    on these images, or, where they are not known yet, on any."""
     requests = parse(names)
     for request in requests:
         if request.kind == "ls":
@@ -37,8 +37,8 @@ def evaluation_of(
     store: Store,
     tools: Tools,
 ) -> Evaluation:
-    """Return the evaluation of a training run, on its own images; the first of `names` decides
-    which generator is best."""
+    """Return the evaluation of a run on its own images; the first of `names` decides what is
+    best."""
     reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
     requests = measurable(names, reals)
 

@@ -28,13 +28,6 @@ FEATURES = 2048  # of Inception
 LOGITS = 1008  # of Inception, without their bias, as officially
 
 
-class TensorFile(NamedTuple):
-    """The tensors that a file of weights holds, and its SHA-256."""
-
-    tensors: dict[str, Tensor]
-    sha256: str
-
-
 @dataclass(frozen=True, eq=False)
 class FeatureNetwork:
     """A function from images to features, and its description in a result."""
@@ -72,7 +65,7 @@ class Tools:
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """(n, 3, r, r) from 0 to 255 for public networks: gray repeated, transparency over white."""
+    """Return (n, 3, r, r) from 0 to 255: gray repeated, transparency over white."""
     channels = images.shape[1]
     if channels == 4:
         colors = images[:, :3].float()
@@ -82,13 +75,13 @@ def as_rgb(images: Tensor) -> Tensor:
 
 
 def averaged_down(images: Tensor) -> Tensor:
-    """Images reduced by box averages to LARGEST pixels a side, if they have more."""
+    """Reduce images by box averages to LARGEST pixels a side, if they have more."""
     factor = images.shape[2] // LARGEST
     return F.avg_pool2d(images, factor) if factor > 1 else images
 
 
 def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
-    """torch-fidelity's port of the TensorFlow network: features and logits."""
+    """Load torch-fidelity's port of the TensorFlow network: features and logits."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     tensors, sha256 = public_weights(INCEPTION, tools.weights)
@@ -110,14 +103,15 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     )
 
 
-def public_weights(url: str, place: Path | None) -> TensorFile:
-    """Weights from the file at an https address that ends in `-<digits of its SHA-256>.pth`."""
+def public_weights(url: str, place: Path | None) -> tuple[dict[str, Tensor], str]:
+    """Read, as `read_weights`, the file at an https address that ends in `-<digits of
+    SHA-256>.pth`."""
     return on_all_ranks(lambda: read_weights(weights_file(url, place)))
 
 
 def weights_file(url: str, place: Path | None) -> Path:
-    """`place`, if it is a file of such weights, or that of the address in this folder, or else in
-    the cache of torch.hub, to which it is downloaded; OSError with its place if that fails."""
+    """Return `place`, if it is a file of such weights, or that of the address in this folder, or
+    else in the cache of torch.hub, to which it is downloaded. OSError says where to put it."""
     usual_file = hub_file(url)
     digits = str(download.hash_prefix(usual_file.name))
     if place is not None:
@@ -154,10 +148,10 @@ def weights_errors(network: str, url: str, place: Path | None) -> Iterator[None]
         ) from error
 
 
-def read_weights(path: Path) -> TensorFile:
-    """Tensors by name; ValueError for a file of anything else."""
+def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Read tensors by name, and the SHA-256 of their file. Raise ValueError for anything else."""
     try:
         tensors = checkpoint.check_weights(checkpoint.read_torch(path))
     except ValueError as error:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
-    return TensorFile(tensors, sha256_of(path))
+    return tensors, sha256_of(path)

@@ -28,7 +28,7 @@ class Lpips:
     heads_sha256: str  # of the linear layers
 
     def distance(self, images: Tensor, others: Tensor) -> Tensor:
-        """images and others (n, 1 or 3, r, r), nominally in [-1, 1] -> (n,)."""
+        """Compare images and others (n, 1 or 3, r, r), nominally in [-1, 1] -> (n,)."""
         height, width = images.shape[2:]
         if min(height, width) < SMALLEST:
             raise ValueError(
@@ -46,7 +46,7 @@ class Lpips:
 
 
 def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
-    """LPIPS with the trunk's weights from where `public_weights` finds them."""
+    """Load LPIPS with the trunk's weights from where `public_weights` finds them."""
     from torchmetrics.functional.image import lpips as library
 
     tensors, sha256 = public_weights(WEIGHTS, weights)

@@ -43,8 +43,8 @@ class Neighbors(NamedTuple):
 def nearest(
     pictures: Tensor, comparison: Comparison, network: FeatureNetwork, k: int = 3
 ) -> Neighbors:
-    """Neighbors of pictures uint8 (n, C, r, r) among all training images, either way round if
-    these are mirrored. Features of the data are not kept: memory depends on n alone."""
+    """Find the neighbors of pictures uint8 (n, C, r, r) among all training images, either way round
+    if these are mirrored. Features of the data are not kept: memory depends on n alone."""
     n = len(pictures)
     real_images = comparison.require_reals()
     images = real_images.images()
@@ -75,26 +75,19 @@ def nearest(
 
 
 def typical_of(apart: Tensor) -> float:
-    """The median distance to the nearest other training image, of those (m, k) of m images; where
-    most have an equal twin, to those that differ. NoUnit if there are no others or none differs."""
-    typical = float(apart[:, 0].median())
-    if len(apart) == 1:
-        raise NoUnit(
-            "there is one training image, so there is no distance between neighbors to compare with"
-        )
-    if typical > 0:
-        return typical
+    """Return the median distance to the nearest other training image, of those (m, k) of m images;
+    where most have an equal twin, to those that differ. Raise NoUnit if none differs."""
     differing = apart[(apart > 0) & apart.isfinite()]
     if not len(differing):
         raise NoUnit(
-            "the training images are copies of each other, so the distance between neighbors is "
-            "0 and there is no unit to compare with; remove the copies"
+            "there are no two training images that differ, so there is no distance between "
+            "neighbors to compare with"
         )
-    return float(differing.median())
+    return float(apart[:, 0].median()) or float(differing.median())
 
 
 def comparing(comparison: Comparison) -> FeatureNetwork:
-    """EfficientNet-Lite0 if its weights are here, else pixels of averages."""
+    """Return EfficientNet-Lite0 if its weights are here, else pixels of averages."""
     if weights_path():
         return efficientnet(comparison.device, min(comparison.resolution, LARGEST))
     size = min(comparison.resolution, COARSE)
@@ -110,8 +103,8 @@ def comparing(comparison: Comparison) -> FeatureNetwork:
 def samples_and_nearest(
     comparison: Comparison, network: FeatureNetwork, num: int, k: int
 ) -> Image.Image:
-    """A row for each of the first `num` samples: the sample, then the k training images nearest to
-    it above their relative distances."""
+    """Draw a row for each of the first `num` samples: the sample, then the k training images
+    nearest to it above their relative distances."""
     samples = torch.cat(list(comparison.fake_batches(num)))
     small = reduced_reals(comparison, LARGEST)
     neighbors = nearest(reduced(samples, LARGEST), small, network, k)
@@ -128,13 +121,13 @@ def samples_and_nearest(
 
 
 def reduced(pictures: Tensor, largest: int) -> Tensor:
-    """Pictures uint8 (n, C, r, r), averaged down to at most `largest` pixels a side."""
+    """Average pictures uint8 (n, C, r, r) down to at most `largest` pixels a side."""
     factor = max(1, pictures.shape[-1] // largest)
     return avg_pool2d(pictures.float(), factor).round().to(pictures.dtype)
 
 
 def reduced_reals(comparison: Comparison, largest: int) -> Comparison:
-    """The same with reals of at most `largest` pixels a side."""
+    """Return the same with reals of at most `largest` pixels a side."""
     resolution = min(comparison.resolution, largest)
     reals = dataclasses.replace(comparison.require_reals(), resolution=resolution)
     return dataclasses.replace(comparison, reals=reals)

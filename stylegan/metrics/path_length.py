@@ -28,7 +28,7 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 def measure_path_length(
     comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Scores]:
-    """ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs; 8 bytes a pair are kept."""
+    """Measure ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs of latents."""
     comparison.require_generator()
     lpips = lpips_of(tools, comparison.device)
     protocol = {
@@ -51,7 +51,7 @@ def lpips_of(tools: Tools, device: torch.device) -> Lpips:
 def measured_lengths(
     comparison: Comparison, kind: str, pairs: int, distance: Distance
 ) -> np.ndarray:
-    """Squared lengths of steps between `pairs` pairs of latents, all processes' in order."""
+    """Measure the squared lengths of steps between `pairs` pairs of latents, in order."""
     samples = comparison.require_generator()
     _, space, where = kind.split("-")  # ppl, z or w, full or end
 
@@ -70,7 +70,8 @@ def measured_lengths(
 def ends_of_steps(
     samples: GeneratorSamples, indices: range, space: str, *, from_start: bool
 ) -> list[Tensor]:
-    """The images at random places of the paths, or at their starts, and those a step further on.
+    """Make the images at random places of the paths, or at their starts, and those a step further
+    on.
 
     Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
     In z vectors are as long as latents; officially 1, beside which a label would be too loud.
@@ -91,7 +92,7 @@ def ends_of_steps(
 
 
 def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Tensor, Tensor]:
-    """z0 and z1 (n, z_dim), t (n, 1) from U(0, 1), in float64; pair i of (seed, i) alone."""
+    """Draw z0 and z1 (n, z_dim), t (n, 1) from U(0, 1), in float64; pair i of (seed, i) alone."""
     draws = [streams.path(samples.seed, i) for i in indices]
     z_dim = samples.generator.config.z_dim
     z = torch.from_numpy(np.stack([each.randn(2, z_dim) for each in draws]))
@@ -100,7 +101,7 @@ def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Ten
 
 
 def trimmed_mean(lengths: np.ndarray) -> float:
-    """Mean of the values between two percentiles, both of which are values and included."""
+    """Average the values between two percentiles, which are values and included."""
     bad = np.count_nonzero(~np.isfinite(lengths))
     if bad:
         raise ValueError(f"{bad} of {len(lengths)} path lengths are not finite")

@@ -31,9 +31,9 @@ def open_pictures(
     device: torch.device = CPU,
     console: Console = SILENT,
 ) -> tuple[StoreImages, StoreImages | None]:
-    """Pictures under `source` in place of samples, and the reals under `data`: folders, zips or
-    stores, read as training data is. Without a resolution all must be squares of one size; with one
-    they are brought to it."""
+    """Open pictures under `source` in place of samples, and the reals under `data`: folders, zips
+    or stores, read as training data is. Without a resolution all must be squares of one size; with
+    one they are brought to it."""
     folders = {"pictures": source} | ({"real images": data} if data else {})
     preparation = Preparation()
     for path in filter(is_store, folders.values()):  # a store of reals decides
@@ -76,8 +76,8 @@ def open_pictures(
 
 
 def holds_pictures(source: str) -> bool:
-    """True if a source of `stylegan metrics` is pictures: a store, a zip that has an image, or a
-    folder without a run or saved weights."""
+    """Return true if a source of `stylegan metrics` is pictures: a store, a zip that has an image,
+    or a folder without a run or saved weights."""
     path = Path(source)
     if source in BUNDLED or not path.exists():
         return False

@@ -36,8 +36,8 @@ Classifier = Callable[[Tensor], Tensor]
 def measure_separability(
     comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Scores]:
-    """`ls`, of the attributes of `tools.classifiers`. The first process holds half of one space in
-    memory: 1.4 GB for 200,000 images and 512 numbers each."""
+    """Measure `ls`, of the attributes of `tools.classifiers`. The first process holds half of one
+    space in memory: 1.4 GB for 200,000 images and 512 numbers each."""
     comparison.require_generator()
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
@@ -62,7 +62,7 @@ def measure_separability(
 
 
 def load_classifier(path: Path, device: torch.device) -> Classifier:
-    """A TorchScript file: no pickled Python, but a program that is run; use only trusted ones."""
+    """Load a TorchScript file: no pickle, but a program that is run; use only trusted ones."""
     try:
         with warnings.catch_warnings():
             for category in (DeprecationWarning, FutureWarning):  # by version
@@ -76,7 +76,8 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
 def attribute_entropies(
     comparison: Comparison, classifiers: Mapping[str, Classifier], images: int, folder: Path
 ) -> dict[str, dict[str, float]]:
-    """H(Y | X) in nats, of the spaces z and w and of each attribute; equal in all processes."""
+    """Measure H(Y | X) in nats for the spaces z and w and each attribute, equal in all
+    processes."""
     samples = comparison.require_generator()
     config = samples.generator.config
 
@@ -110,7 +111,7 @@ def attribute_entropies(
 
 
 def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
-    """The output of a classifier as float32 (n,). ValueError if it fails or gives no logits."""
+    """Return the logits of a classifier, float32 (n,). Raise ValueError if it fails or has none."""
     try:
         logits = classifier(images)
     except RuntimeError as error:
@@ -127,23 +128,23 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
 
 
 def most_confident(logits: np.ndarray, keep: int) -> np.ndarray:
-    """Indices of the `keep` images of which the classifier is surest, by its float32 probability as
-    officially: beyond a logit of about 9 that is 1, and the first of such images are kept."""
+    """Return the indices of the `keep` images of which the classifier is surest, by its float32
+    probability as officially: beyond a logit of about 9 that is 1, and the first are kept."""
     magnitude = torch.from_numpy(np.abs(logits, dtype=np.float32))
     probability = torch.softmax(torch.stack([magnitude, -magnitude], dim=1), dim=1)[:, 0]
     return np.argsort(-probability.numpy(), kind="stable")[:keep]
 
 
 def best_plane(latents: np.ndarray, present: np.ndarray) -> "LinearSVC":
-    """The plane that separates the rows with the attribute from the others, bool (n,), both there:
-    officially a linear support vector machine, with squared hinge and C = 1."""
+    """Fit the plane that separates the rows with the attribute from the others, bool (n,), both
+    there: officially a linear support vector machine, with squared hinge and C = 1."""
     from sklearn.svm import LinearSVC
 
     return LinearSVC(dual=False).fit(latents, present)
 
 
 def conditional_entropy(sides: np.ndarray, classes: np.ndarray) -> float:
-    """H(classes | sides) in nats, of two bools each; (n,) both."""
+    """Return H(classes | sides) in nats, of two bools each; (n,) both."""
     entropy = 0.0
     for side in (False, True):
         of_side = classes[sides == side]
@@ -154,5 +155,5 @@ def conditional_entropy(sides: np.ndarray, classes: np.ndarray) -> float:
 
 
 def score(entropies: Mapping[str, float]) -> float:
-    """exp(sum of H): from 1, all n attributes are separable, to 2^n, none is at all."""
+    """Return exp(sum of H): from 1, all n attributes are separable, to 2^n, none is at all."""
     return math.exp(sum(entropies.values()))

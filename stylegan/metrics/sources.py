@@ -34,9 +34,8 @@ class StoreImages:
 
     store: Store
     resolution: int
-    half: Literal["none", "even", "odd"] = (
-        "none"  # every second image only, from the first or second
-    )
+    first: int = 0  # the image that they begin with
+    step: int = 1  # 2: every second image from there on
     mirror: bool = False  # flip images at random, as training with mirroring does
     seed: int = 0  # of mirroring
     device: torch.device = CPU  # where features are computed, if they are measured
@@ -47,23 +46,17 @@ class StoreImages:
     description = "pictures"
 
     def images(self) -> np.ndarray:
-        """All of them, not mirrored: uint8 (N, C, r, r), mapped from a file."""
-        images = self.store.images(self.resolution)
-        match self.half:
-            case "even":
-                return images[::2]
-            case "odd":
-                return images[1::2]
-        return images
+        """Return all of them, not mirrored: uint8 (N, C, r, r), mapped from a file."""
+        return self.store.images(self.resolution)[self.first :: self.step]
 
     @property
     def ways(self) -> int:
-        """As how many images each one can serve: as it is, and mirrored."""
+        """The number of images that each one can serve as: as it is, and mirrored."""
         return 2 if self.mirror else 1
 
     def batch(self, indices: range, *, spread: int | None = None) -> Tensor:
-        """Images of these numbers, uint8 (n, C, r, r): the first ones, or of `spread` images that
-        are taken evenly from the store, which may be sorted. A store with fewer images starts
+        """Return images of these numbers, uint8 (n, C, r, r): the first ones, or of `spread` images
+        that are taken evenly from the store, which may be sorted. A store with fewer images starts
         again, now mirrored the other way."""
         images = self.images()
         numbers: Sequence[int] = indices
@@ -78,7 +71,7 @@ class StoreImages:
         return torch.where(torch.tensor(flips)[:, None, None, None], batch.flip(3), batch)
 
     def fakes(self, indices: range, num: int) -> Tensor:
-        """Images of these numbers, of `num` that are taken evenly from the store."""
+        """Return images of these numbers, of `num` that are taken evenly from the store."""
         most = len(self.images()) * self.ways
         if num > most:
             raise ValueError(
@@ -88,19 +81,19 @@ class StoreImages:
         return self.batch(indices, spread=num)
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        """What defines them in place of samples, for a result."""
+        """Return what defines them in place of samples, for a result."""
         where: dict[str, object] = {"origin": self.name, "sha256": None, "images_seen": None}
         fakes = {"resolution": self.resolution, "seed": self.seed, **self.details}
         return {"generator": where, "fakes": fakes}
 
     def protocol_of_reals(self) -> dict[str, object]:
-        """What defines them as real images, for a result and for the cache."""
+        """Return what defines them as real images, for a result and for the cache."""
         return {
             "data": self.store.identity(self.resolution),
             "images": len(self.images()),
             "mirror": self.mirror,
             "mirror_seed": self.seed if self.mirror else None,
-            **({"part": "every second one"} if self.half != "none" else {}),
+            **({"part": "every second one"} if self.step > 1 else {}),
         }
 
 
@@ -134,11 +127,11 @@ class GeneratorSamples:
         return self.generator.config.label_dim > 0
 
     def seeds(self, indices: range) -> list[int]:
-        """The seeds of samples. Those of other runs' pictures are not avoided, as officially."""
+        """Return the seeds of samples; those of training are not avoided, as officially."""
         return [(self.seed + i) % (sampling.MAX_SEED + 1) for i in indices]
 
     def labels(self, indices: range) -> Tensor | None:
-        """Labels of samples, drawn from those of the data, as officially: float (n, label_dim)."""
+        """Draw labels from those of the data, as officially: float (n, label_dim)."""
         if not self.labeled:
             return None
         if self.store is None:
@@ -164,7 +157,7 @@ class GeneratorSamples:
         return torch.from_numpy(self.store.one_hot(classes[rows])[:, order])
 
     def fakes(self, indices: range, num: int) -> Tensor:
-        """Samples of these numbers, uint8 (n, C, r, r), however many are measured."""
+        """Make samples of these numbers, uint8 (n, C, r, r), however many are measured."""
         look = replace(self.loaded.look, rectangle=None)  # with padding, as stores have it
         (pictures,) = sampling.render(
             self.generator,
@@ -177,7 +170,7 @@ class GeneratorSamples:
         return torch.from_numpy(pictures).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:
-        """The noise of samples: drawn from each one's own seed, if it is "random"."""
+        """Return the noise of samples: drawn from each one's own seed, if it is "random"."""
         if self.noise != "random":
             return self.noise
         maps = sampling.seed_noise(
@@ -186,14 +179,14 @@ class GeneratorSamples:
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
-        """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""
+        """Make images (n, C, r, r) of w (n, w_dim), nominally in [-1, 1], not clamped."""
         look = self.loaded.look
         styles = look.styles(self.generator.broadcast(w), self.generator.w_avg)
         images = look.images(self.generator, styles, noise)
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        """What defines them, for a result."""
+        """Return what defines them, for a result."""
         loaded = self.loaded
         where: dict[str, object] = {
             "origin": loaded.origin,
@@ -229,7 +222,6 @@ class Comparison:
         loaded: LoadedGenerator,
         store: Store | None = None,
         *,
-        psi: float = 1.0,  # officially off for all metrics
         noise: Literal["const", "random", "none"] = "random",
         mirror: bool = False,
         seed: int = 0,
@@ -237,7 +229,7 @@ class Comparison:
         console: Console = SILENT,
     ) -> Self:
         """Return samples of a generator at its grown size, beside the images of a store."""
-        loaded = replace(loaded, look=loaded.look.but(psi=psi))
+        loaded = replace(loaded, look=loaded.look.but(psi=1.0))  # as officially for all metrics
         samples = GeneratorSamples(loaded, store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
@@ -265,19 +257,19 @@ class Comparison:
         return self.reals
 
     def require_generator(self) -> GeneratorSamples:
-        """The samples, if they have latents."""
+        """Return the samples. Raise ValueError unless they have latents."""
         if not isinstance(self.samples, GeneratorSamples):
             raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
         return self.samples
 
     def at_psi(self, psi: float) -> Self:
-        """The same generator with another truncation."""
+        """Return the same generator with another truncation."""
         samples = self.require_generator()
         loaded = replace(samples.loaded, look=samples.loaded.look.but(psi=psi))
         return replace(self, samples=replace(samples, loaded=loaded))
 
     def batches(self, num: int, description: str) -> Iterator[range]:
-        """The numbers of each batch of this process's part of `num` images."""
+        """Yield the numbers of each batch of this process's part of `num` images."""
         share = share_of(num)
         for start in range(share.start, share.stop, self.batch):
             stop = min(start + self.batch, share.stop)
@@ -285,12 +277,12 @@ class Comparison:
             self.console.progress(description, stop - share.start, len(share))
 
     def fake_batches(self, num: int) -> Iterator[Tensor]:
-        """This process's part of the first `num` samples, uint8 (n, C, r, r) each time."""
+        """Yield this process's part of the first `num` samples, uint8 (n, C, r, r) each time."""
         for indices in self.batches(num, self.samples.description):
             yield self.samples.fakes(indices, num)
 
     def real_batches(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
-        """This process's part of `num` reals: officially the first ones; or `evenly` from all."""
+        """Yield this process's part of `num` reals: officially the first, or `evenly` from all."""
         reals = self.require_reals()
         for indices in self.batches(num, "real"):
             yield reals.batch(indices, spread=num if evenly else None)
@@ -303,8 +295,8 @@ def store_of(
     *,
     console: Console = SILENT,
 ) -> Store | None:
-    """The real images to compare with, prepared as for training: `data`, or else what the run was
-    trained on; None if nothing specifies it or it is gone. ValueError if it has changed."""
+    """Open the real images to compare with, prepared as for training: `data`, or else those of the
+    run; None if nothing specifies them or they are gone. Raise ValueError if they have changed."""
     known, config = (run.data(), run.config().data) if run else (None, None)
     path = data or known
     if path is None or (data is None and not path.exists()):
@@ -330,8 +322,7 @@ def store_of(
 
 
 def refuse_changed(run: RunFolder, store: Store) -> None:
-    """Raise ValueError if the store holds other images than the run was trained on, by its newest
-    state that can be read."""
+    """Raise ValueError if the run was trained on other images, by its newest readable state."""
     config = run.config()
     for path in reversed(run.states()):
         with suppress(OSError, ValueError):
@@ -350,8 +341,8 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
 
 
 def share_of(num: int, rank: int | None = None) -> range:
-    """The contiguous part of `num` images that belongs to this process, or to `rank`; parts differ
-    by one image at most."""
+    """Return the contiguous part of `num` images that belongs to this process, or to `rank`; parts
+    differ by one image at most."""
     world = distributed.world_size()
     rank = distributed.rank() if rank is None else rank
     return range(num * rank // world, num * (rank + 1) // world)

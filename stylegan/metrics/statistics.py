@@ -23,14 +23,14 @@ class Moments(NamedTuple):
     products: Tensor
 
     def gaussian(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (dim,) and unbiased covariance (dim, dim), of at least 2 rows."""
+        """Return mean (dim,) and unbiased covariance (dim, dim), of at least 2 rows."""
         mean = self.shift + self.sum / self.number
         centered = self.products - torch.outer(self.sum, self.sum) / self.number
         return mean.numpy(), (centered / (self.number - 1)).numpy()
 
 
 def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
-    """Moments of rows (n, dim), n > 0, read in blocks."""
+    """Compute the moments of rows (n, dim), n > 0, read in blocks."""
     shift = torch.from_numpy(np.array(rows[0])).double()
     total = torch.zeros_like(shift)
     products = shift.new_zeros(len(shift), len(shift))
@@ -55,7 +55,7 @@ def pooled(parts: Sequence[Moments]) -> Moments:
 def frechet_distance(
     mean1: np.ndarray, covariance1: np.ndarray, mean2: np.ndarray, covariance2: np.ndarray
 ) -> float:
-    """Distance of two Gaussians: |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)).
+    """Return the distance of two Gaussians: |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)).
 
     Dowson and Landau 1982; Heusel et al. 2017, equation 6. The trace of the root is the sum of the
     singular values of R1^T R2, where C = R R^T: exact also where covariances are singular.
@@ -66,7 +66,7 @@ def frechet_distance(
 
 
 def root(covariance: np.ndarray) -> np.ndarray:
-    """R with R R^T = C."""
+    """Return R with R R^T = C."""
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(values.clip(min=0))
 
@@ -80,14 +80,14 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
-    """The delete-a-group jackknife, of the value and of that without each group of samples."""
+    """Apply the delete-a-group jackknife to the value and to that without each group of samples."""
     value, *without = map(float, values)
     reach = STUDENT * np.sqrt((GROUPS - 1) * np.var(without))
     return Estimate(value, (value - float(reach), value + float(reach)))
 
 
 def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
-    """Frechet distance of features (n, dim) and (m, dim), n at least 2 * GROUPS."""
+    """Return the Frechet distance of features (n, dim) and (m, dim), n at least 2 * GROUPS."""
     if len(fakes) + len(reals) < fakes.shape[1]:  # work in the subspace that they span
         basis = np.linalg.qr(np.concatenate([fakes, reals]).astype(np.float64).T).Q
         fakes = fakes @ basis
@@ -97,7 +97,7 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     real_root = root(covariance)
 
     def distance(parts: Sequence[Moments]) -> float:
-        """As `frechet_distance`, to about eight digits and in a fifth of the time."""
+        """Return `frechet_distance`, to about eight digits and in a fifth of the time."""
         center, spread = pooled(parts).gaussian()
         squares = np.linalg.eigvalsh(real_root.T @ spread @ real_root).clip(min=0)
         traces = np.trace(spread) + np.trace(covariance) - 2 * np.sqrt(squares).sum()
@@ -108,8 +108,8 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
 
 
 def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
-    """Kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum mean
-    discrepancy with k(a, b) = (a.b / dim + 1)^3, over all pairs. Binkowski et al. 2018."""
+    """Return the kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum
+    mean discrepancy with k(a, b) = (a.b / dim + 1)^3, over all pairs. Binkowski et al. 2018."""
     n = len(fakes)
     m = len(reals)
     member = torch.eye(GROUPS, dtype=torch.float64).repeat(-(-n // GROUPS), 1)[:n]
@@ -128,7 +128,7 @@ def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
 
 
 def kernel_sums(a: np.ndarray, b: np.ndarray, member: Tensor) -> Tensor:
-    """(n, groups): sums of k(a_i, b_j) over the j of each group; `member` is (m, groups)."""
+    """Sum k(a_i, b_j) over the j of each group: (n, groups); `member` is (m, groups)."""
     sums = torch.zeros(len(a), member.shape[1], dtype=torch.float64)
     for block, of_some in zip(blocks(a), sums.split(ROWS_AT_ONCE), strict=True):
         for others, of_group in zip(blocks(b), member.split(ROWS_AT_ONCE), strict=True):
@@ -148,8 +148,8 @@ def kernel(products: Tensor, dim: int) -> Tensor:
 def share_within(
     points: np.ndarray, centers: np.ndarray, device: torch.device | str = "cpu"
 ) -> float:
-    """Share of the points (n, dim) that lie in the ball of a center (m, dim), whose radius is the
-    distance to its k-th nearest other center: of fakes among reals precision, the other way round
+    """Return the share of the points (n, dim) that lie in the ball of a center (m, dim), whose
+    radius is the distance to its k-th nearest other center: precision, of fakes among reals, or
     recall. Kynkaanniemi et al. 2019, equations 1 and 2. The `device` must have float64."""
     every = torch.from_numpy(np.array(centers)).to(device)
     rank = NEIGHBORHOOD + 1  # a center is its own nearest one
@@ -165,5 +165,5 @@ def blocks(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Iterator[Tensor]:
 
 
 def distances(a: Tensor, b: Tensor) -> Tensor:
-    """Euclidean, (n, m); in float64, where the quick formula loses nothing that matters."""
+    """Return Euclidean distances (n, m) in float64, in which the quick formula is exact enough."""
     return torch.cdist(a.double(), b.double())

@@ -35,8 +35,8 @@ Shape = tuple[int, int, int, int]
 def measure_swd(
     comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Scores]:
-    """`swd`, the average of the levels, and each of them, as `swd-32`. If the data has fewer
-    images, they are used again with other patches."""
+    """Measure `swd`, the average of the levels, and each of them, as `swd-32`. If the data has
+    fewer images, they are used again with other patches."""
     reals = comparison.require_reals()
     levels = sliced_wasserstein(
         comparison.real_batches(images, evenly=True),
@@ -69,9 +69,9 @@ def sliced_wasserstein(
     folder: Path,
     console: Console = SILENT,
 ) -> dict[str, Estimate]:
-    """Distances of two sets of images (N, C, r, r), this process's part of each in batches uint8
-    (n, C, r, r), times 1000, as officially, with intervals over the images of b. Patches wait in
-    files, 25 C kB for each image and level."""
+    """Return the distances of two sets of images (N, C, r, r), this process's part of each in
+    batches uint8 (n, C, r, r), times 1000, as officially, with intervals over the images of b.
+    Patches wait in files, 25 C kB for each image and level."""
     num, channels, *_, resolution = shape
     levels = level_sizes(resolution)
     widths = [PATCHES * channels * PATCH**2] * len(levels)
@@ -96,7 +96,7 @@ def sliced_wasserstein(
 
 
 def level_sizes(resolution: int) -> list[int]:
-    """Resolutions of the levels, the finest first: 64, 32, 16. ValueError if none fits."""
+    """Return the resolutions of the levels, the finest first. Raise ValueError if none fits."""
     if resolution < SMALLEST:
         raise ValueError(
             f"images of {resolution}x{resolution} are too small for swd, whose patches have "
@@ -108,8 +108,8 @@ def level_sizes(resolution: int) -> list[int]:
 def level_patches(
     images: Iterable[Tensor], num: int, levels: int, seed: int
 ) -> Iterator[list[Tensor]]:
-    """For each batch of this process's part of `num` images the patches at each level: rows of
-    PATCHES * C * 49 numbers, one per image."""
+    """Draw, for each batch of this process's part of `num` images, the patches at each level: rows
+    of PATCHES * C * 49 numbers, one per image."""
     index = share_of(num).start
     for batch in images:
         draws = [streams.patches(seed, index + i) for i in range(len(batch))]
@@ -126,8 +126,8 @@ def level_patches(
 
 
 def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:
-    """Each level without what the next one can show, from the finest to the coarsest, which keeps
-    everything. Burt and Adelson 1983."""
+    """Yield each level without what the next one can show, from the finest to the coarsest, which
+    keeps everything. Burt and Adelson 1983."""
     for _ in range(levels - 1):
         coarser = binomial(images)[:, :, ::2, ::2]
         spread = torch.zeros_like(images)
@@ -149,7 +149,7 @@ def binomial(images: Tensor) -> Tensor:
 
 
 def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
-    """Patches (n, C * 49): each channel brought, in place, to mean 0 and variance 1 over all."""
+    """Bring each channel of patches (n, C * 49) to mean 0 and variance 1 over all, in place."""
     assert rows is not None
     patches = rows.reshape(-1, channels, PATCH**2)
     step = VALUES_AT_ONCE // (channels * PATCH**2)
@@ -172,8 +172,8 @@ def distances(
     console: Console = SILENT,
     label: str = "compared",
 ) -> np.ndarray:
-    """Mean over random directions of the Wasserstein-1 distance of the projections onto them, and
-    the same without each group of b's images, onto fewer; a and b are (n, dim)."""
+    """Return the mean over random directions of the Wasserstein-1 distance of the projections onto
+    them, and the same without each group of b's images, onto fewer; a and b are (n, dim)."""
     directions = rng.normal(size=(DIRECTIONS, a.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     directions = directions.astype(np.float32)

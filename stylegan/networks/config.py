@@ -77,21 +77,21 @@ class NetworkConfig:
             )
 
     def channels(self, resolution: int) -> int:
-        """Feature maps at `resolution` (2 = the last hidden layer of the discriminator)."""
+        """Return the feature maps at `resolution` (2 = the discriminator's last hidden layer)."""
         stage = doublings(resolution) - 1
         wanted = int(self.channel_base / 2 ** (stage * self.channel_decay))
         return max(1, min(wanted, self.max_channels))
 
     def mapping_inputs(self) -> int:
-        """Length of the vector that enters the mapping: the latent and the embedded label."""
+        """Return the length of what enters the mapping: the latent and the embedded label."""
         return 2 * self.z_dim if self.label_dim else self.z_dim
 
     def num_layers(self, resolution: int | None = None) -> int:
-        """Synthesis layers up to `resolution`: two each."""
+        """Return the number of synthesis layers up to `resolution`: two each."""
         return 2 * doublings(self.resolution if resolution is None else resolution) - 2
 
     def num_styles(self) -> int:
-        """Rows of `ws`: one per synthesis layer, or a single one without styles."""
+        """Return the rows of `ws`: one per synthesis layer, or a single one without styles."""
         return self.num_layers() if self.styles else 1
 
 
@@ -105,12 +105,12 @@ def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
 
 
 def check_alpha(alpha: float) -> bool:
-    """True if a resolution fades in with this weight. Raise ValueError for an invalid one."""
+    """Return True if a resolution fades in with this weight. Raise ValueError if it is invalid."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must be from 0 to 1, not {alpha}")
     return alpha < 1
 
 
 def rgb_sizes(resolution: int, alpha: float) -> list[int]:
-    """Resolutions whose RGB layers are in use: a second one while `resolution` grows in."""
+    """Return the resolutions whose RGB layers are in use: two while `resolution` grows in."""
     return [resolution, resolution // 2] if alpha < 1 and resolution > 4 else [resolution]

@@ -91,7 +91,7 @@ class Discriminator(nn.Module):
     def forward(
         self, images: Tensor, labels: Tensor | None = None, *, alpha: float = 1.0
     ) -> Tensor:
-        """images (N, image_channels, r, r) at any r from 4 to the full resolution -> (N,).
+        """Judge images (N, image_channels, r, r) at any r from 4 to the full resolution -> (N,).
 
         While r grows in, `alpha` in [0, 1] is its weight against the resolution below it. With
         labels, the logits of the classes are summed with the labels as weights.

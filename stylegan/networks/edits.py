@@ -26,7 +26,7 @@ class Edit:
 
 
 def check_layers(layers: range, num_styles: int) -> range:
-    """`layers`; ValueError unless they are neighboring layers of a network with so many styles."""
+    """Return `layers`. Raise ValueError unless they are neighboring layers of so many styles."""
     rows = range(num_styles)
     if not layers or layers.step != 1 or layers[0] not in rows or layers[-1] not in rows:
         asked = f"{layers.start} to {layers.stop - 1}"
@@ -50,5 +50,5 @@ def total_move(edits: Sequence[Edit], num_styles: int, w_dim: int) -> Tensor:
 
 
 def edited(ws: Tensor, edits: Sequence[Edit]) -> Tensor:
-    """Truncated styles ws (N, num_styles, w_dim), moved by the edits."""
+    """Return truncated styles ws (N, num_styles, w_dim), moved by the edits."""
     return ws + total_move(edits, *ws.shape[1:]).to(ws) if edits else ws

@@ -61,8 +61,8 @@ class MappingNetwork(nn.Module):
         )
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """z (N, z_dim), labels (N, label_dim) exactly when the network has labels -> (N, w_dim) in
-        full float32, also under autocast and TF32."""
+        """Map z (N, z_dim), and labels (N, label_dim) exactly when the network has labels, to w (N,
+        w_dim) in full float32, also under autocast and TF32."""
         config = self.config
         if z.ndim != 2 or z.shape[1] != config.z_dim:
             raise ValueError(f"latents must be (N, {config.z_dim}), not {tuple(z.shape)}")
@@ -93,7 +93,7 @@ class Epilogue(nn.Module):
             self.style = Style(config.w_dim, channels, equalized=config.equalized)
 
     def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
-        """x (N, C, H, W), the result of a layer, may be written over."""
+        """Apply all to x (N, C, H, W), the result of a layer, which may be written over."""
         return epilogue(
             x,
             noise,
@@ -206,7 +206,7 @@ class SynthesisNetwork(nn.Module):
         alpha: float = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
-        """ws (N, num_styles, w_dim) -> images (N, image_channels, resolution, resolution).
+        """Make images (N, image_channels, resolution, resolution) of ws (N, num_styles, w_dim).
 
         While `resolution` grows in, `alpha` in [0, 1] is its weight against the one below it; at
         4x4 there is none below and alpha has no effect. Rows of `ws` that the resolution does
@@ -235,13 +235,13 @@ class SynthesisNetwork(nn.Module):
         return images
 
     def noise_layers(self, resolution: int) -> list[Epilogue]:
-        """The layers that noise enters up to `resolution`, in order. They are found by their type:
-        a block of a user's own may hold one of these blocks."""
+        """Return the layers that noise enters up to `resolution`, in order. They are found by their
+        type: a block of a user's own may hold one of these blocks."""
         blocks = (self.input, *(self.blocks[str(r)] for r in resolutions(resolution)[1:]))
         return [part for block in blocks for part in block.modules() if isinstance(part, Epilogue)]
 
     def noise_maps(self, n: int, resolution: int, noise: Noise) -> Sequence[Tensor | None]:
-        """The map that enters each layer up to `resolution`: stored, drawn, given or none."""
+        """Return the map that enters each layer: stored, drawn, given or none."""
         layers = self.noise_layers(resolution)
         if not self.config.noise or noise == "none":
             return [None] * len(layers)
@@ -307,7 +307,8 @@ class Generator(nn.Module):
         alpha: float | None = None,
         noise: Noise = "random",
     ) -> Tensor:
-        """z (N, z_dim) -> images (N, image_channels, resolution, resolution), nominally [-1, 1].
+        """Make images (N, image_channels, resolution, resolution) of z (N, z_dim), nominally in
+        [-1, 1].
 
         psi: truncation, 1 = none, 0 = the average image, any real number. cutoff: layers that
         truncation reaches, None = all. resolution, alpha: see `SynthesisNetwork`; None = as far as
@@ -369,7 +370,7 @@ class Generator(nn.Module):
         return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
 
     def broadcast(self, w: Tensor) -> Tensor:
-        """w (N, w_dim) -> ws (N, num_styles, w_dim), the same for every layer: a view, of which
+        """Repeat w (N, w_dim) for every layer: ws (N, num_styles, w_dim), a view, of which
         `clone()` makes numbers that can be changed one by one. What training does instead to mix
         styles is in `training/step.py`."""
         return w[:, None].expand(-1, self.config.num_styles(), -1)

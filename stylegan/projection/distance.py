@@ -88,7 +88,7 @@ def choose_distance(
     loaded: LoadedGenerator,
     weights: Path | None = None,
 ) -> tuple[Distance, str]:
-    """The distance for pictures of a generator, and the reason for the choice.
+    """Return the distance for pictures of a generator, and the reason for the choice.
 
     "auto" is LPIPS if everything that it needs is on this machine, else pixels. "lpips" downloads
     the weights of VGG16 unless `weights` (their file or its folder) has them.
@@ -123,8 +123,8 @@ def choose_distance(
 
 
 def psnr(images: Tensor, targets: Tensor, rectangle: Rectangle | None = None) -> Tensor:
-    """Peak signal-to-noise ratio in dB of images (N, C, r, r), clamped to [-1, 1]: (N,), up to 100;
-    of padded images that of the active `rectangle`."""
+    """Return the peak signal-to-noise ratio in dB of images (N, C, r, r), clamped to [-1, 1]: (N,),
+    up to 100; of padded images that of the active `rectangle`."""
     difference = images.clamp(-1, 1) - targets.clamp(-1, 1)
     if rectangle is not None:
         rows, columns = active_part(rectangle, *difference.shape[2:])

@@ -42,8 +42,7 @@ def read_target(
     premultiply: bool = False,
     crop: Crop = "center",
 ) -> Tensor:
-    """Read a file as `target_of`. Raise ValueError or FileNotFoundError, naming it, if it cannot be
-    read."""
+    """Read a file as `target_of`. Raise ValueError or FileNotFoundError, naming it, if it fails."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no image file {path}")
     with errors_name(path):
@@ -67,8 +66,8 @@ def target_of(
     crop: Crop = "center",
     name: str = "image",
 ) -> Tensor:
-    """The picture of an image file as (1, channels, resolution, resolution) in [-1, 1]. It is read
-    and cropped as training data are, but smaller pictures are enlarged. Errors call it `name`."""
+    """Decode an image file to (1, channels, resolution, resolution) in [-1, 1]. It is read and
+    cropped as training data are, but smaller pictures are enlarged. Errors call it `name`."""
     with quiet_decoding():
         image = decode(content, channels=channels, name=name)
         pixels = planes(Fit.of(crop).square(image, resolution))
@@ -77,13 +76,13 @@ def target_of(
 
 
 def default_batch(resolution: int) -> int:
-    """Images at once whose gradients fit into little memory: 8 up to 64x64, 1 from 512x512 on."""
+    """Return how many images at once have gradients that fit into little memory: 8 to 1."""
     return max(1, min(8, 512 // resolution))
 
 
 def outputs_of(images: Sequence[Path], out: Path) -> list[Path]:
-    """The files that `project_files` writes for these images, if all can be read; without tuning it
-    removes those of tuning that an earlier projection has left, which do not fit new latents."""
+    """Return the files that `project_files` writes for these images, if all can be read. Without
+    tuning it removes those of an earlier one, which do not fit new latents."""
     of_each = [LATENTS, TARGET, PICTURE, RESULT, TUNED_PICTURE]
     folders = [out / name_of(image) for image in images]
     return [out / LATENTS, out / TUNED] + [path / file for path in folders for file in of_each]
@@ -146,10 +145,9 @@ def project_files(
     request: ProjectionRequest, images: Sequence[Path], out: Path, *, console: Console = SILENT
 ) -> tuple[int, list[Exception]]:
     """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
-    tuning, then tune the generator to all of them together, and write it. The console
-    hears a line for each image, and the steps done. The number of projections, and the
-    errors of images not read.
-    """
+    tuning, then tune the generator to all of them together, and write it. The console hears a line
+    for each image, and the steps done. Return the number of projections, and the errors of images
+    not read."""
     request.outputs.check(*outputs_of(images, out), sources=images)
     targets, errors = read_targets(request, images)
     if not targets:
@@ -201,7 +199,7 @@ def project_files(
 def read_targets(
     request: ProjectionRequest, images: Sequence[Path]
 ) -> tuple[dict[Path, Tensor], list[Exception]]:
-    """The pictures (1, C, r, r) by their files, and the errors of those that cannot be read."""
+    """Read the pictures (1, C, r, r) by their files; return the errors of others, too."""
     config = request.loaded.generator.config
     targets: dict[Path, Tensor] = {}
     errors: list[Exception] = []

@@ -6,7 +6,7 @@ noise on w that vanishes, a rate that rises and falls, and maps of noise that ar
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -44,13 +44,13 @@ class SearchOptions:
     samples: Count = 10_000  # of w, for its average and spread
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of a step: a linear rise, a plateau, half a cosine down."""
+        """Return the learning rate of a step: a linear rise, a plateau, half a cosine down."""
         time = step / self.steps
         falling = 0.5 - 0.5 * math.cos(math.pi * min((1 - time) / self.fall, 1))
         return self.learning_rate * falling * min(time / self.rise, 1)
 
     def search_noise_at(self, step: int) -> float:
-        """Deviation of the noise on w at a step, in units of the spread of w."""
+        """Return the deviation of the noise on w at a step, in units of the spread of w."""
         return self.search_noise * max(1 - step / self.steps / self.search_time, 0) ** 2
 
 
@@ -91,7 +91,10 @@ def project(
     full = config.resolution
     styles = config.num_styles()
     size = check_resolution(full if resolution is None else resolution, full)
-    check_targets(targets, (config.image_channels, size, size))
+    shape = (config.image_channels, size, size)
+    if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
+        expected = f"(N, {', '.join(map(str, shape))})"
+        raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
     average, spread = spread_of_w(generator, options.samples, rng, labels)
@@ -115,7 +118,9 @@ def project(
         if step == options.steps:
             return
         with torch.enable_grad(), sampling.repeatable():
-            loss = total_loss(distances, maps, options.noise_weight)
+            loss = distances.sum()  # not a mean: no picture's gradient depends on the others
+            for noise_map in maps:
+                loss = loss + options.noise_weight * autocorrelation_penalty(noise_map).sum()
             gradients = torch.autograd.grad(loss, fitted)
         for tensor, gradient in zip(fitted, gradients, strict=True):
             tensor.grad = gradient
@@ -125,18 +130,10 @@ def project(
             normalize_(noise_map)
 
 
-def check_targets(targets: Tensor, shape: tuple[int, int, int]) -> None:
-    """Raise ValueError unless there are some pictures, each of that shape."""
-    if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
-        expected = f"(N, {', '.join(map(str, shape))})"
-        raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
-
-
 def start_of(
     generator: Generator, average: Tensor, labels: Tensor | None, *, seed: int, start: int
 ) -> Tensor:
-    """The w (w_dim,) at which a search begins: the average, or half way from there to a random
-    one."""
+    """Return the w (w_dim,) to begin at: the average, or half way from there to a random one."""
     if start == 0:
         return average
     z = torch.randn(1, generator.config.z_dim, generator=streams.start(seed, start))
@@ -144,18 +141,9 @@ def start_of(
 
 
 def first_maps(generator: Generator, n: int, resolution: int) -> list[Tensor]:
-    """The stored maps of noise, normalized: (n, 1, r, r) for each layer."""
+    """Return the stored maps of noise, normalized: (n, 1, r, r) for each layer."""
     stored = generator.synthesis.noise_maps(n, resolution, "const")
     return [normalize_(m.detach().repeat(n, 1, 1, 1)) for m in stored if m is not None]
-
-
-def total_loss(distances: Tensor, maps: Sequence[Tensor], noise_weight: float) -> Tensor:
-    """Return the loss of a step. A sum: the gradient of one picture's part does not depend on how
-    many there are."""
-    loss = distances.sum()
-    for noise_map in maps:
-        loss = loss + noise_weight * autocorrelation_penalty(noise_map).sum()
-    return loss
 
 
 def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
@@ -176,8 +164,8 @@ def check_finite(distances: Tensor, activity: str, step: int, advice: str) -> No
 def spread_of_w(
     generator: Generator, samples: int, rng: torch.Generator, labels: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """The average of w (w_dim,), and the root of the mean squared distance from it, of that many
-    latents of the class `labels` (1, label_dim)."""
+    """Return the average of w (w_dim,), and the root of the mean squared distance from it, of that
+    many latents of the class `labels` (1, label_dim)."""
     chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
     z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
     w = torch.cat([sampling.mapped(generator, latents, labels) for latents in z])

@@ -69,7 +69,9 @@ def tune(
     options = options or TuningOptions()
     config = generator.config
     check_labels(labels, config.label_dim, 1)
-    check_pivots(ws, (len(targets), config.num_styles(), config.w_dim))
+    shape = (len(targets), config.num_styles(), config.w_dim)
+    if not len(targets) or ws.shape != shape:
+        raise ValueError(f"pivots must be {shape} for as many targets, not {tuple(ws.shape)}")
     average = generator.w_avg
     n = len(targets)
     targets = targets.to(average)
@@ -113,12 +115,6 @@ def tune(
             optimizer.step()
 
 
-def check_pivots(ws: Tensor, shape: tuple[int, int, int]) -> None:
-    """Raise ValueError unless there are some styles, of that shape."""
-    if shape[0] == 0 or ws.shape != shape:
-        raise ValueError(f"pivots must be {shape} for as many targets, not {tuple(ws.shape)}")
-
-
 def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
-    """Styles at that distance from ws (N, num_styles, w_dim), in the direction of w (N, w_dim)."""
+    """Return styles at that distance from ws (N, num_styles, w_dim), toward w (N, w_dim)."""
     return ws + radius * F.normalize(w[:, None] - ws, dim=2)

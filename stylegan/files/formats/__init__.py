@@ -95,7 +95,7 @@ def export(
 
 
 def is_for_the_hub(path: Path) -> bool:
-    """True if a destination is a folder: an existing one, or a name without an ending."""
+    """Return true if a destination is a folder: an existing one, or a name without an ending."""
     return path.is_dir() or not path.suffix
 
 
@@ -125,7 +125,7 @@ def check_request(
 def check_file(
     path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
 ) -> None:
-    """As `check_request`, of a file."""
+    """Check a destination that is a file, as `check_request` does."""
     outputs.check(path, endings=WRITTEN, sources=sources)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:

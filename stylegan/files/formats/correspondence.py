@@ -61,8 +61,8 @@ KNOWN = {
 
 
 def config_from_official(settings: Mapping[str, object], names: Mapping[str, str]) -> NetworkConfig:
-    """The configuration that official `settings` ask of a network whose settings have these
-    `names`; those of its sister networks are ignored, and one that no network has is an error."""
+    """Return the configuration that official `settings` ask of a network whose settings have these
+    `names`. Those of its sister networks are ignored; one that no network has is a ValueError."""
     for name in settings:
         if name not in KNOWN:
             hint = suggestion(str(name), sorted(KNOWN))
@@ -81,7 +81,8 @@ def config_from_official(settings: Mapping[str, object], names: Mapping[str, str
 
 
 def converted(name: str, value: Any, default: T) -> T:
-    """`value` as the type of `default`, if that changes no number (1 for True, 8192.0 for 8192)."""
+    """Return `value` as the type of `default`. Raise ValueError if that changes a number: 1 is
+    taken for True, and 8192.0 for 8192."""
     kind = type(default)
     try:
         result = kind(value)
@@ -93,19 +94,18 @@ def converted(name: str, value: Any, default: T) -> T:
 
 
 def truncation_from_official(settings: Mapping[str, object]) -> tuple[float, int | None]:
-    """psi and cutoff in our terms: officially None for either, or a cutoff <= 0, means none."""
-    psi, cutoff = (
-        value if value is None else converted(name, value, 0.0)
-        for name, default in (("truncation_psi", 0.7), ("truncation_cutoff", 8))
-        for value in [settings.get(name, default)]
-    )
-    if psi is None or cutoff is None or cutoff <= 0:
+    """Return our psi and cutoff: officially None for either, or a cutoff <= 0, means none."""
+    psi = settings.get("truncation_psi", 0.7)
+    cutoff = settings.get("truncation_cutoff", 8)
+    if psi is None or cutoff is None:
         return 1.0, None
-    return psi, math.ceil(cutoff)
+    layers = math.ceil(converted("truncation_cutoff", cutoff, 0.0))
+    return (converted("truncation_psi", psi, 0.0), layers) if layers > 0 else (1.0, None)
 
 
 def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool]:
-    """True if the official program upscales to a resolution by a transposed convolution."""
+    """Return the question whether the program enlarges to a resolution by a transposed
+    convolution."""
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):
         raise ValueError(f"fused_scale must be True, False or 'auto', not {readable(repr(fused))}")
@@ -142,7 +142,7 @@ DISCRIMINATOR_NAMES = (
 
 
 def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) -> Iterator[Match]:
-    """The official variables of a network with these weights; see `fusion_from_official`."""
+    """Yield the official variables of our weights; `fused`: see `fusion_from_official`."""
     names = " ".join(state)
     full = max(map(int, re.findall(r"_rgb\.(\d+)", names)), default=4)
     start = "Dense" if "input.dense" in names else "Const"

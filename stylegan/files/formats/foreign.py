@@ -28,8 +28,8 @@ class UnknownLayout(ValueError):
 
 
 def import_weights(content: object, file: Path = Path("memory")) -> Weights:
-    """The networks of a file of another PyTorch program, from its `content`, safely loaded.
-    ValueError says what does not fit."""
+    """Read the networks of a file of another PyTorch program from its `content`, safely loaded.
+    Raise ValueError for what does not fit."""
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
@@ -172,7 +172,7 @@ def check_blurs(layout: Layout, config: NetworkConfig, kernels: Tensors) -> None
 
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:
-    """The resolution up to which some noise strength has left zero, where training begins."""
+    """Return the resolution up to which some noise strength has left zero, its first value."""
     layers = synthesis.noise_layers(synthesis.config.resolution)
     moved = [i for i, e in enumerate(layers) if e.noise is not None and e.noise.strength.any()]
     if not moved:
@@ -191,7 +191,7 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
 
 
 def mean_w(generator: Generator) -> Tensor:
-    """The average w for files that do not keep it: over fixed latents, and the labels in turn."""
+    """Compute the average w that a file does not keep: over fixed latents, with labels in turn."""
     config = generator.config
     random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)

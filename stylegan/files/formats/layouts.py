@@ -110,17 +110,17 @@ def numbers_in(name: str) -> dict[str, int]:
 
 
 def about_zero(bias: Tensor) -> Tensor:
-    """Biases of a style whose first half are scales about 1; ours are about 0."""
+    """Turn biases of a style whose first half are scales about 1 into ours, which are about 0."""
     return torch.cat([bias.chunk(2)[0] - 1, bias.chunk(2)[1]])
 
 
 def he_scaled(strength: Tensor) -> Tensor:
-    """Noise strengths (1, channels, 1, 1) that have a He constant."""
+    """Scale noise strengths (1, channels, 1, 1) that have a He constant."""
     return strength.flatten().double() * (NORM * math.sqrt(2 / strength.numel()))
 
 
 def progress_of_genforce(content: Content, weights: Tensors, config: NetworkConfig) -> Progress:
-    """Growth by the level of detail; images seen, where the file says it."""
+    """Read the growth from the level of detail; images seen, where the file says it."""
     if "synthesis.lod" not in weights:
         raise ValueError("synthesis.lod is missing")
     lod = weights["synthesis.lod"].reshape(-1).tolist()
@@ -132,7 +132,7 @@ def progress_of_genforce(content: Content, weights: Tensors, config: NetworkConf
 
 
 def progress_of_mmgeneration(content: Content, weights: Tensors, config: NetworkConfig) -> Progress:
-    """Growth and images seen, where the file says them."""
+    """Read growth and images seen, where the file says them."""
     state = content.get("state_dict")
     others = {**content, **state} if isinstance(state, Mapping) else {}
 

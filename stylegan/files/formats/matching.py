@@ -50,7 +50,7 @@ def network_from(
     matches: Callable[[Mapping[str, Tensor]], Iterable[Match]],
     tensors: Mapping[str, Tensor],
 ) -> N:
-    """A network in eval mode with the `tensors` of a file.
+    """Make a network in eval mode with the `tensors` of a file.
 
     `make` makes the network; `matches`, given its state, says which tensor of the file each of ours
     is. Those without a match are 0. All are float64 if any matched tensor is, else float32.
@@ -73,7 +73,7 @@ def network_from(
 
 
 def growth(name: str, lod: object, full: int) -> tuple[int, float]:
-    """Resolution and alpha of a network of resolution `full` at an official level of detail."""
+    """Return resolution and alpha, of `full` pixels at most, at an official level of detail."""
     array = np.asarray(lod)
     levels = len(resolutions(full))
     if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() <= levels - 1:

@@ -37,13 +37,13 @@ LODS = ("lod", "G_synthesis/lod")  # level of detail: the first that a network h
 
 
 def mapping_from_official(variables: Variables, settings: Arguments) -> networks.MappingNetwork:
-    """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
+    """Make a mapping network of `Dense0/weight`, ...; `dlatent_broadcast` is left to the caller."""
     config = config_from_official(settings, correspondence.MAPPING_SETTINGS)
     return taken(lambda: networks.MappingNetwork(config), variables, settings)
 
 
 def synthesis_from_official(variables: Variables, settings: Arguments) -> networks.SynthesisNetwork:
-    """`4x4/Conv/weight`, ... -> synthesis network."""
+    """Make a synthesis network of `4x4/Conv/weight`, ..."""
     config = config_from_official(settings, correspondence.SYNTHESIS_SETTINGS)
     return taken(lambda: networks.SynthesisNetwork(config), variables, settings)
 
@@ -51,8 +51,8 @@ def synthesis_from_official(variables: Variables, settings: Arguments) -> networ
 def generator_from_official(
     variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
 ) -> networks.Generator:
-    """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator;
-    `config`: that of the settings, unless what it shares with a discriminator is known."""
+    """Make a generator of `G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`,
+    ... `config` is that of the settings, unless what it shares with a discriminator is known."""
     config = config or config_from_official(settings, GENERATOR_SETTINGS)
     return taken(lambda: networks.Generator(config), variables, settings)
 
@@ -60,7 +60,7 @@ def generator_from_official(
 def discriminator_from_official(
     variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
 ) -> networks.Discriminator:
-    """`4x4/Conv/weight`, ... -> discriminator."""
+    """Make a discriminator of `4x4/Conv/weight`, ..."""
     config = config or config_from_official(settings, correspondence.DISCRIMINATOR_SETTINGS)
     return taken(lambda: networks.Discriminator(config), variables, settings)
 
@@ -81,7 +81,7 @@ def tensor(path: str, value: npt.ArrayLike) -> Tensor:
 
 def load_official(path: str | Path, *, name: str = "") -> Weights:
     """Read an official version 1 snapshot (G, D, Gs), whose lineage calls it `name`; nothing that
-    the file names is executed. ValueError says what the file is if it is something else."""
+    the file names is executed. ValueError says what another file is."""
     path = Path(path)
     g, d, ema = read_networks(path)
     with refusing(path, "cannot be used"):
@@ -109,8 +109,8 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
 
 
 def load_npz(path: Path, *, name: str = "") -> Weights:
-    """The generator of official variables with `static_kwargs`, the JSON of its official arguments.
-    What else a generator file says is JSON in `meta`, or follows from both."""
+    """Read the generator of official variables with `static_kwargs`, the JSON of its official
+    arguments. All else that a generator file says is JSON in `meta`, or follows from both."""
     arrays = npz_arrays(path)
     arguments = str(arrays.pop("static_kwargs", ""))
     more = str(arrays.pop("meta", ""))
@@ -137,7 +137,7 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
 
 
 def look_of(variables: Variables, settings: Arguments, full: int) -> Look:
-    """How the official program shows a generator; at the level of detail 0 if it has none."""
+    """Return the look that the official program gives a generator, fully grown if it has no lod."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
     return Look(*growth("lod", lod, full), *truncation_from_official(settings))
 
@@ -145,7 +145,8 @@ def look_of(variables: Variables, settings: Arguments, full: int) -> Look:
 def shared_configs(
     g: OfficialNetwork, d: OfficialNetwork, ema: OfficialNetwork
 ) -> tuple[networks.NetworkConfig, networks.NetworkConfig]:
-    """Configurations of generators and discriminator, equal if their common settings are."""
+    """Return the configurations of generators and discriminator, equal if their common settings
+    are. Raise ValueError if G and Gs differ."""
     config, other = (config_from_official(n.settings, GENERATOR_SETTINGS) for n in (ema, g))
     for field, value in dataclasses.asdict(config).items():
         if value != (theirs := getattr(other, field)):
@@ -163,7 +164,7 @@ def shared_configs(
 
 
 def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
-    """The part of the images that is not padding, by the name of a published file or a copy:
+    """Return the part of the images that is not padding, by the name of a published file or a copy:
     `karras2019stylegan-cars-512x384.pkl` has 512 wide and 384 high, in the middle of 512x512."""
     size = re.search(r"-(\d{1,5})x(\d{1,5})\b", name)
     width, height = map(int, size.groups()) if size else (0, 0)

@@ -81,8 +81,8 @@ def network_of(
     config: networks.NetworkConfig,
     weights: Mapping[str, Tensor],
 ) -> Network:
-    """A network with these weights, in eval mode. All take the type and device of the first, but
-    numbers of half precision become float32."""
+    """Make a network with these weights, in eval mode. All take the type and device of the first,
+    but numbers of half precision become float32."""
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(config)
     tensors = checkpoint.match_state_dict(network.state_dict(), weights)
@@ -194,7 +194,7 @@ def description_as_json(loaded: LoadedGenerator) -> str:
 
 
 def from_json(text: str, path: Path, *, entry: str) -> Payload:
-    """A JSON object that a file holds in its `entry`."""
+    """Read a JSON object that a file holds in its `entry`."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -107,7 +107,7 @@ class SafeUnpickler(pickle.Unpickler):
 
 
 def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, OfficialNetwork]:
-    """G, D and Gs of an official snapshot. Anything else is an OfficialFileError (a ValueError)."""
+    """Read G, D and Gs of an official snapshot. Raise OfficialFileError for anything else."""
     data = Path(path).read_bytes()
     try:
         with warnings.catch_warnings():
@@ -156,7 +156,7 @@ def check_opcodes(data: bytes) -> None:
 
 
 def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
-    """The settings and all variables of a network that `builder` must have built."""
+    """Return the settings and all variables of a network that `builder` must have built."""
     settings, variables, components = attributes(record, builder)
     for key, component in components.items():
         if not (isinstance(key, str) and isinstance(component, InertNetwork)):
@@ -171,7 +171,7 @@ def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
 def attributes(
     record: InertNetwork, builder: str
 ) -> tuple[dict[str, object], dict[str, np.ndarray], dict[object, object]]:
-    """Settings, own variables and components of a network that `builder` has built."""
+    """Return settings, own variables and components of a network that `builder` has built."""
     match record.state:
         case {
             "build_func_name": str(actual),
@@ -194,7 +194,7 @@ def attributes(
 
 
 def is_plain(value: object) -> bool:
-    """A number, text, None, or a short row of numbers: what can be compared and shown."""
+    """Return True for a number, text, None, or a short row of numbers."""
     if isinstance(value, (list, tuple)):
         return len(value) < 100 and all(is_number(v) for v in value)
     return value is None or isinstance(value, str) or is_number(value)
@@ -218,7 +218,7 @@ def named_variables(pairs: list[object]) -> dict[str, np.ndarray]:
 
 
 def numeric_array(name: str, record: Inert) -> np.ndarray:
-    """The array a record describes, if it is one of plain numbers that its bytes really fill."""
+    """Return the array a record describes. Raise OfficialFileError unless its bytes fill it."""
     fortran: object = False
     shape: tuple[object, ...] = ()
     match record:

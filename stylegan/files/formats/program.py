@@ -40,8 +40,8 @@ def images_of(
     labels: Tensor | None = None,
     noise: Noise = "const",
 ) -> Tensor:
-    """Images (N, C, H, W) of latents, without padding; psi () is an input, whatever the file says.
-    Noise is a kind, or maps (N, 1, r, r) for each layer."""
+    """Make the images (N, C, H, W) of latents, without padding; psi () is an input, whatever the
+    file says. Noise is a kind, or maps (N, 1, r, r) for each layer."""
     generator = loaded.generator
     ws = generator.broadcast(generator.mapping(z, labels))
     styles = loaded.look.styles(ws, generator.w_avg, psi)
@@ -53,13 +53,8 @@ def images_of(
     return images[:, :, rows, columns]
 
 
-def stored(kind: str) -> Noise:
-    """The noise of a program of that kind where it is given no maps."""
-    return "none" if kind == "none" else "const"
-
-
 def example_inputs(loaded: LoadedGenerator, noise: str) -> Inputs:
-    """z of two seeds and, where the program takes them, labels and the stored noise maps."""
+    """Return z of two seeds and, where the program takes them, labels and the stored noise maps."""
     config = loaded.generator.config
     average = loaded.generator.w_avg
     seeds = range(2)
@@ -74,8 +69,8 @@ def example_inputs(loaded: LoadedGenerator, noise: str) -> Inputs:
 
 @torch.no_grad()
 def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
-    """A program (z, psi, and by name labels where there are any and noise if that is "input") ->
-    images without padding, any number of them, in the generator's precision, on its device."""
+    """Make a program (z, psi, and by name labels where there are any and noise if that is "input")
+    -> images without padding, any number of them, in the generator's precision, on its device."""
 
     class Program(nn.Module):
         """`images_of` as torch.export takes it: the forward of a module with the weights."""
@@ -91,8 +86,9 @@ def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
             labels: Tensor | None = None,
             noise: list[Tensor] | None = None,
         ) -> Tensor:
-            return images_of(loaded, z, psi, labels, noise or stored(kind))
+            return images_of(loaded, z, psi, labels, noise or stored)
 
+    stored: Noise = "none" if kind == "none" else "const"  # where no maps are given
     inputs = example_inputs(loaded, kind)
     positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.psi))
     by_name = {name: value for name, value in inputs.items() if name != "z"}
