@@ -6,7 +6,6 @@ Pinkney and Adler 2020. It works where one was trained on from the other, or bot
 import copy
 import dataclasses
 import re
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ SAMPLES = 10_000  # latents of a new average
 
 
 def resolution_of(name: str) -> int | None:
-    """The resolution whose block a weight belongs to; None for those of the mapping network."""
+    """Return the resolution of a weight's block; None in the mapping network."""
     layer = LAYER.fullmatch(name)
     if layer is None:
         return None
@@ -39,16 +38,19 @@ def blend(
     last: int | None = None,
     share: float = 1.0,
 ) -> LoadedGenerator:
-    """The network of `a`, whose layers from resolution `first` to `last` (None: the finest) are
-    `share` of those of `b`. Without `first` it is the whole network, mapping included, whose new
-    average w is measured. It has all that the file of `a` says, and the history of both: give
-    parents (`Weights.as_parent`). ValueError unless both have the same shapes and growth.
+    """Replace a `share` of the layers of `a` from resolution `first` to `last` (None: the finest)
+    by those of `b`. Without `first` it is the whole network, mapping included, whose new average w
+    is measured. The result has all that the file of `a` says, and the history of both: give parents
+    (`Weights.as_parent`). ValueError unless both have the same shapes and growth.
     """
     check_alike(a, b)
     sizes = resolutions(a.generator.config.resolution)
     final = sizes[-1] if last is None else last
-    if first is not None:
-        check_layers(sizes, first, final)
+    if first is not None and not (first in sizes and final in sizes and first <= final):
+        raise ValueError(
+            f"layers {first} to {final} were asked for, but the resolutions of the network are "
+            f"{', '.join(map(str, sizes))}"
+        )
     if not 0 <= share <= 1:
         raise ValueError(f"a share is a number from 0 to 1, not {share}")
     ours = a.generator.state_dict()
@@ -97,15 +99,6 @@ def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
         different.append(f"label_names {list(a.label_names)} and {list(b.label_names)}")
     if different:
         raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
-
-
-def check_layers(sizes: Sequence[int], first: int, final: int) -> None:
-    """Raise ValueError unless both are resolutions of the network, in ascending order."""
-    if not (first in sizes and final in sizes and first <= final):
-        raise ValueError(
-            f"layers {first} to {final} were asked for, but the resolutions of the network are "
-            f"{', '.join(map(str, sizes))}"
-        )
 
 
 def shape_of(loaded: LoadedGenerator) -> dict[str, object]:

@@ -197,7 +197,7 @@ def test_what_a_resume_has_undone_is_not_shown(begun):
         ("progress", 1060.0, {"images_seen": 30, "g/x": 2.0}),
     )
     history = read_run(begun)
-    losses = [(moment.images_seen, moment.event["g/x"]) for moment in history.progress()]
+    losses = [(seen, event["g/x"]) for seen, event in history.progress()]
     assert losses == [(10, 1), (20, 1), (30, 2)]
     assert [session.seconds for session in history.sessions()] == [30, 60]
     images = [session.span("images_seen") for session in history.sessions()]

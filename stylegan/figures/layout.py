@@ -1,5 +1,4 @@
-"""Where pictures and their labels go, and which font draws a label: missing characters are never
-drawn as boxes."""
+"""Pictures in grids and tables with labels. Characters that no font has are drawn as escapes."""
 
 import io
 import itertools
@@ -70,15 +69,15 @@ def grid(
     columns: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
-    """Pictures uint8 (N, H, W, C) in rows of `columns` (default: about square), each above its
-    label. Small ones are enlarged, every pixel a sharp square; large ones are averaged down."""
+    """Arrange pictures uint8 (N, H, W, C) in rows of `columns` (default: about square), each above
+    its label. Small ones are enlarged, every pixel a sharp square; large ones averaged down."""
     return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
 
 
 def tiled(
     cells: Sequence[Image.Image], columns: int | None = None, labels: Sequence[str] | None = None
 ) -> Image.Image:
-    """As `grid`, for images of one size, which keep it."""
+    """Arrange images as `grid` does, at their own size, the same for all."""
     width, height = cells[0].size
     labels = legible(labels or [])
     font = fitting_font(labels or [""], width)
@@ -107,7 +106,7 @@ def chart(
     bands: Sequence[tuple[str, int]] = (),
     apart: bool = False,
 ) -> Image.Image:
-    """Pictures (H, W, C) in a table: `columns` above, `names` of the rows at the left.
+    """Arrange pictures (H, W, C) in a table: `columns` above, `names` of the rows at the left.
 
     None leaves a cell empty. Pictures may differ in size: each fills a cell as large as the finest
     one needs. `title` is written above the columns, `bands` (text, number of rows) beside groups of
@@ -152,13 +151,13 @@ def span(smallest: int, largest: int) -> str:
 
 
 def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
-    """Where n cells of `size` begin; before some of them the gap is four times as wide."""
+    """Return where n cells of `size` begin; before some the gap is four times as wide."""
     gaps = [0, *(4 * GAP if i in wide_before else GAP for i in range(1, n))]
     return [start + i * size + gap for i, gap in enumerate(itertools.accumulate(gaps))]
 
 
 def upward(text: str, font: Font, length: int) -> Image.Image:
-    """Text that reads upward, centered in `length`, in as few lines of whole words as fit."""
+    """Draw text that reads upward, centered in `length`, in as few lines of whole words as fit."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""
@@ -174,7 +173,7 @@ def upward(text: str, font: Font, length: int) -> Image.Image:
 
 
 def captioned(image: Image.Image, text: str) -> Image.Image:
-    """An image above a line of text; the size depends on the image alone."""
+    """Put a line of text below an image; the size depends on the image alone."""
     (text,) = legible([text])
     size = min(max(SMALLEST_TEXT, image.width // 12), TEXT)
     height = image.height + text_height(font_of([], size)) + GAP
@@ -192,14 +191,14 @@ def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> No
 
 
 def default_columns(n: int) -> int:
-    """The fewest columns that n pictures fill without a gap, if the grid is then at most four times
-    as wide as high; else those of a square with gaps."""
+    """Return the fewest columns that n pictures fill without a gap, if the grid is then at most
+    four times as wide as high; else those of a square with gaps."""
     square = math.isqrt(n - 1) + 1
     return next((columns for columns in range(square, 2 * square) if n % columns == 0), square)
 
 
 def resized(image: Image.Image) -> Image.Image:
-    """Enlarged or reduced by a whole factor to a cell of readable size."""
+    """Enlarge or reduce by a whole factor to a cell of readable size."""
     side = max(image.size)
     if side < SMALLEST_CELL:
         return scaled(image, image.width * -(-SMALLEST_CELL // side))
@@ -207,7 +206,7 @@ def resized(image: Image.Image) -> Image.Image:
 
 
 def scaled(image: Image.Image, width: int) -> Image.Image:
-    """Enlarged (pixels repeated) or reduced (averaged) to `width`, by a whole factor."""
+    """Enlarge (repeat pixels) or reduce (average) to `width`, by a whole factor."""
     if image.width > width:
         return image.reduce(-(-image.width // width))
     factor = width // image.width
@@ -216,8 +215,8 @@ def scaled(image: Image.Image, width: int) -> Image.Image:
 
 
 def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The middle of the image, scaled to the width of a cell of `size`. Without its padding it may
-    be higher: 4x4 pixels of a network for 512x384 have half a row of that above and below."""
+    """Cut the middle of the image, scaled to the width of a cell of `size`. It may be higher: 4x4
+    pixels of a network for 512x384 have half a row of padding above and below."""
     width, height = size
     shown = scaled(image, width)
     left = (shown.width - width) // 2
@@ -228,7 +227,7 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def fitting_font(
     labels: Sequence[str], width: int, largest: int = TEXT, others: Sequence[str] = ()
 ) -> Font:
-    """A font for the labels and other texts, as large as the widest label allows: to `largest`."""
+    """Choose a font for all texts, as large as the widest label allows: to `largest`."""
     for size in range(largest, SMALLEST_TEXT - 1, -1):
         font = font_of([*labels, *others], size)
         if max(font.getlength(label) for label in labels) <= width:
@@ -241,13 +240,13 @@ def text_height(font: Font) -> int:
 
 
 def font_of(texts: Sequence[str], size: int) -> Font:
-    """A font for `legible` texts: Pillow's own for ASCII, else the first that has them all."""
+    """Choose a font for `legible` texts: Pillow's own for ASCII, else the first that has all."""
     file = file_with(frozenset("".join(texts)))
     return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
 def legible(texts: Sequence[str]) -> list[str]:
-    """The texts, with escapes for characters that cannot be drawn."""
+    """Escape characters that cannot be drawn."""
     if file_with(frozenset("".join(texts))) is not None:
         return list(texts)
     known = ASCII | characters_of(str(next(font_files())))
@@ -255,7 +254,7 @@ def legible(texts: Sequence[str]) -> list[str]:
 
 
 def font_files() -> Iterator[Path]:
-    """DejaVu Sans of matplotlib (Latin, Greek, Cyrillic), then the fonts of this machine."""
+    """List DejaVu Sans of matplotlib (Latin, Greek, Cyrillic), then the fonts of this machine."""
     import matplotlib
     from matplotlib.font_manager import findSystemFonts
 
@@ -265,7 +264,7 @@ def font_files() -> Iterator[Path]:
 
 @cache
 def file_with(characters: frozenset[str]) -> str | None:
-    """The first font file that has all of the characters; "" if Pillow's own font has them."""
+    """Find the first font file that has all of the characters; "" is Pillow's own font."""
     if characters <= ASCII:
         return ""
     return next((str(p) for p in font_files() if characters <= characters_of(str(p))), None)
@@ -273,7 +272,7 @@ def file_with(characters: frozenset[str]) -> str | None:
 
 @cache
 def characters_of(file: str) -> frozenset[str]:
-    """The characters of a font file; none if it cannot be read."""
+    """Return the characters of a font file; none if it cannot be read."""
     from matplotlib.ft2font import FT2Font
 
     try:

@@ -23,9 +23,9 @@ FINE = 64  # noise counts as fine from this resolution on, in networks that reac
 
 
 def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
-    """A row for each point: its picture, 4 with other noise, and the standard deviation of each
-    pixel over 100. Figure 4 of the paper. From 128 pixels on the examples show the part that varies
-    most, four times enlarged and framed in the picture. Seed n draws noise n."""
+    """Draw a row for each point: its picture, 4 with other noise, and the standard deviation of
+    each pixel over 100. Figure 4 of the paper. From 128 pixels on the examples show the part that
+    varies most, four times enlarged and framed in the picture. Seed n draws noise n."""
     check_noise(loaded.generator.config)
     zoom = ZOOM if loaded.resolution >= ZOOMED_FROM else 1
     measured = [deviation(loaded, ws) for ws in points.ws.split(1)]
@@ -42,8 +42,8 @@ def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
 
 
 def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
-    """Standard deviation of each pixel (H, W) over noise, root mean square over channels, of the
-    style ws (1, num_styles, w_dim)."""
+    """Measure the standard deviation of each pixel (H, W) over noise, root mean square over
+    channels, of the style ws (1, num_styles, w_dim)."""
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
     for picture in loaded.pictures(ws=ws.expand(realizations, -1, -1), noise="random"):
         levels = picture.astype(np.int64)
@@ -55,7 +55,7 @@ def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATI
 
 
 def liveliest(varying: np.ndarray, zoom: int) -> tuple[slice, slice]:
-    """The part of (H, W), 1 / zoom of both sides, whose mean square is largest."""
+    """Find the part of (H, W), 1 / zoom of both sides, whose mean square is largest."""
     height, width = (side // zoom for side in varying.shape)
     sums = np.pad(np.square(varying).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
     inside = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]
@@ -74,8 +74,8 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
 
 
 def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
-    """A row for each point: with all noise, none, that of fine layers alone, that of coarse layers
-    alone. Figure 5 of the paper."""
+    """Draw a row for each point: with all noise, none, that of fine layers alone, that of coarse
+    layers alone. Figure 5 of the paper."""
     config = loaded.generator.config
     size = loaded.look.drawn
     check_noise(config)

@@ -54,7 +54,7 @@ def of_latents(
     labels: Tensor | None = None,
     noise: Noise | None = None,
 ) -> Points:
-    """Those that a file holds, all or some by number, with its noise unless another is given."""
+    """Return all points of a file, or some by number, with its noise unless another is given."""
     ws, maps = read_latents(path, loaded.generator, labels)
     rows = list(range(len(ws)) if rows is None else rows)
     for row in rows:
@@ -67,18 +67,18 @@ def of_latents(
 
 
 def pictures(loaded: LoadedGenerator, points: Points) -> np.ndarray:
-    """The pictures uint8 (N, H, W, C), truncated and grown as `loaded` says, without padding."""
+    """Draw pictures uint8 (N, H, W, C), truncated and grown as `loaded` says, without padding."""
     return np.stack(list(loaded.pictures(points.seeds, ws=points.ws, noise=points.noise)))
 
 
 def labeled_grid(loaded: LoadedGenerator, points: Points, columns: int | None = None) -> Image:
-    """One picture for each point, none left out. Figure 2 of the paper."""
+    """Draw a picture for each point, none left out. Figure 2 of the paper."""
     return grid(pictures(loaded, points), columns, labels=points.names)
 
 
 def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> Image:
-    """A row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are the
-    average picture, below it their opposites."""
+    """Draw a row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are
+    the average picture, below it their opposites."""
     looks = [loaded.look.but(psi=psi) for psi in psis]
     columns = [pictures(replace(loaded, look=look), points) for look in looks]
     names = [f"psi {psi:g}" for psi in psis]
@@ -88,8 +88,8 @@ def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -
 def classes(
     loaded: LoadedGenerator, seeds: Sequence[int], shown: Sequence[str] = (), noise: Noise = "const"
 ) -> Image:
-    """A row for each seed, a column for each class, or each that is chosen by name or number: the
-    same latent with every label. ValueError for a network without labels."""
+    """Draw a row for each seed, a column for each class, or for those `shown`, by name or number:
+    the same latent with every label. ValueError for a network without labels."""
     count = loaded.generator.config.label_dim
     if not count:
         raise ValueError(f"the {loaded.origin} has no labels, so there are no classes to compare")
@@ -106,7 +106,7 @@ def classes(
 def timelapse(
     snapshots: Iterable[LoadedGenerator], points_of: Callable[[LoadedGenerator], Points]
 ) -> Image:
-    """A row for each point, a column for each snapshot of a run."""
+    """Draw a row for each point, a column for each snapshot of a run."""
     columns = []
     labels = []
     for loaded in snapshots:
@@ -119,8 +119,8 @@ def timelapse(
 def timelapse_of_samples(
     grids: Sequence[tuple[float, Path]], seeds: Sequence[int], *, columns: int, rows: int
 ) -> Image:
-    """As `timelapse`, of grids of samples: thousands of images seen, and a file with seed 0, 1, ...
-    in `rows` of so many `columns`."""
+    """Draw a `timelapse` from grids of samples: thousands of images seen, and a file with seed 0,
+    1, ... in `rows` of so many `columns`."""
     shown: list[list[np.ndarray]] = []
     for _, path in grids:
         with open_picture(path) as picture:
@@ -135,20 +135,20 @@ def timelapse_of_samples(
 
 
 def moment(loaded: LoadedGenerator) -> str:
-    """`1,200 kimg, 64 px`."""
+    """Say when a generator was saved: `1,200 kimg, 64 px`."""
     kimg = (loaded.images_seen or 0) / 1000
     number = f"{kimg:,.0f}" if kimg >= 10 else f"{kimg:.2g}"
     return f"{number} kimg, {loaded.resolution} px"
 
 
 def evenly(places: Sequence[float], most: int) -> list[int]:
-    """Indices of at most `most` (2 or more) of the ascending places, nearest to evenly spread ones;
-    always the first and the last."""
+    """Choose at most `most` (2 or more) of the ascending places, by index: the first, the last,
+    and those nearest to evenly spread ones."""
     return list(range(len(places))) if len(places) <= most else sorted(set(nearest(places, most)))
 
 
 def nearest(places: Sequence[float], n: int) -> list[int]:
-    """Indices of the ascending places nearest to n values spread evenly from first to last."""
+    """Return indices of the ascending places nearest to n values spread evenly over their span."""
     wanted = np.linspace(places[0], places[-1], n)
     distances = np.abs(np.asarray(places, np.float64) - wanted[:, None])
     return [int(i) for i in distances.argmin(axis=1)]

@@ -61,7 +61,7 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
 
 
 def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
-    """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`, which is of the same
+    """Take the rows of `layers` of `ws` (N, num_styles, w_dim) from `other`, which is of the same
     shape, or one w for all rows; either may have N = 1."""
     taken = torch.tensor([row in layers for row in range(ws.shape[1])], device=ws.device)
     return torch.where(taken[:, None], other, ws)
@@ -73,8 +73,8 @@ def mixing(
     others: Points,
     ranges: Sequence[StyleRange] | None = None,
 ) -> Image.Image:
-    """Rows of `sources` (A) whose styles in a range of layers are those of `others` (B), a column
-    each, once for every range; their noise is A's. Figure 3 of the paper."""
+    """Draw rows of `sources` (A) whose styles in a range of layers are those of `others` (B), a
+    column each, once for every range; their noise is A's. Figure 3 of the paper."""
     ranges = style_ranges(loaded.look.drawn) if ranges is None else ranges
     check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
     of_sources = pictures(loaded, sources)

@@ -1,4 +1,4 @@
-"""What the page shows of metrics, losses and speed over time: line charts as SVG images."""
+"""Metrics, losses and speed over time, as line charts in SVG."""
 
 import base64
 import io
@@ -70,10 +70,10 @@ class Band(NamedTuple):
 def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[str]]:
     """Return charts of speed, health and other logged values, without constant curves."""
     left: dict[str, Points] = defaultdict(list)
-    for moment in history.progress():
-        for name, value in moment.event.items():
+    for seen, event in history.progress():
+        for name, value in event.items():
             if "/" in name and (value is None or number(value) is not None):
-                left[name].append((moment.images_seen / 1000, number(value)))
+                left[name].append((seen / 1000, number(value)))
     augment = history.config.augment
     names = dict(NAMES)
     if augment.kind == "none":
@@ -97,7 +97,7 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
 
 
 def by_metric(history: RunHistory) -> dict[str, list[Result]]:
-    """Results in the order of images seen; those of real images come first."""
+    """Sort results by images seen; those of real images come first."""
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in sorted(history.measurements, key=lambda result: result.kimg or 0):
         groups[result.metric].append(result)
@@ -105,7 +105,7 @@ def by_metric(history: RunHistory) -> dict[str, list[Result]]:
 
 
 def by_setting(every: Sequence[Result]) -> dict[str, list[Result]]:
-    """Results that can be compared, by what they differ in from the others."""
+    """Group results that can be compared, by what they differ in from the others."""
     settings = [result.setting for result in every if result.pictures_name is None]
     names = dict.fromkeys(name for setting in settings for name in setting)
     differing = [n for n in names if len({str(setting.get(n)) for setting in settings}) > 1]
@@ -117,7 +117,7 @@ def by_setting(every: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def over_time(group: Sequence[Result], value: str) -> Points:
-    """A value of each measurement, with a gap where the resolution changes."""
+    """Return a value of each measurement, with a gap where the resolution changes."""
     points: Points = []
     for before, result in zip([group[0], *group], group, strict=False):
         if result.kimg is not None:
@@ -128,8 +128,8 @@ def over_time(group: Sequence[Result], value: str) -> Points:
 
 
 def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[list[str]]]:
-    """Charts of the metrics, and for each value and setting a row: name, last, best, kimg of the
-    best, resolution, setting."""
+    """Return charts of the metrics, and for each value and setting a row: name, last, best, kimg
+    of the best, resolution, setting."""
     charts = []
     rows = []
     for metric, every in by_metric(history).items():
@@ -154,7 +154,7 @@ def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list
 
 
 def best_of(every: Sequence[Result], value: str) -> Result | None:
-    """The best of those at the resolution of the last; None where it is unknown what is better."""
+    """Return the best at the last resolution; None where it is unknown which is better."""
     kind = kind_of(every[-1].metric)
     if kind is None or value.endswith("_std"):
         return None
@@ -166,7 +166,7 @@ def best_of(every: Sequence[Result], value: str) -> Result | None:
 
 
 def short(value: float | None) -> str:
-    """A number as axes and tables show it: `0.25`, `12,300`, `25M`."""
+    """Write a number for axes and tables: `0.25`, `12,300`, `25M`."""
     if value is None or math.isnan(value):
         return "none"
     if abs(value) >= 1e6:
@@ -175,7 +175,7 @@ def short(value: float | None) -> str:
 
 
 def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log: bool) -> str:
-    """Lines over thousands of images, as a data address of an SVG image; empty without numbers.
+    """Draw lines over thousands of images: a data address of an SVG image; "" without numbers.
 
     With `log` the y axis is logarithmic if all values are positive and differ by more than a factor
     of ten. Many points are averaged.
@@ -213,7 +213,7 @@ def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log
 
 
 def averaged(points: Points) -> np.ndarray:
-    """(2, n): x and y; n at most POINTS, NaN for None."""
+    """Return x and y (2, n) with n at most POINTS and NaN for None."""
     parts = np.array_split(np.array(points, float), min(len(points), POINTS))
     means = [np.ma.masked_invalid(part).mean(axis=0) for part in parts]
     return np.ma.stack(means).filled(np.nan).T

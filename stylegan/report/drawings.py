@@ -28,15 +28,14 @@ class Captioned(NamedTuple):
 
 
 class Drawings(NamedTuple):
-    """The pictures of a report beside the files of the run. A text explains why something is
-    missing."""
+    """The pictures of a report beside those of the run, or why one is missing."""
 
     sweep: Captioned | str = "Not drawn."
     neighbors: Captioned | str = "Not computed yet; stylegan report RUN adds them."
 
 
 def truncation_sweep(loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS) -> Captioned:
-    """A row for each seed, at falling psi, where the generator is and as far as it has grown."""
+    """Draw a row for each seed, at falling psi, as far as the generator has grown."""
     labels = loaded.labels_of(range(len(seeds)))
     layers = "all layers" if loaded.cutoff is None else f"the first {loaded.cutoff} layers"
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"

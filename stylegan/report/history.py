@@ -1,4 +1,4 @@
-"""What the files of a run contain. They are read as data of unknown quality."""
+"""The history of a run, read from files of unknown quality."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,20 +16,13 @@ ENDS = ("finished", "stopped", "failed")
 Event = dict[str, object]
 
 
-class Moment(NamedTuple):
-    """A line of progress."""
-
-    images_seen: float
-    event: Event
-
-
 class Session(NamedTuple):
     """Events from a start or a resume to the last line before the next."""
 
     events: list[Event]
 
     def span(self, name: str) -> tuple[float, float]:
-        """The first and the last value of `time` or `images_seen`; zeros if there is none."""
+        """Return the first and the last `time` or `images_seen`; zeros if there is none."""
         known = [y for y in (number(event.get(name)) for event in self.events) if y is not None]
         return (known[0], known[-1]) if known else (0.0, 0.0)
 
@@ -41,7 +34,7 @@ class Session(NamedTuple):
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The history of a run, read from its files."""
+    """The configuration, events and results of a run."""
 
     folder: RunFolder
     config: TrainConfig
@@ -63,17 +56,17 @@ class RunHistory:
             parts[-1].events.append(event)
         return parts
 
-    def progress(self) -> list[Moment]:
-        """Return the valid lines, in the order of images seen: a killed run repeats the steps after
-        its last saved state."""
-        moments: list[Moment] = []
+    def progress(self) -> list[tuple[float, Event]]:
+        """Return the images seen at each line of progress, and the line, without steps that a
+        killed run repeated."""
+        lines: list[tuple[float, Event]] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
             if seen is not None and event["event"] in BEGINNINGS:
-                moments = [old for old in moments if old.images_seen <= seen]
+                lines = [line for line in lines if line[0] <= seen]
             elif seen is not None and event["event"] == "progress":
-                moments.append(Moment(seen, event))
-        return moments
+                lines.append((seen, event))
+        return lines
 
     def last_of(self, *names: str) -> Event | None:
         return next((event for event in reversed(self.events) if event["event"] in names), None)
@@ -85,16 +78,19 @@ def read_run(folder: Path) -> RunHistory:
     run = RunFolder(folder)
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")
-    config = run.config()
-    toml = run.config_file.read_text(encoding="utf-8-sig")
-    measured = [Result.from_line(line) for line in lines]
-    grids = [(kimg, path) for kimg, path in run.grids() if path.is_file()]
-    unreadable = {run.log_file.name: bad_events, run.metrics_file.name: bad_lines}
-    return RunHistory(run, config, toml, events, measured, grids, unreadable)
+    return RunHistory(
+        run,
+        run.config(),
+        run.config_file.read_text(encoding="utf-8-sig"),
+        events,
+        [Result.from_line(line) for line in lines],
+        [(kimg, path) for kimg, path in run.grids() if path.is_file()],
+        {run.log_file.name: bad_events, run.metrics_file.name: bad_lines},
+    )
 
 
 def moment(value: object) -> str:
-    """Seconds since 1970 as `2026-01-31 12:00 UTC`."""
+    """Write seconds since 1970 as `2026-01-31 12:00 UTC`."""
     try:
         return f"{datetime.fromtimestamp(number(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"
     except (OverflowError, OSError, ValueError):

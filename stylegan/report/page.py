@@ -1,4 +1,4 @@
-"""The page: what `page.html` shows of a run beside what the history itself says."""
+"""The page: `page.html` with the history of a run and its pictures."""
 
 import base64
 import io
@@ -60,7 +60,7 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
 
 
 def embedded(image: Image.Image) -> str:
-    """A picture as a data address: lossless if it is small."""
+    """Encode a picture as a data address: lossless if it is small."""
     file = io.BytesIO()
     kind = "png" if image.width * image.height <= LOSSLESS_PIXELS else "webp"
     image.save(file, kind, quality=88)
@@ -68,7 +68,7 @@ def embedded(image: Image.Image) -> str:
 
 
 def reduced(path: Path, side: int, caption: str) -> Captioned | str:
-    """A picture of the run, at most `side` wide and high, or why it cannot be shown."""
+    """Open a picture of the run, at most `side` wide and high, or say why it cannot be shown."""
     try:
         with Image.open(path) as opened:
             image = opened.convert("RGBA" if "A" in opened.getbands() else "RGB")
@@ -83,13 +83,11 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
     schedule = history.config.schedule
     speed, losses = curves.curves(history, bands)
     metric_charts, metric_rows = curves.metrics(history, bands)
-    newest = []
-    over_time = []
-    for kimg, path in history.grids[-1:]:
-        caption = f"Generated, after {kimg:,} kimg: fixed seeds, average generator, psi 1"
-        newest.append(reduced(path, NEWEST_SIDE, caption))
+    text = "Generated, after {:,} kimg: fixed seeds, average generator, psi 1"
+    newest = [reduced(path, NEWEST_SIDE, text.format(kimg)) for kimg, path in history.grids[-1:]]
     if history.folder.reals_file.is_file():
         newest.append(reduced(history.folder.reals_file, NEWEST_SIDE, "Training images"))
+    over_time = []
     for i in evenly([kimg for kimg, _ in history.grids], GRIDS):
         kimg, path = history.grids[i]
         resolution = stage_at(round(kimg * 1000), schedule).resolution
@@ -115,7 +113,7 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
 
 
 def growth_bands(history: RunHistory) -> list[Band]:
-    """The resolutions over thousands of images, shaded while they fade in."""
+    """Return the resolutions over thousands of images, shaded while they fade in."""
     bands: list[Band] = []
     seen = history.images_seen / 1000
     for first, end, stage in phases(history.config.schedule):
@@ -132,7 +130,7 @@ def growth_bands(history: RunHistory) -> list[Band]:
 
 
 def options(history: RunHistory) -> list[tuple[str, str, str]]:
-    """Options that differ from the defaults: name, value, default."""
+    """List options that differ from the defaults: name, value, default."""
     processes = history.config.schedule.num_processes
     plan = ScheduleConfig(batch_size=official_batch_sizes(processes), num_processes=processes)
     papers = flatten(to_dict(TrainConfig(schedule=plan)))

@@ -24,9 +24,9 @@ def find_centers(
     label: Tensor | None = None,
     label_rows: Tensor | None = None,
 ) -> Tensor:
-    """Centers of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
-    each class, of which `label` (1, label_dim) takes one, or a mixture; `label_rows` (K, label_dim)
-    are labels that are no classes. The same each time."""
+    """Find centers of w (K, w_dim): those of K clusters, or for "class" the mean of each class, of
+    which `label` (1, label_dim) takes one, or a mixture. `label_rows` (K, label_dim) are labels
+    that are no classes. The centers are the same each time."""
     classes = generator.config.label_dim
     mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
     mixture |= label is not None and label_rows is not None
@@ -45,7 +45,7 @@ def find_centers(
 
 
 def clusters(w: Tensor, count: int) -> Tensor:
-    """The centers (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
+    """Find the centers (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
     k-means++ (Arthur and Vassilvitskii 2007) at rows far from one another."""
     if not 1 <= count <= len(w):
         raise ValueError(f"centers are 1 to {len(w)}, not {count}")

@@ -9,7 +9,7 @@ Curve = Callable[[Tensor], Tensor]  # places (n,) -> points (n, ...) there
 
 
 def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """Unit vectors (n, d) at the fraction t (n, 1) of the great circles from a / |a| to b / |b|."""
+    """Return unit vectors (n, d) at the fraction t (n, 1) of the great circles from a to b."""
     a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
     cosine = (a * b).sum(dim=1, keepdim=True)
     across = b - cosine * a
@@ -20,8 +20,8 @@ def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
 
 def spherical(points: Tensor, *, closed: bool) -> Curve:
-    """Great circles from each of the points (N, d) to the next; lengths change evenly. A `closed`
-    path is back at the first point at t = N, and repeats; for others t is from 0 to N - 1."""
+    """Follow great circles from each of the points (N, d) to the next; lengths change evenly. A
+    `closed` path is back at the first point at t = N, and repeats; else t is from 0 to N - 1."""
     points = points.double()
 
     def at(t: Tensor) -> Tensor:
@@ -36,8 +36,8 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
 
 
 def spline(points: Tensor, *, closed: bool) -> Curve:
-    """The cubic spline through the points (N, ...), `closed` as in `spherical`; others are natural:
-    with zero second derivatives at the ends."""
+    """Follow the cubic spline through the points (N, ...), `closed` as in `spherical`, else with
+    zero second derivatives at the ends."""
     n = len(points)
     points = points.double()
     identity = torch.eye(n, dtype=torch.float64)
@@ -62,7 +62,7 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
 
 
 def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices of the points before and after each place (m,), and the fraction between them."""
+    """Return the indices of the points around each place (m,), and the fraction between them."""
     if n < 2:
         raise ValueError(f"a path needs at least 2 points, not {n}")
     t = t.double()
@@ -73,7 +73,7 @@ def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tenso
 
 
 def places(frames: int, points: int, *, closed: bool) -> Tensor:
-    """Places of evenly spread frames, float64 (frames,). After the last frame a closed path is back
+    """Spread frames evenly: places float64 (frames,). After the last frame a closed path is back
     at the first; an open one ends at its last point."""
     steps = torch.arange(frames, dtype=torch.float64)
     return steps * points / frames if closed else steps * (points - 1) / max(frames - 1, 1)

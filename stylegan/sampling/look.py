@@ -84,9 +84,9 @@ class Look:
         centers: Tensor | Literal["none"] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> Self:
-        """The same with what is given in place of its own. Below the resolution that is drawn
-        images are averaged, unless an alpha is given, too; beyond it alpha becomes 1. `cutoff`
-        "all" truncates all layers; `centers` "none" truncates toward the average."""
+        """Replace what is given. Below the resolution that is drawn images are averaged, unless an
+        alpha is given, too; beyond it alpha becomes 1. `cutoff` "all" truncates all layers;
+        `centers` "none" truncates toward the average."""
         if isinstance(cutoff, str) and cutoff != "all":
             raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
         size = self.resolution if resolution is None else resolution
@@ -107,14 +107,14 @@ class Look:
         )
 
     def styles(self, ws: Tensor, average: Tensor, psi: Tensor | None = None) -> Tensor:
-        """ws (N, num_styles, w_dim) of latents, pulled toward `average` (w_dim,) or the nearest of
-        the centers, then edited. `psi` () is an input of a program in place of the field."""
+        """Pull ws (N, num_styles, w_dim) toward `average` (w_dim,) or the nearest of the centers,
+        then edit them. `psi` () is an input of a program in place of the field."""
         toward = average if self.centers is None else nearest(ws, self.centers)
         ws = truncate(ws, toward, self.psi if psi is None else psi, self.cutoff)
         return edited(ws, self.edits)
 
     def to_plain(self) -> dict[str, object]:
-        """What files say of it, as plain values; edits are not of a file."""
+        """Return plain values for a file; edits are left out."""
         rectangle = None if self.rectangle is None else list(self.rectangle)
         fields: dict[str, object] = {
             "resolution": self.drawn,
@@ -128,7 +128,7 @@ class Look:
         return fields
 
     def images(self, generator: Generator, styles: Tensor, noise: Noise) -> Tensor:
-        """The images (N, C, resolution, resolution) of final styles, with padding."""
+        """Draw images (N, C, resolution, resolution) of final styles, with padding."""
         images: Tensor = generator.synthesis(
             styles, resolution=self.drawn, alpha=self.alpha, noise=noise
         )
@@ -136,7 +136,7 @@ class Look:
 
 
 def checked_rows(name: str, values: object) -> Tensor:
-    """Centers or labels (K, D), K from 1, as float32. ValueError for what no file should say."""
+    """Read centers or labels (K, D), K from 1, as float32. ValueError for what is none."""
     try:
         rows = torch.as_tensor(values).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:
@@ -148,7 +148,7 @@ def checked_rows(name: str, values: object) -> Tensor:
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """A GPU computes the same bits each time, whatever precision a training run has set."""
+    """Make a GPU compute the same bits each time, whatever precision a training has set."""
     cudnn = torch.backends.cudnn
     deterministic = cudnn.deterministic
     benchmark = cudnn.benchmark
@@ -226,27 +226,27 @@ def seed_noise(
 
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
-    """Images (N, C, H, W) as pictures, uint8 (N, H, W, C)."""
+    """Make pictures, uint8 (N, H, W, C), of images (N, C, H, W)."""
     pictures: np.ndarray = levels(images, premultiplied=premultiplied).cpu().numpy()
     return np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
 
 
 def levels(images: Tensor, *, premultiplied: bool = False) -> Tensor:
-    """Gray levels, uint8, of images (N, C, H, W): officially `floor(127.5 x + 128)`, cut off beyond
-    [0, 255]. NaN is black. Colors of `premultiplied` images are divided by alpha."""
+    """Return gray levels, uint8, of images (N, C, H, W): officially `floor(127.5 x + 128)`, cut
+    off beyond [0, 255]. NaN is black. Colors of `premultiplied` images are divided by alpha."""
     images = unpremultiply(images) if premultiplied else images
     numbers = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     return numbers.floor().clamp(0, 255).to(torch.uint8)
 
 
 def unpremultiply(images: Tensor) -> Tensor:
-    """Images (N, 4, H, W) in [-1, 1] whose colors were multiplied by alpha, without that."""
+    """Divide the colors of images (N, 4, H, W) in [-1, 1] by alpha, which multiplied them."""
     alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1.0)  # floats: ONNX has no mixed types
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
 
 
 def over_squares(pictures: np.ndarray, side: int = 8) -> np.ndarray:
-    """Pictures uint8 (..., H, W, C), those with alpha as RGB over a light checkered ground."""
+    """Put pictures uint8 (..., H, W, C) that have alpha on a light checkered ground, as RGB."""
     if pictures.shape[-1] != 4:
         return pictures
     rows, columns = np.indices(pictures.shape[-3:-1]) // side
@@ -256,7 +256,7 @@ def over_squares(pictures: np.ndarray, side: int = 8) -> np.ndarray:
 
 
 def default_batch(resolution: int) -> int:
-    """Images at once that fit into little memory: 32 up to 128x128, 4 at 1024x1024."""
+    """Return how many images at once fit into little memory: 32 up to 128x128, 4 at 1024x1024."""
     return max(1, min(32, 4096 // resolution))
 
 
@@ -270,7 +270,7 @@ def render(
     noise: Noise = "const",
     batch: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`, without
+    """Draw pictures of the seeds in order, in chunks uint8 (n, H, W, C) with n <= `batch`, without
     padding.
 
     `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles;
@@ -328,7 +328,7 @@ def generate(
     noise: Noise = "const",
     batch: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield pictures as `render` does, of a generator without a file."""
+    """Draw pictures as `render` does, of a generator without a file."""
     resolution = generator.config.resolution if resolution is None else resolution
     look = Look(resolution, alpha, psi, cutoff)
     return render(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
@@ -345,7 +345,7 @@ def check_rows(config: NetworkConfig, n: int, labels: Tensor | None, ws: Tensor 
 
 
 def unpadded(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
-    """The active part of padded pictures (N, H, W, C), at any resolution; None: all of them."""
+    """Cut padding from pictures (N, H, W, C) of any resolution; None: there is none."""
     if rectangle is None:
         return pictures
     rows, columns = active_part(rectangle, *pictures.shape[1:3])
@@ -353,7 +353,7 @@ def unpadded(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
 
 
 def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, slice]:
-    """The rows and columns of pictures of that size that are not all padding."""
+    """Return the rows and columns of pictures of that size that are not all padding."""
     top, bottom, left, right = rectangle  # both margins are equal: top + bottom is the size
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))
@@ -361,7 +361,7 @@ def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, s
 
 
 def picture(pixels: np.ndarray) -> "Image":
-    """Pixels uint8 (H, W, C) as a Pillow image."""
+    """Make a Pillow image of pixels uint8 (H, W, C)."""
     from PIL import Image
 
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

@@ -74,7 +74,7 @@ def write_video(
 
 
 def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
-    """An .mp4 that every player shows: H.264 in 8 bits with halved colors, BT.709."""
+    """Write an .mp4 that every player shows: H.264 in 8 bits with halved colors, BT.709."""
     import av
     from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
@@ -105,7 +105,7 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
 
 
 def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
-    """Milliseconds of each frame: all begin within half a unit of their time."""
+    """Return the milliseconds of each frame: all begin within half a unit of their time."""
     times = [round(1000 * i / fps / unit_ms) * unit_ms for i in range(count + 1)]
     return [end - start for start, end in itertools.pairwise(times)]
 
@@ -113,7 +113,7 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
 def write_animation(
     file: IO[bytes], frames: Iterator[np.ndarray], count: int, fps: float, suffix: str
 ) -> None:
-    """An animation that repeats forever; in a .gif each frame has its own 256 colors."""
+    """Write an animation that repeats forever; a .gif has 256 colors for each frame."""
     images = map(Image.fromarray, frames)
     first = next(images)
     if suffix == ".gif":
@@ -149,7 +149,7 @@ class Reel:
         self.image: Image.Image | None = None
 
     def seek(self, _: int) -> None:
-        """Frames are sought once each, in their order."""
+        """Take the next frame: each is sought once, in order."""
         self.image = next(self.images)
 
     def __getattr__(self, name: str) -> object:

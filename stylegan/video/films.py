@@ -48,8 +48,8 @@ class FrameLayout:
         return width * scale, height * scale
 
     def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
-        """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3). ValueError, before
-        anything is drawn, if that is too large for a film."""
+        """Arrange pictures uint8 (cells, H, W, C) in a frame uint8 (height, width, 3). ValueError
+        if that is too large for a film."""
         columns = min(self.columns, len(pictures))
         width = self.cell[0] * columns
         height = self.cell[1] * -(-len(pictures) // columns)
@@ -86,7 +86,7 @@ def film(
     captions: Sequence[str] = (),
     noise: Noise = "const",
 ) -> Film:
-    """A frame for each place t (n,), in rows of `columns`. Random noise differs in each picture."""
+    """Make a frame for each place t (n,), in rows of `columns`. Random noise is new in each."""
     cells = styles(t[:1]).shape[1]
     at_once = max(1, sampling.default_batch(loaded.look.drawn) // cells)
 
@@ -105,7 +105,7 @@ def film(
 def walk_in_z(
     loaded: LoadedGenerator, curves: Sequence[Curve], labels: Tensor | None = None
 ) -> Styles:
-    """A cell for each curve through z; labels (1 or cells, label_dim) if the network has some."""
+    """Follow each curve through z in a cell; labels are (1 or cells, label_dim) or None."""
 
     def at(t: Tensor) -> Tensor:
         z = torch.stack([curve(t) for curve in curves], dim=1).flatten(0, 1)
@@ -118,7 +118,7 @@ def walk_in_z(
 
 
 def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
-    """A random loop through z: places (n,) -> z (n, z_dim), which repeats after t = 1.
+    """Draw a loop through z: places (n,) -> z (n, z_dim), which repeats after t = 1.
 
     Each number of z is a sum of `waves` harmonics with random weights, and at every t normally
     distributed. t = 0 is the latent of the seed: the weights are drawn given that.
@@ -137,8 +137,8 @@ def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
 def mixing_walk(
     loaded: LoadedGenerator, ws: Tensor, path: Tensor, ranges: Sequence[StyleRange], *, closed: bool
 ) -> Styles:
-    """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
-    through `path` (points, num_styles, w_dim), the other layers keep theirs."""
+    """Make a cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers
+    walk through `path` (points, num_styles, w_dim), the other layers keep theirs."""
     figures.check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
     ws = ws.cpu().double()
     walk = spline(path.cpu(), closed=closed)
@@ -156,7 +156,7 @@ def mixing_walk(
 
 
 def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Film:
-    """A frame of the points for each psi, which is its caption."""
+    """Make a frame of the points for each psi, its caption."""
 
     def at(psis: Tensor) -> Tensor:
         looks = [loaded.look.but(psi=psi) for psi in psis.tolist()]
@@ -168,7 +168,7 @@ def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Fi
 def edit_film(
     loaded: LoadedGenerator, points: Points, edits: Mapping[str, Edit], strengths: Tensor
 ) -> Film:
-    """A frame of the points for each strength of all edits, whose names are in the caption."""
+    """Make a frame of the points for each strength of all edits."""
     truncated = loaded.look.styles(points.ws, loaded.generator.w_avg)
     still = torch.zeros(1, *truncated.shape[1:])
     moves = torch.cat([edited(still, [edit]) for edit in edits.values()]).double()
@@ -184,14 +184,14 @@ def edit_film(
 def morph_film(
     loaded: LoadedGenerator, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
 ) -> Film:
-    """A film of styles that are truncated and edited already."""
+    """Make a film of styles that are truncated and edited already."""
     columns = figures.default_columns(len(points.names))
     final = dataclasses.replace(loaded, look=loaded.look.but(psi=1, edits=()))
     return film(final, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
 def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
-    """`count` numbers evenly from `first` to `last`; `closed`: there and back, slow at the ends."""
+    """Return `count` even steps from `first` to `last`; `closed`: there and back, slow at both."""
     t = places(count, 1 if closed else 2, closed=closed)
     if closed:
         t = (1 - torch.cos(2 * math.pi * t)) / 2
@@ -204,8 +204,8 @@ def timelapse_film(
     points_of: Callable[[LoadedGenerator], Points],
     count: int,
 ) -> Film:
-    """`count` frames of the same points during a training, above how far it was. Each frame shows
-    the nearest in time of `files`, the run's checkpoints in order."""
+    """Make `count` frames of the same points during a training. Each shows the nearest in time of
+    `files`, the run's checkpoints in order."""
     nearest_files = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
     last = load(nearest_files[-1])
     columns = figures.default_columns(len(points_of(last).names))
