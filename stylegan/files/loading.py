@@ -2,6 +2,7 @@
 
 import difflib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Need, Weights
 from stylegan.machine.disk import errors_name, without_links
 from stylegan.machine.lineage import public_address
-from stylegan.machine.messages import readable
+from stylegan.machine.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig, make_generator
 from stylegan.sampling import Look
 
@@ -70,7 +71,12 @@ def open_weights(
             continue
         for network in weights.networks().values():
             network.to(map_location)
-        return weights.with_source(str(source), left_out=[str(error) for error in unusable])
+        loaded = weights.loaded
+        left_out = tuple(map(str, unusable))
+        if loaded is not None and left_out:
+            reasons = listed([f"not used: {reason}" for reason in left_out], 3)
+            loaded = replace(loaded, origin=f"{loaded.origin}; {reasons}")
+        return replace(weights, loaded=loaded, source=str(source), left_out=left_out)
     raise unusable[0]
 
 

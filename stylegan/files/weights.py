@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.lineage import Lineage, Source
-from stylegan.machine.messages import listed, readable
+from stylegan.machine.messages import readable
 from stylegan.networks import Discriminator, Generator
 
 # What weights are opened for: a generator to make pictures with, all networks that there are to go
@@ -106,12 +106,3 @@ class Weights:
         """Return a copy whose lineage is the file itself, `entry`: of a foreign or bundled one."""
         loaded = self.loaded and dataclasses.replace(self.loaded, lineage=(entry,))
         return dataclasses.replace(self, loaded=loaded, lineage=(entry,), own_entry=entry)
-
-    def with_source(self, source: str, *, left_out: Sequence[str]) -> Self:
-        """Return a copy that knows its source as given, and why newer files of that were
-        skipped."""
-        loaded = self.loaded
-        if loaded is not None and left_out:
-            reasons = listed([f"not used: {reason}" for reason in left_out], 3)
-            loaded = dataclasses.replace(loaded, origin=f"{loaded.origin}; {reasons}")
-        return dataclasses.replace(self, loaded=loaded, source=source, left_out=tuple(left_out))
