@@ -100,7 +100,9 @@ def classes(selection: Selection, classes: str) -> Image:
 
 
 @figure_command("0-2", options.source_b_option(SEEDS_B), options.LAYERS, *LOOK)
-def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] | None) -> Image:
+def mixing(
+    selection: Selection, seeds_b: list[int] | None, ranges: list[figures.StyleRange] | None
+) -> Image:
     """Mix styles of sources A and B (figure 3).
 
     Rows of source A take coarse (4 and 8 pixels), middle (16 and 32) or fine (64 and more) styles
@@ -111,7 +113,6 @@ def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] 
     stylegan figure mixing ffhq.pt --layers 0-3,4-17 --out mixing.webp
     """
     others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
-    ranges = [figures.StyleRange(layer_range) for layer_range in layers] if layers else None
     return figures.mixing(selection.loaded, selection.points(), others, ranges)
 
 

@@ -17,7 +17,7 @@ from stylegan.cli.values import LARGEST as MOST
 from stylegan.data import default_cache_dir
 from stylegan.data.images import Fit
 from stylegan.directions import read_edits
-from stylegan.figures import Points, of_latents, of_seeds
+from stylegan.figures import Points, StyleRange, of_latents, of_seeds
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.machine import distributed
@@ -167,7 +167,9 @@ RESOLUTION = count_option(
 )
 LAYERS = click.option(
     "--layers",
+    "ranges",
     type=values.LAYER_RANGES,
+    callback=lambda context, option, ranges: ranges and [StyleRange(r) for r in ranges],
     help="Layers that are mixed, from 0, two for each resolution: 0-3,4-7,8-17.  "
     "[default: coarse, middle and fine]",
 )

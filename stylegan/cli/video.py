@@ -96,13 +96,9 @@ def film_command(
             library.check_rate(out, fps)
             film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
+            console = Terminal("frame")
             library.write_video(
-                out,
-                shown,
-                count=film.count,
-                fps=fps,
-                outputs=outputs,
-                console=Terminal("frame"),
+                out, shown, count=film.count, fps=fps, outputs=outputs, console=console
             )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
@@ -175,7 +171,7 @@ def mixing(
     selection: Selection,
     frames: Frames,
     seeds_b: list[int] | None,
-    layers: list[range] | None,
+    ranges: list[StyleRange] | None,
     loop: bool,
 ) -> library.Film:
     """Walk through source B in some layers, stay in others.
@@ -188,11 +184,7 @@ def mixing(
     loaded = selection.loaded
     sources = selection.points()
     others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
-    ranges = (
-        [StyleRange(layer_range) for layer_range in layers]
-        if layers
-        else style_ranges(loaded.look.drawn)
-    )
+    ranges = ranges or style_ranges(loaded.look.drawn)
     n = len(others.names)
     if n < 2:
         raise ValueError(f"--seeds-b needs at least 2 {selection.unit}s to walk between")

@@ -5,10 +5,11 @@ import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
+from PIL import Image
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
@@ -19,9 +20,6 @@ from stylegan.networks.config import check_labels
 from stylegan.networks.edits import Edit, edited
 from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, reduced, truncate
 from stylegan.schedule import check_resolution, resolutions
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 PSI = 0.7  # truncation of pictures unless a file says otherwise, as officially
 CUTOFF = 8  # layers that it reaches
@@ -278,7 +276,6 @@ def render(
     each image's own seed. Pictures made one at a time are always the same bits; in a larger batch
     arithmetic may differ in the last bit, a picture by one gray level.
     """
-    check_seeds(seeds)
     config = generator.config
     like = generator.w_avg  # type and device of everything
     size = check_resolution(look.drawn, config.resolution)
@@ -286,7 +283,12 @@ def render(
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")
-    check_rows(config, len(seeds), labels, ws)
+    n = len(seeds)
+    if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
+        check_labels(labels, config.label_dim, n)
+    rows = (n, config.num_styles(), config.w_dim)
+    if ws is not None and ws.shape != rows:
+        raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
 
     def rows_of(part: slice, x: Tensor) -> Tensor:
         """This batch's rows of x, as the network takes them; all of x if one row serves all."""
@@ -334,16 +336,6 @@ def generate(
     return render(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
 
 
-def check_rows(config: NetworkConfig, n: int, labels: Tensor | None, ws: Tensor | None) -> None:
-    """Raise ValueError unless labels and styles are those of n pictures; one row of labels may
-    serve all."""
-    if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
-        check_labels(labels, config.label_dim, n)
-    rows = (n, config.num_styles(), config.w_dim)
-    if ws is not None and ws.shape != rows:
-        raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
-
-
 def unpadded(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
     """Cut padding from pictures (N, H, W, C) of any resolution; None: there is none."""
     if rectangle is None:
@@ -360,8 +352,6 @@ def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, s
     return rows, columns
 
 
-def picture(pixels: np.ndarray) -> "Image":
+def picture(pixels: np.ndarray) -> Image.Image:
     """Make a Pillow image of pixels uint8 (H, W, C)."""
-    from PIL import Image
-
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
