@@ -315,7 +315,7 @@ function wire() {
 }
 
 politely(async () => {
-  scene = await ask("scene");
+  scene = await withBar(() => ask("scene"));
   build();
   readLink();
   wire();

@@ -86,7 +86,8 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
     text = "Generated, after {:,} kimg: fixed seeds, average generator, psi 1"
     newest = [reduced(path, NEWEST_SIDE, text.format(kimg)) for kimg, path in history.grids[-1:]]
     if history.folder.reals_file.is_file():
-        newest.append(reduced(history.folder.reals_file, NEWEST_SIDE, "Training images"))
+        text = "Training images, which whoever gets this page sees"
+        newest.append(reduced(history.folder.reals_file, NEWEST_SIDE, text))
     over_time = []
     for i in evenly([kimg for kimg, _ in history.grids], GRIDS):
         kimg, path = history.grids[i]
