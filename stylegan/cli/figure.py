@@ -217,5 +217,5 @@ def neighbors(
     )
     if comparison.reals is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
-    common.say("1 is the distance between neighbors in the training set; far below is nearly a copy")
+    common.say("1: the distance between neighbors in the training set; far below is nearly a copy")
     return samples_and_nearest(comparison, comparing(comparison), rows, nearest)
