@@ -107,7 +107,7 @@ class DiscriminatorLoss:
     real: Callable[..., Tensor]  # a LogitsLoss, with the keyword `drift` if that is set
     fake: LogitsLoss
     gradient_penalty: bool = False  # with WGAN-GP's, weighted by `gp_weight`
-    drift: bool = False  # whether the weight `drift` of a configuration goes to `real`
+    drift: bool = False  # `real` takes the weight `drift` of a configuration
 
 
 # The names that a configuration may give; a script adds its own losses here

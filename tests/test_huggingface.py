@@ -51,7 +51,7 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
 
 
 def test_nothing_is_shared_without_a_license_or_overwritten_unless_asked(source, tmp_path):
-    with pytest.raises(ValueError, match="under which license"):
+    with pytest.raises(ValueError, match="needs the license"):
         save_folder(source, tmp_path / "mine", Card())
     assert not list(tmp_path.iterdir())
     (tmp_path / "README.md").write_text("precious")

@@ -396,7 +396,7 @@ def test_labels_are_those_of_the_same_name_and_others_are_refused(store, tmp_pat
             drawn[names] = samples.labels(range(3))
             assert drawn[names].shape == (3, 2)
         else:
-            with pytest.raises(ValueError, match="label c of the generator is not one of the data"):
+            with pytest.raises(ValueError, match=r"generator \(a, c\) are not those of the data"):
                 samples.labels(range(3))
     assert torch.equal(drawn["a", "b"], drawn["b", "a"].flip(1))
 

@@ -125,7 +125,7 @@ def others_in(
 ) -> list[Directions]:
     """Return the directions in a file that is to get new ones by `methods`, or the learned one of
     that name; none if there is no file. Raise ValueError, unless `outputs` overwrite, if new ones
-    would replace directions, or what is there cannot be read."""
+    would replace directions, or the file cannot be read."""
     if not path.exists():
         return []
     try:

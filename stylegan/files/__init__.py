@@ -1,1 +1,1 @@
-"""One room for "a file of weights": what it says, pictures of it, and every format in and out."""
+"""Files of weights in every format, the generators that they hold, and the folders of runs."""

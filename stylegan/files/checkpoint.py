@@ -71,7 +71,7 @@ class HoldsObjects(ValueError):
 
 
 class Inert(list[object]):
-    """Stands for an object of a class that is not looked up: takes all and does nothing."""
+    """A stand-in for an object of a class that is not looked up: takes all and does nothing."""
 
     def __init__(self, *args: object) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
             if not old:
                 check_entries(path)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
+                warnings.simplefilter("ignore")  # torch's remarks on odd content
                 if inert:
                     content = load_inert(path)
                 else:
@@ -172,7 +172,7 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
 def npy_array(path: Path) -> np.ndarray:
     """Read the one array of a file that `numpy.save` has written."""
     with refusing(path, "is damaged or no plain array"):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # what the file is too short for
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # fails if cut short
     return np.array(array)
 
 

@@ -41,8 +41,8 @@ def downloaded(url: str) -> Path:
     first digits of its SHA-256, at least 8, as `NAME-<digits>.pt` or `#sha256=<digits>`."""
     if not re.fullmatch("https://[!-~]+/[!-~]*", url):
         raise ValueError(
-            f"{readable(url)} is not an https address without blanks; use one, which is protected "
-            "on its way, or download the file and give its path"
+            f"{readable(url)} is not an https address without blanks; use one, or download the "
+            "file and give its path"
         )
     parts = urlsplit(url)
     name = PurePosixPath(parts.path).name

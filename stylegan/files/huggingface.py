@@ -39,7 +39,7 @@ class Card:
     """The content of a model card that the file of weights lacks."""
 
     license: str = ""  # of the weights, as the Hub writes it: "mit"; "" = NVIDIA's, if it is theirs
-    data: str = "not specified"  # what it was trained on, in a word or two
+    data: str = "not specified"  # of its training, in a word or two
     metrics: Mapping[str, float] = field(default_factory=dict)  # by name
     text: str = ""  # anything more, in Markdown
 
@@ -66,7 +66,7 @@ def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
         )
     if not license:
         raise ValueError(
-            "a model card says under which license the weights are: pass --license, such as mit"
+            "the model card needs the license of the weights: pass --license, such as mit"
         )
     data = ModelCardData(
         license=license,

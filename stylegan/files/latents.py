@@ -27,7 +27,7 @@ from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import mapped
 from stylegan.schedule import resolutions
 
-DIRECTIONS = "stylegan-directions"  # what a file of directions, .npz too, calls its format
+DIRECTIONS = "stylegan-directions"  # the format in a file of directions, .npz too
 FORMS = "ws (N, layers, w_dim), w (N, w_dim) or z (N, z_dim)"
 NOISE = re.compile(r"noise_(0|[1-9]\d*)")
 
@@ -86,7 +86,7 @@ def checked_numbers(name: str, array: np.ndarray) -> Tensor:
     """Return the array as float32. Raise ValueError unless it holds finite floats."""
     if array.dtype.kind != "f":
         raise ValueError(f"{readable(name)} holds {array.dtype}, not floating-point numbers")
-    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+    with np.errstate(over="ignore"):  # infinite numbers are refused below
         numbers = torch.from_numpy(array.astype(np.float32))
     if not torch.isfinite(numbers).all():
         raise ValueError(f"{readable(name)} has numbers that are not finite in float32")

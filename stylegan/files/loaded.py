@@ -1,4 +1,4 @@
-"""A generator with what its file says about it, and pictures of it."""
+"""A generator with the description in its file, and pictures of it."""
 
 import dataclasses
 import hashlib
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LoadedGenerator:
-    """A generator in eval mode with what its file says about it, or whoever made it in memory."""
+    """A generator in eval mode with its description, from a file or from memory."""
 
     generator: Generator
-    origin: str  # which file it came from, and of what kind that is
+    origin: str  # the kind and name of its file
     look: Look  # of a file it draws what training had reached: layers beyond are untrained
     _: KW_ONLY
     images_seen: int | None = None  # None: unknown
@@ -37,7 +37,7 @@ class LoadedGenerator:
     lineage: Lineage = ()  # where its weights came from, before this program trained them
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what no file should say, and what does not fit the network."""
+        """Raise ValueError for values that are wrong, or do not fit the network."""
         settle(
             self,
             images_seen=Counted | None,

@@ -84,8 +84,8 @@ class RunFolder:
         skipped: Sequence[tuple[str, str]],
         lineage: Lineage = (),
     ) -> None:
-        """Write what the run is, where weights and images came from, and which images it cannot
-        use; what is so already is left as it is."""
+        """Write the configuration, the origin of weights and images, and the images that cannot be
+        used. Files that say so already stay as they are."""
         self.check_held()
         lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
         texts = {
@@ -204,7 +204,7 @@ class RunFolder:
 
     def check_held(self) -> None:
         """Raise OSError if this process has trained here and the folder was renamed or removed. All
-        that a run writes asks first: what has the name now may be another run."""
+        that a run writes asks first, as another run may have the name now."""
         if not is_held(self.path, self.held):
             raise OSError(
                 f"{self.path} was renamed or removed while this process was writing there; it has "
@@ -214,7 +214,7 @@ class RunFolder:
 
 def training_pictures(source: str | Path) -> Mapping[Path, Path]:
     """Return the place of the training pictures of the run that `source` is, or is a file of, with
-    that run: what is written there would become one of them."""
+    that run: files written there would become training pictures."""
     run = RunFolder.of(source)
     data = run.data() if run else None
     return {data: run.path} if run and data else {}

@@ -1,4 +1,4 @@
-"""What a file of weights holds: the one answer of every format, and of `loading.open_weights`."""
+"""The content of a file of weights: the answer of every format, and of `loading.open_weights`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from stylegan.machine.lineage import Lineage, Source
 from stylegan.machine.messages import readable
 from stylegan.networks import Discriminator, Generator
 
-# What weights are opened for: a generator to make pictures with, all networks that there are to go
+# The reason to open weights: a generator to make pictures with, all networks that there are to go
 # on training from, or a discriminator.
 Need = Literal["pictures", "training", "discriminator"]
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The networks that a file holds, what it says of them, and where they came from.
+    """The networks in a file, their description, and where they came from.
 
     A run in the folder `mine` that began from `faces64` writes generator-000600000.pt. Of that file
 
@@ -30,15 +30,15 @@ class Weights:
     """
 
     file: Path
-    kind: str  # what the file is: "generator file", "official snapshot", ...
+    kind: str  # "generator file", "official snapshot", ...
     loaded: LoadedGenerator | None  # the average generator, to make pictures with
     generator: Generator | None = None  # the one that training moves; the average if it is alone
     discriminator: Discriminator | None = None
     lineage: Lineage = ()  # where the weights came from, the oldest first
     own_entry: Source | None = None  # the file itself, in the lineage of what begins from it
-    notes: Sequence[str] = ()  # what was assumed, what differs from the publisher's program
+    notes: Sequence[str] = ()  # assumptions, and differences from the publisher's program
     source: str = ""  # as it was given, if not the file
-    left_out: Sequence[str] = ()  # why newer files of that source were not used
+    left_out: Sequence[str] = ()  # newer files of that source that were not used, with reasons
 
     def __str__(self) -> str:
         return readable(self.source or self.file)

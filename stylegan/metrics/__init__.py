@@ -1,4 +1,4 @@
-"""How good a generator is, in numbers that say how they came about."""
+"""Metrics of generators and pictures, whose results say how they were measured."""
 
 from .comparing import Conditions, Row, beside_reals, check_sources, compare
 from .engine import KINDS, LINE_BEGINS, Request, Result, default_names, evaluate, parse

@@ -117,7 +117,7 @@ def gathered_rows(
                         block = part.read(BYTES_AT_ONCE) if rank() == owner else b""
                         from_rank0(partial(append, whole, gather(block)[owner]))
             part = whole
-        with part:  # the mapping keeps what is in it
+        with part:  # the mapping keeps the content
             return None if rank() else np.memmap(part, "<f4", "r+", shape=(images, width))
 
     parts = on_all_ranks(collect, at_once=True)

@@ -44,7 +44,7 @@ class Setting(NamedTuple):
     """The settings of runs that differ in their seed alone."""
 
     config: str  # TOML, but for the seed
-    data: Path | None  # what the run was trained on
+    data: Path | None  # its training images
     images_seen: int | None
 
 
@@ -58,7 +58,7 @@ class Row:
     requests: Sequence[Request]
     psi: float | None = None  # None: it is not a generator
     run: RunFolder | None = None  # to which the source belongs
-    setting: Setting | None = None  # None for what is not of a run, and for yardsticks
+    setting: Setting | None = None  # of runs, but not of yardsticks
     is_yardstick: bool = False
     results: list[Result] = field(default_factory=list)  # so far
 
@@ -82,7 +82,7 @@ def compare(
     """Open each source in turn; its rows can measure what `names` says.
 
     A generator, after `adjust`, has a row for every psi, pictures have one; yardsticks follow.
-    `data` None: what a run was trained on.
+    `data` None: the images that a run was trained on.
     """
     conditions = conditions or Conditions()
     for source in sources:

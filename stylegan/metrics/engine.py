@@ -129,7 +129,7 @@ class Result(NamedTuple):
 
     @classmethod
     def from_line(cls, line: Mapping[str, object]) -> Self:
-        """Read a `line`, of unknown quality: what is no number is NaN."""
+        """Read a `line`, of unknown quality: values that are no numbers are NaN."""
         known = {name: number(value) for name, value in mapping(line.get("values")).items()}
         values = {name: math.nan if value is None else value for name, value in known.items()}
         return cls(str(line["metric"]), values, mapping(line.get("protocol")))
@@ -218,8 +218,8 @@ def why_not_measured(error: Exception) -> str:
 
 
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
-    """Measure what was requested, in all processes alike. What cannot be
-    measured is left out, and the console of the `tools` hears why."""
+    """Yield the requested results, measured in all processes alike. The console of the `tools`
+    hears the reason of those that cannot be measured."""
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
         groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)

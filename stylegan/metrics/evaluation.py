@@ -1,4 +1,4 @@
-"""What a training run measures of itself."""
+"""The metrics that a training run measures of itself."""
 
 import math
 

@@ -37,10 +37,10 @@ class Kind:
     images: int  # number of samples, if the name has none
     best_by: str  # the name of its main result
     help: str
-    # loads what it computes with, so that what is missing is told before it is needed
+    # loads its libraries and weights, so that a missing one is told before any work
     needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
     least: int = 0  # images of each sort that it needs
-    reals: bool = True  # whether it compares with real images
+    reals: bool = True  # compares with real images
     evenly: bool = False  # takes reals from the whole data, both ways round if they are mirrored
     lower_is_better: bool = True
 

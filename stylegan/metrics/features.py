@@ -35,7 +35,7 @@ class FeatureNetwork:
     name: str
     sha256: str  # of its weights
     dim: int
-    resize: str  # how images are brought to its size, in words
+    resize: str  # the way in which images get its size, in words
     extract: Callable[[Tensor], Tensor] = field(repr=False)  # uint8 (n, C, r, r) -> (n, dim)
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""What is measured: samples, and the real images beside them, in an order all processes share."""
+"""Samples to measure, and the real images beside them, in an order all processes share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +20,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
-from stylegan.machine.messages import count, readable
+from stylegan.machine.messages import count, listed, readable
 from stylegan.networks import Generator, Noise
 
 CPU = torch.device("cpu")
@@ -39,8 +39,8 @@ class StoreImages:
     mirror: bool = False  # flip images at random, as training with mirroring does
     seed: int = 0  # of mirroring
     device: torch.device = CPU  # where features are computed, if they are measured
-    name: str = ""  # what they are, if they are measured
-    details: Mapping[str, object] = field(default_factory=dict)  # and what else defines them
+    name: str = ""  # in results, if they are measured
+    details: Mapping[str, object] = field(default_factory=dict)  # likewise: other facts
 
     labeled = False
     description = "pictures"
@@ -136,23 +136,17 @@ class GeneratorSamples:
             return None
         if self.store is None:
             raise ValueError(NO_REALS)
-        label_dim = self.generator.config.label_dim
         classes = self.store.require_labels()
         known = self.store.label_names
-        if len(known) != label_dim:
-            raise ValueError(
-                f"the generator has {label_dim} labels, the data {len(known)}; "
-                "pass the data that it was trained on"
-            )
         names = self.loaded.label_names
-        order = []
-        for i, place in enumerate(places(names, known)):
-            if place is None:
-                raise ValueError(
-                    f"label {readable(names[i])} of the generator is not one of the data; pass the "
-                    "data that it was trained on"
-                )
-            order.append(place)
+        order = [place for place in places(names, known) if place is not None]
+        if not len(order) == len(known) == self.generator.config.label_dim:
+            ours = listed([*map(readable, names)], 4, ", ") or self.generator.config.label_dim
+            theirs = listed([*map(readable, known)], 4, ", ")
+            raise ValueError(
+                f"the labels of the generator ({ours}) are not those of the data ({theirs}); pass "
+                "the data that it was trained on"
+            )
         rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
         return torch.from_numpy(self.store.one_hot(classes[rows])[:, order])
 

@@ -126,7 +126,7 @@ def level_patches(
 
 
 def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:
-    """Yield each level without what the next one can show, from the finest to the coarsest, which
+    """Yield each level, from the finest on, less the content of the next one; the coarsest
     keeps everything. Burt and Adelson 1983."""
     for _ in range(levels - 1):
         coarser = binomial(images)[:, :, ::2, ::2]

@@ -262,7 +262,7 @@ class SynthesisNetwork(nn.Module):
 
 
 class Loaded(Protocol):
-    """What a generator asks of its file: `files.loaded.LoadedGenerator`."""
+    """The part of `files.loaded.LoadedGenerator` that a generator uses."""
 
     @property
     def resolution(self) -> int: ...
@@ -287,7 +287,7 @@ class Generator(nn.Module):
     """z -> w -> image, with the average of w that truncation needs."""
 
     w_avg: Tensor  # (w_dim,) moving average of w, updated by the training step alone
-    loaded: Loaded | None = None  # what its file says, if `load_generator` made it
+    loaded: Loaded | None = None  # of its file, if `load_generator` made it
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How different two pictures are, as a function that can be differentiated."""
+"""Distances of two pictures, as functions that can be differentiated."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from stylegan.sampling import Rectangle, active_part
 LARGEST = 256  # pixels a side, that LPIPS looks at
 LAST_OF_SIZE = (0, 1, 2, 4, 6)  # stages of EfficientNet whose maps the next one makes smaller
 COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
-BEST_PSNR = 100.0  # dB; what is nearer is equal in any picture
+BEST_PSNR = 100.0  # dB; nearer pictures are equal
 
 
 class Distance(Protocol):

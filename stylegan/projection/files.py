@@ -31,7 +31,7 @@ PICTURE = "projection.png"
 RESULT = "result.json"
 TUNED = "tuned.pt"
 TUNED_PICTURE = "tuned.png"
-FAR_DB = 20.0  # PSNR; docs/projection.md has what is usual
+FAR_DB = 20.0  # PSNR; docs/projection.md has usual ones
 
 
 def read_target(

@@ -22,7 +22,7 @@ from stylegan.projection.distance import Distance
 from stylegan.schedule import check_resolution
 
 Space = Literal["w", "w+"]
-START_PSI = 0.5  # how far from the average the other starts are
+START_PSI = 0.5  # of the way from the average, where the other starts are
 CHUNK = 1000  # latents that are mapped at once
 COARSEST = 8  # pixels a side, where the pyramid of a map of noise ends
 

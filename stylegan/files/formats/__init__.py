@@ -21,7 +21,7 @@ README = "README.md"  # the model card beside them
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
-NEEDED = {  # to write them: a module, and the packages that bring it and what it needs
+NEEDED = {  # to write them: a module, and the packages to install for it
     ".safetensors": ("safetensors", "safetensors"),
     ".onnx": ("onnxscript", "onnx onnxscript"),
 }
@@ -33,8 +33,8 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     naming it, if the format is unknown."""
     if path.suffix in PROGRAMS:
         raise ValueError(
-            f"{path} is a program, as `stylegan export` writes it to be run elsewhere; it cannot "
-            "be read back: use the file that it was made from"
+            f"{path} is an exported program, which cannot be read back; use the file that it was "
+            "made from"
         )
     if not path.is_file():  # a pipe or a device would be read forever
         raise ValueError(f"{path} is neither a file nor a folder")
@@ -50,7 +50,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     refusal = None
     try:
         content = checkpoint.read_torch(path)
-    except checkpoint.HoldsObjects as error:  # which other programs keep beside the weights
+    except checkpoint.HoldsObjects as error:  # that other programs keep beside the weights
         refusal = error
         content = checkpoint.read_torch(path, inert=not checkpoint.is_old(path))
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT and not refusal:

@@ -22,7 +22,7 @@ from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
 Tensors = Mapping[str, Tensor]
-Content = Mapping[str, object]  # what a file holds: anything, until it is checked
+Content = Mapping[str, object]  # the content of a file: anything, until it is checked
 
 # Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The tensors of a generator in the files of a program, and what these do not say.
+    """The tensors of a generator in the files of a program, and the settings that these lack.
 
     A rule is a `Match` of patterns: our names as `fnmatch` has them, their name as a template of
     `numbers_in` ours and of the `block`. A tensor of ours without a rule is 0, drawn or computed.
@@ -58,7 +58,7 @@ class Layout:
     program: str
     needed: tuple[str, ...]  # names that no other layout has
     rules: tuple[Match, ...]
-    block: str = ""  # what the names of a block begin with
+    block: str = ""  # the beginning of names of a block
     first_block: str = ""  # ... of that of 4x4, if it differs
     blur: str  # names of the low-pass filters
     blurs: int = 1  # of them in each block
@@ -70,7 +70,7 @@ class Layout:
     psi: float = 0.7
     cutoff: int | None = None
     may_lack_average: bool = False  # of w; it is not truncated then
-    # what else a checkpoint says, from all that it holds and the weights
+    # reads how far training got, from all content of a file and the weights
     progress: Callable[[Content, Tensors, NetworkConfig], Progress] = lambda *_: Progress()
     notes: tuple[str, ...] = ()
 

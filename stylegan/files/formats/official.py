@@ -116,8 +116,7 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     more = str(arrays.pop("meta", ""))
     if not arguments:
         raise ValueError(
-            f"{path} has no entry static_kwargs, the JSON of the official generator's arguments, "
-            "which specify the network that the variables are of"
+            f"{path} has no entry static_kwargs, the JSON of the official generator's arguments"
         )
     settings = from_json(arguments, path, entry="static_kwargs")
     meta = from_json(more, path, entry="meta") if more else {}

@@ -25,7 +25,7 @@ Network = TypeVar("Network", networks.Generator, networks.Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
 LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
 
-Payload = dict[str, Any]  # what a file holds: anything, until it is checked
+Payload = dict[str, Any]  # the content of a file: anything, until it is checked
 
 
 def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
@@ -175,14 +175,14 @@ def load_safetensors(path: Path, *, name: str = "") -> Weights:
     try:
         with safe_open(path, framework="pt") as file:  # sizes agree with the file's
             text = (file.metadata() or {}).get(checkpoint.FORMAT)
-            # copies: what the library gives may be the file itself, mapped into memory
+            # copies: these tensors may be the file itself, mapped into memory
             weights = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {readable(str(error))}") from error
     if text is None:
         raise ValueError(
-            f"{path} is a safetensors file without the metadata of this project, which "
-            "specifies the network that the weights are of; `stylegan export` writes it"
+            f"{path} is a safetensors file without the metadata of this project; "
+            "`stylegan export` writes both"
         )
     payload = from_json(text, path, entry="metadata") | {"weights": weights}
     return weights_of(payload, path, name=name)

@@ -30,7 +30,7 @@ class OfficialNetwork:
 
 
 class Inert:
-    """Stands for an object of the file: keeps what it would be made from and does nothing."""
+    """A stand-in for an object: keeps its arguments and state, and does nothing."""
 
     args: tuple[object, ...] = ()
     state: object = None
