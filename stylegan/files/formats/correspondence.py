@@ -1,13 +1,13 @@
 """Official names and layouts of settings and variables, each written once."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from stylegan.files.formats.matching import FUSED_FROM, Match
+from stylegan.files.formats.matching import FUSED_FROM, Match, numbers_in
 from stylegan.machine.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 
@@ -112,63 +112,56 @@ def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool
     return lambda resolution: resolution >= FUSED_FROM if fused == "auto" else bool(fused)
 
 
-NONE: tuple[int, ...] = ()  # as it is
 DENSE = (1, 0)  # [in, out] -> (out, in)
 CONV = (3, 2, 0, 1)  # [kh, kw, in, out] -> (out, in, kh, kw)
 CONV_TRANSPOSE = (2, 3, 0, 1)  # [kh, kw, in, out] -> (in, out, kh, kw)
 
-# Parts of our names -> of the official ones; after those that count, see `official_matches`.
-GENERATOR_NAMES = (
-    (r"w_avg", "dlatent_avg"),
-    (r"mapping\.", "G_mapping/"),
-    (r"synthesis\.", "G_synthesis/"),
-    (r"label_embedding", "LabelConcat/weight"),
-    (r"layers\.(\d+)\.", r"Dense\1/"),
-    (r"input\.const", "4x4/Const/const"),
-    (r"input\.dense\.", "4x4/Dense/"),
-    (r"input\.(?:conv|epilogue1)\.", "4x4/Conv/"),
-    (r"blocks\.(\d+)\.(?:conv|epilogue)0\.", r"\1x\1/Conv0_up/"),
-    (r"blocks\.(\d+)\.(?:conv|epilogue)1\.", r"\1x\1/Conv1/"),
-    (r"noise\.strength", "Noise/weight"),
-    (r"style\.affine\.", "StyleMod/"),
-)
-DISCRIMINATOR_NAMES = (
-    (r"blocks\.(\d+)\.conv0\.", r"\1x\1/Conv0/"),
-    (r"blocks\.(\d+)\.conv1\.", r"\1x\1/Conv1_down/"),
-    (r"head\.conv\.", "4x4/Conv/"),
-    (r"head\.dense\.", "4x4/Dense0/"),
-    (r"head\.out\.", "4x4/Dense1/"),
-)
+# Patterns of our names -> the official ones, in the terms of `official_matches`; the first counts.
+NETWORKS = {"mapping": "G_mapping/", "synthesis": "G_synthesis/"}
+GENERATOR_NAMES = {
+    "w_avg": "dlatent_avg",
+    "*label_embedding": "LabelConcat/weight",
+    "*layers.*": "Dense{i}/{end}",
+    "*input.const": "4x4/Const/const",
+    "*input.dense.*": "4x4/Dense/{end}",
+    "*to_rgb.*": "ToRGB_lod{lod}/{end}",
+    "*.noise.const": "noise{2b+j}",
+    "*.noise.strength": "{layer}/Noise/weight",
+    "*.affine.*": "{layer}/StyleMod/{end}",
+    "*conv*.weight": "{layer}/weight",
+    "*epilogue*.bias": "{layer}/bias",
+}
+DISCRIMINATOR_NAMES = {
+    "from_rgb.*": "FromRGB_lod{lod}/{end}",
+    "blocks.*.conv0.*": "{r}x{r}/Conv0/{end}",
+    "blocks.*.conv1.*": "{r}x{r}/Conv1_down/{end}",
+    "head.conv.*": "4x4/Conv/{end}",
+    "head.dense.*": "4x4/Dense0/{end}",
+    "head.out.*": "4x4/Dense1/{end}",
+}
 
 
 def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) -> Iterator[Match]:
     """Yield the official variables of our weights; `fused`: see `fusion_from_official`."""
-    names = " ".join(state)
-    full = max(map(int, re.findall(r"_rgb\.(\d+)", names)), default=4)
-    start = "Dense" if "input.dense" in names else "Const"
-    is_critic = "head.out" in names
-
-    def lod(rgb_layer: re.Match[str]) -> str:
-        level = (full // int(rgb_layer[2])).bit_length() - 1
-        return f"{rgb_layer[1].title()}RGB_lod{level}/"
-
-    def noise(epilogue: re.Match[str]) -> str:
-        block = (int(epilogue[1] or 4) // 4).bit_length() - 1
-        return f"noise{2 * block + int(epilogue[2])}"
-
-    table: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
-        (r"(to|from)_rgb\.(\d+)\.(?:conv\.)?", lod),
-        (r"(?:input|blocks\.(\d+))\.epilogue(\d)\.noise\.const", noise),
-        (r"input\.epilogue0\.", f"4x4/{start}/"),
-        *(DISCRIMINATOR_NAMES if is_critic else GENERATOR_NAMES),
-    ]
+    full = max((numbers_in(name)["r"] for name in state if "_rgb." in name), default=4)
+    start = "4x4/Const" if any(name.endswith("input.const") for name in state) else "4x4/Dense"
+    names = DISCRIMINATOR_NAMES if "head.out.weight" in state else GENERATOR_NAMES
     for name, tensor in state.items():
-        path = name
-        axes = NONE
-        for ours, official in table:
-            path = re.sub(ours, official, path)
-        enlarging = re.search(r"(\d+)x\d+/Conv0_up/weight", path)
+        numbers = numbers_in(name)
+        r = numbers["r"]
+        of_4x4 = "4x4/Conv" if numbers["j"] else start
+        of_others = f"{r}x{r}/Conv1" if numbers["j"] else f"{r}x{r}/Conv0_up"
+        terms = {
+            **numbers,
+            "layer": of_others if numbers["b"] else of_4x4,
+            "lod": (full // r).bit_length() - 1,
+            "end": name.rpartition(".")[2],
+        }
+        path = next(theirs for ours, theirs in names.items() if fnmatchcase(name, ours))
+        path = NETWORKS.get(name.partition(".")[0], "") + path.format_map(terms)
+        enlarging = path.endswith("Conv0_up/weight")
+        axes: tuple[int, ...] = ()
         if name.endswith(".weight"):
             axes = DENSE if tensor.ndim == 2 else CONV_TRANSPOSE if enlarging else CONV
         # TF's conv2d_transpose does not flip its kernel as upscale + conv2d does
-        yield Match(name, path, axes, rotated=bool(enlarging and fused(int(enlarging[1]))))
+        yield Match(name, path, axes, rotated=enlarging and fused(r))

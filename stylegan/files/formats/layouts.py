@@ -7,7 +7,6 @@ one, weights are scaled so that our network computes the same.
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stylegan.files.formats.matching import Match, growth
+from stylegan.files.formats.matching import Match, growth, numbers_in
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
@@ -93,20 +92,6 @@ class Layout:
         an only RGB layer is that of the full resolution."""
         found = [match for name in names if (match := self.match(name, weights))]
         return {match.path: match for match in found}.values()
-
-
-def numbers_in(name: str) -> dict[str, int]:
-    """Return the terms of a layer of the mapping network (i), or of a block and layer of the
-    synthesis network: the resolution (r), the block (b) and which of its two layers (j)."""
-    found = re.search(r"(?:layers|blocks|to_rgb)\.(\d+)", name)
-    i = r = int(found[1]) if found else 4
-    b = r.bit_length() - 3
-    layer = re.search(r"(?:conv|epilogue)(\d)", name)
-    j = int(layer[1]) if layer else 1  # `conv` of the input block
-    return {
-        "i": i, "i+1": i + 1, "2i+1": 2 * i + 1,
-        "r": r, "b": b, "b-1": b - 1, "j+1": j + 1, "2b+j": 2 * b + j,
-    }  # fmt: skip
 
 
 def about_zero(bias: Tensor) -> Tensor:

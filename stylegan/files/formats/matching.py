@@ -1,6 +1,7 @@
 """Tensors of a foreign file -> ours: how their layouts differ, and that none is missing or left."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -43,6 +44,24 @@ class Match:
         """Return the shape of the tensor in the file for which ours has the shape `ours`."""
         back = [self.axes.index(i) for i in range(len(self.axes))]
         return tuple(n or ours[0] for n in self.shape) or tuple(ours[i] for i in back) or ours
+
+
+def numbers_in(name: str) -> dict[str, int]:
+    """Return the numbers in one of our names, for theirs: of a mapping layer (i), or of a block and
+    layer of the others: the resolution (r), the block (b) and which of its two layers (j)."""
+
+    def number(before: str, otherwise: int) -> int:
+        found = re.search(rf"(?:{before})\.?(\d+)", name)
+        return int(found[1]) if found else otherwise
+
+    i = number("layers", 0)
+    r = number("blocks|_rgb", 4)
+    b = r.bit_length() - 3
+    j = number("conv|epilogue", 1)  # 1: `conv` of the input block
+    return {
+        "i": i, "i+1": i + 1, "2i+1": 2 * i + 1,
+        "r": r, "b": b, "b-1": b - 1, "j": j, "j+1": j + 1, "2b+j": 2 * b + j,
+    }  # fmt: skip
 
 
 def network_from(
