@@ -27,7 +27,7 @@ function say(message) {
   if (message) walking = false;
 }
 
-// What the user does; what cannot be becomes a message.
+// Runs an action of the user; shows its error as a message.
 async function politely(action) {
   try {
     await action();
@@ -109,7 +109,7 @@ function moved(section, name) {
   if (section !== "own") draw();
 }
 
-// Where the dot of the plane is, and the seeds at its sides.
+// Moves the dot of the plane to its place, and names the seeds at the sides.
 function placed() {
   const at = (name, sign) => `${50 + (sign * 50 * controls[name].get()) / scene.plane}%`;
   Object.assign($("plane_dot").style, { left: at("plane_x", 1), top: at("plane_y", -1) });
@@ -132,7 +132,7 @@ function fill(figure, source, caption) {
   figure.querySelector("figcaption").textContent = caption;
 }
 
-// What the picture is made of; edits as `generate` takes them.
+// Says what the picture is made of, with edits as `generate` takes them.
 function captionOf(given) {
   const label = scene.sections.picture.find(({ name }) => name === "label");
   const aside = given.plane_x || given.plane_y ? ` toward ${given.plane_a}, ${given.plane_b}` : "";
@@ -168,7 +168,7 @@ async function draw() {
   drawing = false;
 }
 
-// Shows a bar if it takes a while, or how much is loaded.
+// Shows a bar where `make` takes a while, with the part that is loaded.
 async function withBar(make) {
   const show = ({ loaded }) => {
     if (loaded < 1) Object.assign($("bar"), { hidden: false, value: loaded });
@@ -187,7 +187,7 @@ async function withBar(make) {
 const inLink = ([, { section }]) => !["start", "own"].includes(section);
 let linking = 0;
 
-// The address holds what differs from the first values, for a link to this picture.
+// Writes into the address what differs from the first values: a link to this picture.
 function keepInLink() {
   clearTimeout(linking);
   linking = setTimeout(() => {
@@ -205,7 +205,7 @@ function readLink() {
 
 let walking = false;
 
-// Moves in w from the seed to the next one, and so on until it is called again.
+// Moves in w from the seed to the next one, and so on, until it is called again.
 async function walk() {
   walking = !walking;
   if (!walking) return;
@@ -233,7 +233,7 @@ async function walk() {
 
 let choosing = 0;
 
-// Pictures of some seeds to choose from, with the truncation and class of now.
+// Shows pictures of some seeds to choose from, with the present truncation and class.
 async function showSeeds() {
   const mine = ++choosing;
   $("seeds").replaceChildren();

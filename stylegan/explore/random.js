@@ -1,9 +1,9 @@
-// What NumPy's RandomState draws: normal numbers by Marsaglia's polar method from the Mersenne
+// The numbers of NumPy's RandomState: normal ones, by Marsaglia's polar method from the Mersenne
 // Twister (Matsumoto and Nishimura 1998).
 
 const WORDS = 624; // of the twister's state
 
-// As RandomState(seed), of a whole number from 0 to 2**32 - 1.
+// Draws as RandomState(seed), with a whole number from 0 to 2**32 - 1.
 export function ofSeed(seed) {
   const state = Uint32Array.of(seed, ...new Uint32Array(WORDS - 1));
   for (let i = 1; i < WORDS; i++) {
@@ -12,7 +12,7 @@ export function ofSeed(seed) {
   return normals(state, WORDS);
 }
 
-// As RandomState(MT19937(SeedSequence([a, b]))), whose hashes are those of O'Neill's seed_seq.
+// Draws as RandomState(MT19937(SeedSequence([a, b]))), by the hashes of O'Neill's seed_seq.
 export function ofSequence(a, b) {
   const hash = (start, factor) => {
     let constant = start;
@@ -36,7 +36,7 @@ export function ofSequence(a, b) {
   return normals(state, WORDS - 1);
 }
 
-// Normal numbers without end, from a state of the twister of which `used` words are used up.
+// Draws normal numbers without end, from a state of the twister with `used` words gone.
 function* normals(state, used) {
   const word = () => {
     if (used === WORDS) renew(state);
@@ -66,5 +66,5 @@ function renew(state) {
   }
 }
 
-// The next `count` of these numbers, in float32.
+// Takes the next `count` of these numbers, in float32.
 export const next = (numbers, count) => new Float32Array(count).map(() => numbers.next().value);

@@ -8,7 +8,7 @@ ort.env.wasm.numThreads = 1; // more need headers that few hosts send
 const scene = fetched("scene.json").then((content) => JSON.parse(new TextDecoder().decode(content)));
 let network = null; // a promise of its session
 
-// The content of a file of the folder; `seen` gets the number of bytes of each piece.
+// Fetches a file of the folder; `seen` gets the number of bytes of each piece.
 async function fetched(name, seen = () => {}) {
   const response = await fetch(name);
   if (!response.ok) throw new Error(`${name} is not here: ${response.status} ${response.statusText}`);
@@ -18,7 +18,7 @@ async function fetched(name, seen = () => {}) {
   return new Response(response.body.pipeThrough(counting)).arrayBuffer();
 }
 
-// The network; `tell` gets the part that has come.
+// Loads the network; `tell` gets the part that has come.
 async function load(bytes, tell) {
   let come = 0;
   const seen = (count) => tell({ loaded: (come += count) / bytes });
@@ -28,7 +28,7 @@ async function load(bytes, tell) {
   return ort.InferenceSession.create(graph);
 }
 
-// Refuses what a control cannot be, as a link may say.
+// Refuses a value that a control cannot have; a link may hold one.
 function check({ kind, label, low, high, most, step, options }, value) {
   const right = kind === "Slider"
     ? value !== null && value >= low && value <= (most ?? high) && (step % 1 || value % 1 === 0)
@@ -36,7 +36,7 @@ function check({ kind, label, low, high, most, step, options }, value) {
   if (!right) throw new Error(`${label}: there is no ${value}`);
 }
 
-// What the network takes, by name: numbers in a row.
+// Returns the network's inputs by name, each as numbers in a row.
 function inputs(given, { shapes, layers, moves, label_rows: rows }) {
   const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
   const whole = last - first + 1 === layers; // then each edit has its own layers

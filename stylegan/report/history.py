@@ -91,7 +91,4 @@ def read_run(folder: Path) -> RunHistory:
 
 def moment(value: object) -> str:
     """Write seconds since 1970 as `2026-01-31 12:00 UTC`."""
-    try:
-        return f"{datetime.fromtimestamp(number(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"
-    except (OverflowError, OSError, ValueError):
-        return "an unknown time"
+    return f"{datetime.fromtimestamp(number(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,7 +1,6 @@
 """Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
 
 import itertools
-import struct
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -118,21 +117,14 @@ def write_animation(
     first = next(images)
     if suffix == ".gif":
         times = durations(count, fps, unit_ms=10)
-        try:
-            first.save(file, "GIF", save_all=True, append_images=images, duration=times, loop=0)
-        except (OverflowError, struct.error) as error:  # Pillow makes one of frames that are alike
-            raise ValueError(
-                "a .gif shows no picture longer than 655 seconds; choose .webp, or a larger --fps"
-            ) from error
+        first.save(file, "GIF", save_all=True, append_images=images, duration=times, loop=0)
         return
-    times = durations(count, fps, unit_ms=1)
-    reel = [Reel(images, count - 1)]
     first.save(
         file,
         "WEBP",
         save_all=True,
-        append_images=reel,
-        duration=times,
+        append_images=[Reel(images, count - 1)],
+        duration=durations(count, fps, unit_ms=1),
         loop=0,
         quality=80,
         method=4,
