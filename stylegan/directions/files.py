@@ -24,8 +24,7 @@ from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import REPLACING, Outputs
-from stylegan.machine.messages import readable, reason_of
+from stylegan.machine.disk import REPLACING, Outputs, refusing
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 
@@ -87,7 +86,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             "generator"
         )
     directions = []
-    try:
+    with refusing(path, "is damaged"):
         for method, entry in meta["methods"].items():
             parts = [f"{method}_{part}" for part in ("vectors", "deviations", SCORES[method])]
             vectors, deviations, scores = (checked_numbers(part, arrays[part]) for part in parts)
@@ -102,8 +101,6 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             directions.append(
                 Directions(method, layers, samples, vectors, deviations, scores, names)
             )
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {readable(reason_of(error), 1000)}") from error
     return directions
 
 
@@ -236,10 +233,8 @@ def vector_of(path: Path, generator: Generator) -> torch.Tensor:
     """Read the vector (w_dim,) in a file that `numpy.save` has written, alone or as a row."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with a direction")
-    try:
+    with refusing(path, "holds no direction"):
         vector = checked_numbers("it", npy_array(path))
-    except ValueError as error:
-        raise ValueError(f"{path} holds no direction: {reason_of(error)}") from error
     size = generator.config.w_dim
     if vector.shape not in ((size,), (1, size)):
         shape = tuple(vector.shape)

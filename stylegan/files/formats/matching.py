@@ -73,20 +73,23 @@ def network_from(
 
     `make` makes the network; `matches`, given its state, says which tensor of the file each of ours
     is. Those without a match are 0. All are float64 if any matched tensor is, else float32.
-    ValueError if a tensor is missing, left over, of another shape or not finite.
+    Raise ValueError if a tensor is missing, left over, of another shape or not finite.
     """
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
         state = network.state_dict()
         table = list(matches(state))
-        wanted = {m.path: torch.empty(m.shape_in_file(tuple(state[m.name].shape))) for m in table}
-    match_state_dict(wanted, tensors)
+        wanted = {
+            m.path: state[m.name].new_empty(m.shape_in_file(tuple(state[m.name].shape)))
+            for m in table
+        }
+    tensors = match_state_dict(wanted, tensors)
     check_finite(tensors)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
     ours = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}
     for match in table:
-        ours[match.name].copy_(match.to_ours(tensors[match.path]))
+        ours[match.name].copy_(match.to_ours(tensors[match.path].detach()))
     network.load_state_dict(ours, assign=True)
     return network.eval()
 

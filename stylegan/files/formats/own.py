@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from stylegan import networks
 from stylegan.files import checkpoint
+from stylegan.files.formats.matching import Match, network_from
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import REPLACING, Outputs, refusing
 from stylegan.machine.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.machine.messages import readable, require
 from stylegan.machine.plain import read
-from stylegan.ops import at_least_float32
 from stylegan.sampling import CUTOFF, PSI, Look, Rectangle, checked_rows
 from stylegan.schedule import ScheduleConfig, stage_at
 
@@ -81,16 +80,8 @@ def network_of(
     config: networks.NetworkConfig,
     weights: Mapping[str, Tensor],
 ) -> Network:
-    """Make a network with these weights, in eval mode. All take the type and device of the first,
-    but numbers of half precision become float32."""
-    with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
-        network = make(config)
-    tensors = checkpoint.match_state_dict(network.state_dict(), weights)
-    checkpoint.check_finite(tensors)
-    first = at_least_float32(next(iter(tensors.values())))
-    alike = {name: tensor.detach().to(first).contiguous() for name, tensor in tensors.items()}
-    network.load_state_dict(alike, assign=True)
-    return network.eval()
+    """Make a network with these weights, as `network_from`."""
+    return network_from(lambda: make(config), lambda state: map(Match, state, state), weights)
 
 
 def save_loaded(
