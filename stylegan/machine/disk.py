@@ -102,7 +102,8 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, OSError) and error.errno:
+        # EINVAL: a damaged archive sends its reader to before its beginning
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         reason = readable(reason_of(error, line=0), 1500)
         after = f"; {advice}" if advice else ""
