@@ -1,8 +1,7 @@
 """Configuration: one frozen dataclass, read from flat TOML, overridden by more TOML."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
@@ -113,7 +112,7 @@ class TrainConfig:
             check_table("r1_gamma", self.r1_gamma, self.schedule.start)
 
     def r1_gamma_at(self, resolution: int) -> float:
-        """The weight of R1 while the network has that resolution."""
+        """Return the weight of R1 while the network has that resolution."""
         if isinstance(self.r1_gamma, Mapping):
             return at_resolution(self.r1_gamma, resolution)
         return self.r1_gamma
@@ -138,12 +137,12 @@ CHANGEABLE_WITHIN_RUN = {  # may change within a run; a message warns if batch_g
 
 
 def option_names() -> list[str]:
-    """Every option as `name` or `section.name`."""
+    """Return every option as `name` or `section.name`."""
     return [name for name in flatten(to_dict(TrainConfig())) if name != DERIVED]
 
 
 def flatten(values: Mapping[str, object]) -> dict[str, object]:
-    """Values by `name` or `section.name`; tables by resolution stay whole."""
+    """Return values by `name` or `section.name`; tables by resolution stay whole."""
     flat: dict[str, object] = {}
     for name, value in values.items():
         if name not in SECTIONS:
@@ -157,7 +156,7 @@ def flatten(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def nested(flat: Mapping[str, object]) -> dict[str, object]:
-    """The inverse of `flatten`."""
+    """Return the inverse of `flatten`."""
     sections: dict[str, dict[str, object]] = {"": {}}
     for name, value in flat.items():
         section, _, key = name.rpartition(".")
@@ -166,12 +165,12 @@ def nested(flat: Mapping[str, object]) -> dict[str, object]:
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
-    """Plain Python values, complete; `build_config` is the inverse."""
+    """Return plain Python values, complete; `build_config` is the inverse."""
     return dataclasses.asdict(config)
 
 
 def check_batches(config: TrainConfig, processes: int) -> None:
-    """Each batch must divide among the processes, into parts that the networks can take."""
+    """Raise ValueError unless batches divide among the processes into parts that networks take."""
     group = config.network.deviation_group
     for _, _, stage in phases(config.schedule):
         batch = stage.batch_size
@@ -193,7 +192,7 @@ def check_batches(config: TrainConfig, processes: int) -> None:
 
 
 def bundled(name: str) -> Path:
-    """A file or folder that ships with the package: in it once installed, beside it in a clone."""
+    """Return a file that ships with the package: in it once installed, beside it in a clone."""
     for path in (PACKAGE / name, PACKAGE.parent / name):
         if path.exists():
             return path
@@ -201,13 +200,13 @@ def bundled(name: str) -> Path:
 
 
 def config_names() -> list[str]:
-    """Names that `--config` accepts: the files under `configs/`."""
+    """Return the names that `--config` accepts: the files under `configs/`."""
     root = bundled("configs")
     return sorted(p.relative_to(root).with_suffix("").as_posix() for p in root.rglob("*.toml"))
 
 
 def config_file(name: str) -> Path:
-    """The file of a bundled configuration, or a file itself."""
+    """Return the file of a bundled configuration, or a file itself."""
     if (path := Path(name)).is_file():
         return path
     if name == AUTO:
@@ -223,7 +222,7 @@ def config_file(name: str) -> Path:
 
 
 def read_options(name: str | Path) -> dict[str, Any]:
-    """The options of a bundled configuration or a file, without the lineage of its run."""
+    """Return the options of a bundled configuration or a file, without the lineage of its run."""
     values = read_toml(config_file(str(name)))
     return flatten({key: value for key, value in values.items() if key != LINEAGE})
 
@@ -240,19 +239,21 @@ def load_config(
     *,
     unknown_parts: bool = False,
 ) -> TrainConfig:
-    """The configuration NAME (or the paper's defaults) with other options: values by their names,
-    or texts as `-o` has them. Further see `build_config`."""
-    named = f"{name} with the given options" if name and overrides else name
-    with errors_begin_with(named):
+    """Return the configuration NAME (or the paper's defaults) with other options: values by their
+    names, or texts as `-o` has them. Further see `build_config`."""
+    try:
         values = read_options(name) if name else {}
         changes = overrides if isinstance(overrides, Mapping) else parse_options(overrides)
         return build_config({**values, **changes}, num_processes, unknown_parts=unknown_parts)
+    except ValueError as error:
+        named = f"{name} with the given options" if overrides else name
+        raise ValueError(f"{named}: {error}" if name else str(error)) from error
 
 
 def build_config(
     values: Mapping[str, object], num_processes: int = 1, *, unknown_parts: bool = False
 ) -> TrainConfig:
-    """A checked configuration; unless given, the batch table is the one for `num_processes`.
+    """Return a checked configuration; unless given, the batch table is the one for `num_processes`.
 
     Values are by `name` and `section.name`, or sections are nested. A plain number is a table by
     resolution with that one entry. Losses and networks that a script adds must be known, unless
@@ -279,18 +280,8 @@ def build_config(
     return config
 
 
-@contextlib.contextmanager
-def errors_begin_with(origin: object) -> Iterator[None]:
-    """A ValueError names the configuration that it is about."""
-    try:
-        yield
-    except (ValueError, RecursionError) as error:
-        text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ValueError(f"{origin}: {text}" if origin else text) from error
-
-
 def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lambda name: ()) -> str:
-    """The complete configuration as TOML text, with comments above options if there are any.
+    """Return the complete configuration as TOML text, with comments above options if there are any.
     Defaults are written as the code has them, also where a file that was read makes 0.0 of 0."""
     lines = []
     section = ""
@@ -306,7 +297,7 @@ def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lamb
 
 
 def differences(a: TrainConfig, b: TrainConfig) -> list[str]:
-    """Options that matter and differ: `name: value in a there, value in b asked`."""
+    """List the options that matter and differ: `name: value in a there, value in b asked`."""
     flat_a = flatten(to_dict(a))
     flat_b = flatten(to_dict(b))
     return [

@@ -25,14 +25,14 @@ Value = TypeVar("Value")
 
 
 def resolutions(largest: int) -> list[int]:
-    """4, 8, ... `largest`."""
+    """Return 4, 8, ... `largest`."""
     return [2**k for k in range(2, largest.bit_length())]
 
 
 def check_resolution(
     resolution: int, largest: int = MAX_RESOLUTION, *, name: str = "resolution"
 ) -> int:
-    """`resolution` if it is a power of two from 4 to `largest`, else a ValueError."""
+    """Return `resolution` if it is a power of two from 4 to `largest`; else raise ValueError."""
     if resolution & (resolution - 1) or not MIN_RESOLUTION <= resolution <= largest:
         raise ValueError(
             f"{name} {resolution} is not a power of two from {MIN_RESOLUTION} to {largest}"
@@ -41,13 +41,12 @@ def check_resolution(
 
 
 def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
-    """The entry of the largest resolution in `table` that is not above `resolution`."""
+    """Return the entry of the largest resolution in `table` that is not above `resolution`."""
     return table[max(r for r in table if r <= resolution)]
 
 
 def check_table(name: str, table: Mapping[int, float], start: int) -> None:
-    """Raise ValueError unless the table is by resolution and has an entry for `start`, where
-    training starts."""
+    """Raise ValueError unless the table is by resolution, with an entry for the first, `start`."""
     for resolution in table:
         check_resolution(resolution, name=f"{name}: resolution")
     if min(table, default=math.inf) > start:
@@ -55,7 +54,7 @@ def check_table(name: str, table: Mapping[int, float], start: int) -> None:
 
 
 def official_batch_sizes(num_processes: int) -> dict[int, int]:
-    """The official table of the largest number of GPUs that is not above `num_processes`."""
+    """Return the official table of the largest number of GPUs that is not above `num_processes`."""
     return dict(OFFICIAL_BATCH_SIZES[max(n for n in OFFICIAL_BATCH_SIZES if n <= num_processes)])
 
 
@@ -121,7 +120,7 @@ class Stage:
 
 
 def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
-    """Doublings that are missing to the full resolution, fractional while one fades in."""
+    """Return the doublings missing to the full resolution, fractional while one fades in."""
     phase_kimg = config.stable_kimg + config.fade_kimg
     if phase_kimg == 0:
         return 0.0
@@ -134,7 +133,7 @@ def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
 
 
 def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
-    """Total batch: rounded down to a multiple of the processes, then limited for each."""
+    """Return the whole batch: rounded down to a multiple of processes, then limited for each."""
     wanted = at_resolution(config.batch_size, resolution)
     batch_size = wanted - wanted % config.num_processes
     if batch_size == 0:
@@ -149,7 +148,7 @@ def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
 
 
 def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
-    """The stage in force after `images_seen` real images. Karras et al. 2018, section A.1."""
+    """Return the stage after `images_seen` real images. Karras et al. 2018, section A.1."""
     kimg = images_seen / 1000
     lod = level_of_detail(kimg, config)
     resolution = config.resolution // 2 ** math.floor(lod)
@@ -166,22 +165,21 @@ def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
 
 @dataclass
 class Position:
-    """The position of a run. It reads its schedule once per `minibatch_repeats` steps, as
-    officially."""
+    """The position of a run, which reads its schedule once per `minibatch_repeats` steps."""
 
     images_seen: int = 0  # real images, all processes together
     schedule_images: int = 0  # images_seen when the schedule was last read
     repeats_left: int = 0  # steps until it is read again
 
     def next_stage(self, config: ScheduleConfig) -> Stage:
-        """The stage of the next step; reads the schedule anew where that is due."""
+        """Return the stage of the next step; reads the schedule anew where that is due."""
         if self.repeats_left == 0:
             self.schedule_images = self.images_seen
             self.repeats_left = config.minibatch_repeats
         return self.stage(config)
 
     def stage(self, config: ScheduleConfig) -> Stage:
-        """The stage when the schedule was last read."""
+        """Return the stage when the schedule was last read."""
         return stage_at(self.schedule_images, config)
 
     def advance(self, batch_size: int) -> None:
@@ -194,8 +192,8 @@ class Position:
 
 
 def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
-    """Every stable or fading phase: first image, image after the last, stage in its middle, with
-    the learning rates that a ramp ends in."""
+    """List every stable or fading phase: first image, image after the last, stage in its middle,
+    with the learning rates that a ramp ends in."""
     lengths: list[float] = []
     if config.stable_kimg + config.fade_kimg > 0:
         growths = max(math.log2(config.resolution / config.initial_resolution), 0)
@@ -208,7 +206,7 @@ def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
 
 
 def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
-    """A stage of every resolution still to come: the fading one if any, as it takes more."""
+    """List a stage of every resolution still to come: the fading one if any, as it takes more."""
     stages: dict[int, Stage] = {}
     for _, end, stage in phases(schedule):
         if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):

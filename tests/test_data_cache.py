@@ -228,15 +228,6 @@ def test_a_store_of_before_opens_and_its_checksums_are_not_read(tmp_path):
     assert known[0] == known[1]
 
 
-@pytest.mark.parametrize("name", DAMAGED_FILES)
-def test_a_pipe_in_a_store_is_refused_and_not_waited_for(name, tmp_path):
-    store = store_of(tmp_path, {"a/0.png": png(), "b/1.png": png(seed=1)})
-    (store.path / name).unlink()
-    os.mkfifo(store.path / name)
-    with pytest.raises(ValueError, match=rf"damaged \({name}.* is not a regular file\)"):
-        check(store.path)
-
-
 def test_a_file_that_is_gone_from_a_store_is_missed(tmp_path):
     store = store_of(tmp_path, TWO_CLASSES)
     (store.path / "names.txt").unlink()

@@ -20,14 +20,14 @@ Transform = ada.Transform | diffaugment.Transform
 def draw(
     shape: Sequence[int], config: AugmentConfig, probability: float, rng: torch.Generator
 ) -> Transform | None:
-    """A transform for each of N images of the shape (N, C, H, W); None if nothing changes."""
+    """Draw a transform for each of N images of the shape (N, C, H, W); None if nothing changes."""
     if config.kind == "none" or probability == 0:
         return None
     return KINDS[config.kind].draw(shape, config.names, probability, rng)
 
 
 def apply(images: Tensor, transform: Transform | None) -> Tensor:
-    """Transformed images (N, C, H, W), any number of times differentiable, in full precision."""
+    """Transform images (N, C, H, W), any number of times differentiable, in full precision."""
     if transform is None:
         return images
     with without_autocast(images), in_float32():
@@ -38,19 +38,19 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
 
 
 def part(transform: Transform | None, rows: slice) -> Transform | None:
-    """The transform of those images."""
+    """Return the transform of those images."""
     return of_tensors(transform, lambda parameters: parameters[rows])
 
 
 def to_device(
     transform: Transform | None, device: torch.device, dtype: torch.dtype
 ) -> Transform | None:
-    """The transform with its tensors on the device, of that type; nobody waits for the copies."""
+    """Copy the transform to the device, in that type; nobody waits for the copies."""
     return of_tensors(transform, lambda x: distributed.to_device(x.to(dtype), device))
 
 
 def of_tensors(transform: Transform | None, change: Callable[[Tensor], Tensor]) -> Transform | None:
-    """The transform with all of its tensors changed."""
+    """Change all tensors of a transform."""
     if transform is None:
         return None
     tensors: dict[str, Any] = {

@@ -27,15 +27,15 @@ class Parameter:
     count: int = 1
 
     def draw(self, n: int, rng: torch.Generator) -> Tensor:
-        """(n, count), float64."""
+        """Draw (n, count), float64."""
         shape = n, self.count
         if self.kind == "normal":
             return self.size * torch.randn(shape, generator=rng, dtype=torch.float64)
         return self.at(torch.rand(shape, generator=rng, dtype=torch.float64))
 
     def at(self, u: Tensor) -> Tensor:
-        """The numbers at percentiles `u` of their distribution, counted as the reference does: that
-        of a normal one lacks a factor of sqrt 2."""
+        """Return the numbers at percentiles `u` of their distribution, counted as the reference
+        does: that of a normal one lacks a factor of sqrt 2."""
         if self.kind == "choice":
             return (u * self.size).floor()
         centered = 2 * u - 1
@@ -84,8 +84,7 @@ class Transform:
 
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names in the order of the table, groups replaced by theirs. Raise ValueError for
-    others."""
+    """Return names in the order of the table, without groups. Raise ValueError for others."""
     asked = {name for word in names for name in GROUPS.get(word, (word,))}
     unknown = sorted(asked - PARAMETERS.keys())
     if unknown:
@@ -95,7 +94,7 @@ def names_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Generator) -> Transform:
-    """Random parameters for images of `shape` (N, C, H, W): each image gets each transform with
+    """Draw parameters for images of `shape` (N, C, H, W): each image gets each transform with
     probability `p`, independently. The strengths drawn do not depend on `p`."""
     n = shape[0]
     values = {}
@@ -111,7 +110,7 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
 
 
 def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
-    """All transforms of `names`, with each random number at percentile `u`; one rotation."""
+    """Return all transforms of `names`, with each random number at percentile `u`; one rotation."""
     values = {}
     for name in names_of(names):
         percentiles = torch.full((shape[0], PARAMETERS[name].count), u, dtype=torch.float64)
@@ -122,7 +121,7 @@ def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Trans
 
 
 def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Generator) -> Transform:
-    """The transform of those parameters (N, count); `rng` draws the noise."""
+    """Return the transform of those parameters (N, count); `rng` draws the noise."""
     n, _, *size = shape
     values = {k: torch.zeros(n, p.count, dtype=torch.float64) for k, p in PARAMETERS.items()}
     values |= drawn
@@ -163,7 +162,7 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
 
 
 def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Tensor:
-    """(N, 3, 3) of the parameters (N, count)."""
+    """Return (N, 3, 3) of the parameters (N, count)."""
     size = torch.tensor([width, height], dtype=torch.float64)
     flip = 1 - 2 * values["xflip"][:, 0]
     log_scale = values["scale"][:, 0]
@@ -185,7 +184,7 @@ def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Ten
 
 
 def matrix(*entries: Tensor | float) -> Tensor:
-    """(N, 3, 3) of nine entries, row by row, that are (N,) or numbers."""
+    """Stack (N, 3, 3) of nine entries, row by row, that are (N,) or numbers."""
     columns = [torch.as_tensor(entry, dtype=torch.float64) for entry in entries]
     return torch.stack(torch.broadcast_tensors(*columns), dim=-1).unflatten(-1, (3, 3))
 
@@ -208,7 +207,7 @@ def shift(by: Tensor) -> Tensor:
 
 
 def color_matrices(values: dict[str, Tensor]) -> Tensor:
-    """(N, 4, 4) of the parameters (N, 1)."""
+    """Return (N, 4, 4) of the parameters (N, 1)."""
     axis = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64) / math.sqrt(3)
     gray = axis[:, None] * axis  # projects to the gray axis
     x, y, z, _ = axis.tolist()
@@ -228,7 +227,7 @@ def color_matrices(values: dict[str, Tensor]) -> Tensor:
 
 
 def recolor(images: Tensor, matrices: Tensor) -> Tensor:
-    """Matrices (N, 4, 4) on (r, g, b, 1) of every pixel; gray gets the mean of the three."""
+    """Apply matrices (N, 4, 4) to (r, g, b, 1) of every pixel; gray gets the mean of the three."""
     colors = images.shape[1] - (images.shape[1] % 2 == 0)
     if colors == 1:
         mean = matrices[:, :3].mean(dim=1)
@@ -246,7 +245,7 @@ POWER = torch.tensor([10, 1, 1, 1], dtype=torch.float64) / 13  # of natural imag
 
 
 def band_gains(log2_gains: Tensor) -> Tensor:
-    """Gains (N, 4); after each band's the whole is scaled to keep the expected power."""
+    """Return gains (N, 4); after each band's the whole is scaled to keep the expected power."""
     gains = torch.ones_like(log2_gains)
     for band in range(4):
         of_band = torch.ones_like(gains)
@@ -257,7 +256,7 @@ def band_gains(log2_gains: Tensor) -> Tensor:
 
 @functools.cache
 def filter_bank(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The impulse responses of the four bands (4, 43), which sum to a single 1."""
+    """Return the impulse responses of the four bands (4, 43), which sum to a single 1."""
     half_band = torch.tensor([[[-1, 0, 9, 16, 9, 0, -1]]], dtype=torch.float64) / 32
     low = torch.zeros(1, 1, 43, dtype=torch.float64)
     low[..., 21] = 1
@@ -270,7 +269,7 @@ def filter_bank(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def amplify(images: Tensor, gains: Tensor) -> Tensor:
-    """Bands of frequency times their gains (N, 4), by x and by y; reflected at the border."""
+    """Multiply bands of frequency by their gains (N, 4), by x and by y; reflected at the border."""
     n, c, height, width = images.shape
     kernels = gains @ filter_bank(gains.dtype, gains.device)
     kernels = kernels.repeat_interleave(c, dim=0)  # (N * C, taps)
@@ -284,7 +283,7 @@ def amplify(images: Tensor, gains: Tensor) -> Tensor:
 
 
 def cut_out(images: Tensor, centers: Tensor) -> Tensor:
-    """Squares of half the size set to 0; centers (N, 2) by x and y, nan: none."""
+    """Set squares of half the size to 0; centers (N, 2) by x and y, nan: none."""
     height, width = images.shape[2:]
     x = (torch.arange(width, device=images.device).to(images.dtype) + 0.5) / width
     y = (torch.arange(height, device=images.device).to(images.dtype) + 0.5) / height

@@ -22,8 +22,8 @@ class Transform:
 
 
 def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Generator) -> Transform:
-    """Each transform happens to each image with probability `p`; shape (N, C, H, W). The same
-    numbers are drawn whatever the names and `p`."""
+    """Draw each transform for each image with probability `p`; shape (N, C, H, W). The same numbers
+    are drawn whatever the names and `p`."""
     names = names_of(names)
     n, _, height, width = shape
     u = torch.rand(n, 7, generator=rng, dtype=torch.float64)
@@ -44,7 +44,7 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
 
 
 def names_of(names: Iterable[str]) -> set[str]:
-    """The names; ValueError for others than NAMES."""
+    """Return the names. Raise ValueError for others than NAMES."""
     asked = set(names)
     if unknown := sorted(asked - {*NAMES}):
         raise ValueError(f"{unknown[0]!r} is not a transform; there are {', '.join(NAMES)}")
@@ -52,8 +52,8 @@ def names_of(names: Iterable[str]) -> set[str]:
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
-    """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
-    the last is alpha, which color leaves alone."""
+    """Transform images (N, C, H, W), differentiable any number of times; with 2 and 4 channels the
+    last is alpha, which color leaves alone."""
     for change, parameters in (
         (recolor, transform.color),
         (translate, transform.shift),
@@ -65,7 +65,7 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
 
 
 def recolor(images: Tensor, parameters: Tensor) -> Tensor:
-    """Brighter, then away from each pixel's gray, then from the image's mean; (N, 3)."""
+    """Make images brighter, then move them from each pixel's gray, then from their mean; (N, 3)."""
     brightness, saturation, contrast = parameters[:, :, None, None, None].unbind(1)
     colors = images.shape[1] - (images.shape[1] % 2 == 0)
     x = images[:, :colors] + brightness
@@ -75,10 +75,10 @@ def recolor(images: Tensor, parameters: Tensor) -> Tensor:
 
 
 def translate(images: Tensor, shift: Tensor) -> Tensor:
-    """Moved by (N, 2) whole pixels, right and down; zeros move in."""
+    """Move images by (N, 2) whole pixels, right and down; zeros move in."""
 
     def moved(n: int, by: Tensor) -> Tensor:
-        """(N, 1, n, n) matrices that move n pixels by (N,)."""
+        """Return (N, 1, n, n) matrices that move n pixels by (N,)."""
         places = torch.arange(n, device=by.device)
         distance = places[:, None] - places
         return (distance == by[:, None, None]).to(by)[:, None]
@@ -88,7 +88,7 @@ def translate(images: Tensor, shift: Tensor) -> Tensor:
 
 
 def cut_out(images: Tensor, edges: Tensor) -> Tensor:
-    """Squares set to 0; `edges` (N, 4): first pixel by x and y, last."""
+    """Set squares to 0; `edges` (N, 4): first pixel by x and y, last."""
     height, width = images.shape[2:]
     left, top, right, bottom = edges[:, :, None].unbind(1)
     x = torch.arange(width, device=images.device)

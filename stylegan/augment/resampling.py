@@ -27,9 +27,9 @@ Map = Callable[[Tensor], Tensor]
 
 
 def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
-    """Images (N, C, H, W) whose pixel at p comes from `matrices @ p` (N, 3, 3); p is (x, y, 1) in
-    pixels from the center. Beyond the border they are reflected as far as the `margins`, which are
-    `margins_of` the batch, and 0 from there on."""
+    """Sample images (N, C, H, W) so that the pixel at p comes from `matrices @ p` (N, 3, 3); p is
+    (x, y, 1) in pixels from the center. Beyond the border they are reflected as far as the
+    `margins`, which are `margins_of` the batch, and 0 from there on."""
     height, width = images.shape[2:]
     size = max(AT_ONCE["cuda" if images.is_cuda else "cpu"] // (height * width), 1)
     parts = zip(images.split(size), matrices.to(images).split(size), strict=True)
@@ -37,7 +37,7 @@ def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
 
 
 def seen_through(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
-    """`warp` of images all at once."""
+    """Apply `warp` to images all at once."""
     height, width = images.shape[2:]
     left, right, top, bottom = margins
     x = images.index_select(2, reflected(height, top, bottom, images.device))
@@ -48,7 +48,7 @@ def seen_through(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
 
 
 def margins_of(matrices: Tensor, height: int, width: int) -> Margins:
-    """The margins of the image that needs the largest, at most an image's size."""
+    """Return the margins of the image that needs the largest, at most an image's size."""
     half = torch.tensor([(width - 1) / 2, (height - 1) / 2]).to(matrices)
     center = matrices[:, :2, 2]
     reach = matrices[:, :2, :2].abs() @ half  # of the corners from there
@@ -59,7 +59,7 @@ def margins_of(matrices: Tensor, height: int, width: int) -> Margins:
 
 
 def reflected(n: int, before: int, after: int, device: torch.device) -> Tensor:
-    """Indices of n pixels from `before` the first to `after` the last, reflected at both ends."""
+    """Return indices of n pixels, from `before` the first to `after` the last, reflected."""
     places = torch.arange(-before, n + after, device=device) % (2 * n - 2)
     return torch.minimum(places, 2 * n - 2 - places)
 
@@ -78,21 +78,21 @@ class Linear(torch.autograd.Function):
 
 
 def doubled(x: Tensor) -> Tensor:
-    """Columns (..., n, W) with zeros between their pixels, filtered: (..., 2 n, W); pixel i becomes
-    2 i, between the taps 5 and 6."""
+    """Double columns (..., n, W) by zeros between their pixels, filtered: (..., 2 n, W); pixel i
+    becomes 2 i, between the taps 5 and 6."""
     y: Tensor = Linear.apply(x, spread_by_taps, summed_by_taps)
     return y[..., 5:-5, :]
 
 
 def halved(x: Tensor) -> Tensor:
-    """Columns (..., 2 n + 12, W) filtered the other way around, and every second of their pixels
+    """Filter columns (..., 2 n + 12, W) the other way around, and take every second of their pixels
     without the filter's reach: (..., n, W)."""
     y: Tensor = Linear.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
     return y
 
 
 def summed_by_taps(x: Tensor) -> Tensor:
-    """(..., 2 n + 10, W) -> (..., n, W): pixel i is of the twelve from 2 i on."""
+    """Sum (..., 2 n + 10, W) to (..., n, W): pixel i is of the twelve from 2 i on."""
     pairs = x.contiguous().unflatten(-2, (-1, 2))
     n = pairs.shape[-3] - len(TAPS) // 2 + 1
     y = pairs.new_zeros(*x.shape[:-2], n, x.shape[-1])
@@ -102,7 +102,7 @@ def summed_by_taps(x: Tensor) -> Tensor:
 
 
 def spread_by_taps(x: Tensor) -> Tensor:
-    """(..., n, W) -> (..., 2 n + 10, W): pixel i goes to the twelve from 2 i on."""
+    """Spread (..., n, W) to (..., 2 n + 10, W): pixel i goes to the twelve from 2 i on."""
     x = x.contiguous()
     n = x.shape[-2]
     pairs = x.new_zeros(*x.shape[:-2], n + len(TAPS) // 2 - 1, 2, x.shape[-1])
@@ -112,8 +112,8 @@ def spread_by_taps(x: Tensor) -> Tensor:
 
 
 def sampling_grid(matrices: Tensor, height: int, width: int, margins: Margins) -> Tensor:
-    """Where the pixels of the result, doubled and with the filter's reach, lie in the images,
-    doubled and with margins: (N, 2 H + 12, 2 W + 12, 2), -1 is the first pixel and 1 the last."""
+    """Return the places of the result's pixels, doubled and with the filter's reach, in the images,
+    doubled and with margins: (N, 2 H + 12, 2 W + 12, 2), from -1 to 1."""
     left, right, top, bottom = margins
     x, y = (
         torch.arange(2 * (n + 2 * REACH), dtype=matrices.dtype, device=matrices.device) / 2
@@ -128,12 +128,12 @@ def sampling_grid(matrices: Tensor, height: int, width: int, margins: Margins) -
 
 
 def pair(like: Tensor, x: float, y: float) -> Tensor:
-    """Two numbers (2,), made where `like` is: a copy from the host would stall a GPU."""
+    """Return two numbers (2,), made where `like` is: a copy from the host would stall a GPU."""
     return torch.stack([like.new_full((), x), like.new_full((), y)])
 
 
 def sampled(images: Tensor, grid: Tensor) -> Tensor:
-    """Bilinear samples of the images at the places of a grid; 0 beyond the border."""
+    """Sample the images bilinearly at the places of a grid; 0 beyond the border."""
     sample = partial(F.grid_sample, grid=grid, align_corners=True)
     transposed = partial(spread, grid=grid, size=images.shape[2:])
     samples: Tensor = Linear.apply(images, sample, transposed)
@@ -141,7 +141,7 @@ def sampled(images: Tensor, grid: Tensor) -> Tensor:
 
 
 def spread(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
-    """The transpose of bilinear sampling: adds samples to the pixels that they came from."""
+    """Apply the transpose of bilinear sampling: add samples to the pixels that they came from."""
     if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
         return spread_in_order(samples, grid, size)
     images = samples.new_zeros(1).expand(*samples.shape[:2], *size)  # only its shape is read
@@ -150,7 +150,7 @@ def spread(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
 
 
 def spread_in_order(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
-    """As `spread`, with the same bits every time on a GPU too."""
+    """Do as `spread`, with the same bits every time on a GPU too."""
     n, channels = samples.shape[:2]
     height, width = size
     last = pair(grid, width - 1, height - 1)

@@ -85,14 +85,14 @@ class Strength:
         self.batches = batches
 
     def observe(self, mean_sign: Tensor, batch_size: int) -> None:
-        """Takes in the mean sign of D(real) over a whole batch, which stays on its device."""
+        """Take in the mean sign of D(real) over a whole batch, which stays on its device."""
         self.signs = self.signs + mean_sign * batch_size
         self.images += batch_size
         self.batches += 1
 
     def adapt(self) -> None:
-        """After every step; every fourth one moves the probability, and only then a device is read:
-        up if reals are recognized more surely than the target. Karras et al. 2020, section 3.2."""
+        """Move the probability after every fourth step, and only then read a device: up if reals
+        are recognized more surely than the target. Karras et al. 2020, section 3.2."""
         if self.batches < BATCHES:
             return
         excess = float(self.signs) / self.images - self.config.target
@@ -104,7 +104,7 @@ class Strength:
         self.batches = 0
 
     def to_plain(self) -> dict[str, float]:
-        """The arguments behind the configuration."""
+        """Return the arguments behind the configuration."""
         return {
             "probability": self.probability,
             "signs": float(self.signs),

@@ -23,7 +23,7 @@ NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 
 
 def default_cache_dir() -> Path:
-    """`$STYLEGAN_CACHE`, or the user's folder for files that can be made again."""
+    """Return `$STYLEGAN_CACHE`, or the user's folder for files that can be made again."""
     try:
         if cache := os.environ.get("STYLEGAN_CACHE"):
             return Path(cache).expanduser()
@@ -107,8 +107,7 @@ def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
 
 
 def sound_store(path: Path) -> Store | None:
-    """Return the cached store; None if it must be made. A damaged one is removed, but not one that
-    cannot be read."""
+    """Return the cached store; None if it must be made. A damaged one is removed."""
     if not path.is_dir():
         return None
     try:
@@ -145,7 +144,7 @@ class Cached:
 
 
 def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
-    """All stores in the cache, those used last first; no other folders there, and no links."""
+    """Return all stores in the cache, those used last first, without other folders and links."""
     folder = Path(cache_dir or default_cache_dir())
     stores = []
     for path in folder.iterdir() if folder.is_dir() else ():

@@ -58,13 +58,13 @@ class Findings:
         return [f"{width}x{height}" for width, height in (sizes[0], sizes[-1])] if sizes else []
 
     def reach(self) -> dict[int, int]:
-        """Resolution -> number of images that are large enough for it, down to none."""
+        """Return resolution -> number of images that are large enough for it, down to none."""
         sizes = [(self.fit.native_size(*size), n) for size, n in self.offered.items()]
         table = {r: sum(n for s, n in sizes if s >= r) for r in resolutions(MAX_RESOLUTION)}
         return {r: n for r, n in table.items() if n}
 
     def resolution(self) -> int | None:
-        """The largest resolution that all images reach."""
+        """Return the largest resolution that all images reach."""
         return max((r for r, n in self.reach().items() if n == self.offered.total()), default=None)
 
     def lines(self) -> list[str]:
@@ -87,8 +87,8 @@ class Findings:
 
 
 def grouped(skipped: Sequence[Skipped]) -> list[str]:
-    """Images that cannot be used, by reason: how many there are, and some of their names. Reasons
-    that differ in their numbers are one, of which the first is shown."""
+    """Return lines on images that cannot be used, by reason, with some of their names. Reasons that
+    differ in their numbers are one, of which the first is shown."""
     groups: defaultdict[str, list[Skipped]] = defaultdict(list)
     for image in skipped:
         groups[NUMBER.sub("0", image.reason)].append(image)
@@ -167,8 +167,8 @@ def check_store(store: Store, *, decode: bool, console: Console = SILENT) -> Fin
 
 
 def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> tuple[int, str]:
-    """The channels that pictures need: 4 if at least half of them have transparent pixels, 1 if all
-    are gray, else 3; and a line that says so. A store has its own."""
+    """Return the channels that pictures need, and a line that says so: 4 if at least half of them
+    have transparent pixels, 1 if all are gray, else 3. A store has its own."""
     if not isinstance(data, Source) and is_store(data):
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
@@ -192,7 +192,7 @@ def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> t
 
 
 def kind_of_colors(source: Source, name: str) -> str:
-    """transparent, gray or colored: what one picture is."""
+    """Return transparent, gray or colored, for a picture."""
     pixels = np.asarray(normalize(source.picture(name), channels=4, name=name))
     if pixels[..., 3].min() < 255:
         return "transparent"
@@ -200,5 +200,5 @@ def kind_of_colors(source: Source, name: str) -> str:
 
 
 def evenly(names: Sequence[str], most: int) -> Sequence[str]:
-    """At most so many of the names, evenly chosen."""
+    """Return at most so many of the names, evenly chosen."""
     return names[:: -(-len(names) // most)]

@@ -12,8 +12,8 @@ LEVELS = np.linspace(0, 255, 6).astype(np.uint8)  # of each channel, where profi
 
 
 def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
-    """The image with its colors converted from `profile`; unchanged if that is damaged, does not
-    fit the image, or is sRGB."""
+    """Convert the colors of an image from `profile`, unless that is damaged, does not fit, or is
+    sRGB."""
     color = image.convert("RGB") if image.mode in ("P", "1") else image
     mode = {"LA": "L", "RGBA": "RGB"}.get(color.mode, color.mode)
     transform = transform_to_srgb(profile, mode)

@@ -48,14 +48,14 @@ class Square(NamedTuple):
 
 
 def eyes_and_mouth(points: np.ndarray) -> np.ndarray:
-    """Left eye, right eye, left and right corner of the mouth (4, 2) of the points of a face."""
+    """Return the eyes and corners of the mouth (4, 2), each from left to right, of a face."""
     if points.shape == (68, 2):
         return np.stack([points[36:42].mean(0), points[42:48].mean(0), points[48], points[54]])
     return points[[0, 1, 3, 4]]
 
 
 def square_of(points: np.ndarray) -> Square:
-    """The square around a face with these points (5 or 68, 2); ValueError if they are not one."""
+    """Return the square around a face (5 or 68, 2). Raise ValueError if the points are not one."""
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
     if not (np.abs(points) < MOST).all():  # NaN is not, either
@@ -76,7 +76,7 @@ def square_of(points: np.ndarray) -> Square:
 
 
 def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
-    """The face with these points, upright in a square of that many pixels a side."""
+    """Cut out the face with these points, upright in a square of that many pixels a side."""
     square = square_of(points)
     if square.side > LARGEST * max(image.size) or square.side < 1:
         raise ValueError(
@@ -97,8 +97,8 @@ def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
 
 
 def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
-    """The part of the picture that the square is in, with a border, and the square in it; beyond
-    the picture it is mirrored, blurred, and fades to the median color."""
+    """Return the part of the picture that the square is in, with a border, and the square in it;
+    beyond the picture it is mirrored, blurred, and fades to the median color."""
     reach = np.abs(square.right) + np.abs(square.down)
     border = math.ceil(BORDER * square.side)
     low = np.floor(square.center - reach).astype(int) - border
@@ -118,7 +118,7 @@ def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
 
 
 def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image:
-    """The picture with mirrored sides of these widths ((left, top), (right, bottom))."""
+    """Add mirrored sides of these widths ((left, top), (right, bottom)) to the picture."""
     (left, top), (right, bottom) = widths.tolist()
     pixels = np.asarray(image)
     channels = ((0, 0),) * (pixels.ndim - 2)
@@ -137,9 +137,9 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
 
 
 def read_landmarks(path: Path) -> dict[str, list[np.ndarray | ValueError]]:
-    """The points of each face of each picture, by its name, in a CSV: a line is the name of a
-    picture and x and y of each point; the first line may be one of names. In place of points that
-    are no face stands why. ValueError if there is no face."""
+    """Return the points of each face of each picture, by its name, or the error that they are not a
+    face, from a CSV: a line is the name of a picture and x and y of each point; the first line may
+    be one of names. Raise ValueError if there is no face."""
     faces: dict[str, list[np.ndarray | ValueError]] = {}
     try:
         with errors_name(path):
@@ -165,7 +165,7 @@ def unusable(path: Path, error: Exception) -> ValueError:
 
 @contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """A ValueError names the picture."""
+    """Name the picture in a ValueError."""
     try:
         yield
     except ValueError as error:
@@ -173,7 +173,7 @@ def errors_of(name: str) -> Iterator[None]:
 
 
 def face_of(name: str, numbers: Sequence[str]) -> np.ndarray | ValueError:
-    """The points in a line of landmarks, or why they are not a face."""
+    """Return the points in a line of landmarks, or the error that they are not a face."""
     try:
         with errors_of(name):
             points = np.array(numbers, float)

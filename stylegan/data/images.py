@@ -45,7 +45,7 @@ USUAL_ASPECTS = ((4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16))  # of films a
 
 
 def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
-    """The pixels of an image file as uint8 (channels, H, W).
+    """Read the pixels of an image file as uint8 (channels, H, W).
 
     - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF; AVIF where
       Pillow was built with it, HEIC with pillow-heif. The first frame or page is taken.
@@ -64,7 +64,7 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
 
 @functools.cache
 def formats() -> tuple[str, ...]:
-    """The formats that can be read here."""
+    """Return the formats that can be read here."""
     readable_here = [*FORMATS, *(["AVIF"] if features.check("avif") else [])]
     try:
         from pillow_heif import register_heif_opener
@@ -76,8 +76,8 @@ def formats() -> tuple[str, ...]:
 
 @functools.cache
 def extensions() -> tuple[str, ...]:
-    """Endings of the names of images: those that Pillow knows of the formats, and of HEIC, so that
-    such a picture is left out with a reason where it cannot be read."""
+    """Return the endings of the names of images: those that Pillow knows of the formats, and of
+    HEIC, so that such a picture is left out with a reason where it cannot be read."""
     kinds = formats()  # first: it may register one
     kinds = (*kinds, "MPO")  # JPEG with a second picture behind it, as stereo cameras write
     of_kinds = [end for end, kind in Image.registered_extensions().items() if kind in kinds]
@@ -110,7 +110,7 @@ def reading(name: str) -> Iterator[None]:
 
 
 def open_image(file: IO[bytes], name: str) -> Image.Image:
-    """The image in a file; its pixels are not decoded yet."""
+    """Open the image in a file; its pixels are not decoded yet."""
     with reading(name):
         start = file.read(512)
         if what := what_begins_with(start):
@@ -124,8 +124,7 @@ def open_image(file: IO[bytes], name: str) -> Image.Image:
 
 
 def opened(file: IO[bytes], start: bytes) -> Image.Image:
-    """Open as `Image.open`, or raise ValueError that names the kind of a file beginning with
-    `start`."""
+    """Open as `Image.open`. ValueError names the kind of another file, by its `start`."""
     file.seek(0)
     try:
         return Image.open(file, formats=list(formats()))
@@ -152,8 +151,8 @@ def check_pixels(image: Image.Image) -> None:
 
 
 def misread_png(image: PngImagePlugin.PngImageFile) -> str:
-    """Why the transparent color is not found: Pillow compares that of the file with the pixels as
-    it has scaled them."""
+    """Return a reason if the transparent color is not found: Pillow compares that of the file with
+    the pixels as it has scaled them."""
     clear = image.info.get("transparency")
     if clear is None or image.mode == "P":
         return ""
@@ -181,7 +180,7 @@ def misread_tiff(image: TiffImagePlugin.TiffImageFile) -> str:
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
-    """Upright width and height, and Pillow's mode, from the head of the file alone."""
+    """Read upright width and height, and Pillow's mode, from the head of the file alone."""
     image = open_image(file, name)
     width, height = image.size
     if orientation_of(image) in SIDEWAYS and image.format != "TIFF":  # whose size is upright
@@ -190,7 +189,7 @@ def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
 
 
 def orientation_of(image: Image.Image) -> int | None:
-    """The EXIF orientation; None if there is none, or EXIF that is damaged."""
+    """Return the EXIF orientation; None if there is none, or EXIF that is damaged."""
     try:
         orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
     except Exception:  # damaged EXIF can raise almost anything
@@ -199,12 +198,12 @@ def orientation_of(image: Image.Image) -> int | None:
 
 
 def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.Image:
-    """The image as Pillow mode L, RGB or RGBA, by the policy of `read_image`."""
+    """Decode the image to Pillow's mode L, RGB or RGBA, by the policy of `read_image`."""
     return normalize(open_image(io.BytesIO(content), name), channels=channels, name=name)
 
 
 def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Image.Image:
-    """Decoded, upright, in sRGB, and brought to the mode of `channels`: L, RGB or RGBA."""
+    """Decode an image, upright and in sRGB, to the mode of `channels`: L, RGB or RGBA."""
     with reading(name):  # damage, a broken palette, a mode without conversion
         check_pixels(image)
         profile = image.info.get("icc_profile")
@@ -213,7 +212,7 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
         if image.format != "TIFF" and orientation_of(image) is not None:
             image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
-            image = to_8_bits(image)
+            image = Image.fromarray(np.rint(np.asarray(image, np.float32) / 257).astype(np.uint8))
         if profile:
             image = to_srgb(image, profile)
         if image.mode in FIRST_TO:
@@ -225,19 +224,14 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
         return image.convert(MODES[channels])
 
 
-def to_8_bits(image: Image.Image) -> Image.Image:
-    """16-bit gray scaled to 8 bits."""
-    return Image.fromarray(np.rint(np.asarray(image, np.float32) / 257).astype(np.uint8))
-
-
 def planes(image: Image.Image) -> np.ndarray:
-    """Mode L, RGB or RGBA as uint8 (C, H, W)."""
+    """Return an image of mode L, RGB or RGBA as uint8 (C, H, W)."""
     pixels = np.asarray(image).reshape(image.height, image.width, -1)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def premultiplied(pixels: np.ndarray) -> np.ndarray:
-    """Pixels uint8 (4, H, W) with their colors multiplied by alpha, rounded."""
+    """Multiply the colors of pixels uint8 (4, H, W) by alpha, rounded."""
     product = pixels[:3].astype(np.uint16) * pixels[3]
     return np.concatenate([((product + 127) // 255).astype(np.uint8), pixels[3:]])
 
@@ -251,7 +245,7 @@ def unpremultiply(pixels: np.ndarray) -> np.ndarray:
 
 
 def from_array(pixels: np.ndarray) -> Image.Image:
-    """Pixels uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels, as an image."""
+    """Make an image of pixels uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels."""
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or pixels.shape[2:] in ((3,), (4,))):
@@ -288,8 +282,8 @@ class Fit:
 
     @classmethod
     def of_rectangle(cls, rectangle: Sequence[int]) -> "Fit":
-        """The padding with this active rectangle: of all aspects that have it, as it is made of
-        whole pixels, a usual one, or that of the smallest numbers. 64x42 of 64x64 are 3:2."""
+        """Return the padding with this active rectangle: of all aspects that have it, as it is made
+        of whole pixels, a usual one, or that of the smallest numbers. 64x42 of 64x64 are 3:2."""
         top, bottom, left, right = rectangle
         resolution = max(bottom, right)
         sums = range(2, 2 * SLIMMEST + 1)
@@ -311,7 +305,7 @@ class Fit:
         return min(height, width * down // across)
 
     def active_rectangle(self, resolution: int) -> tuple[int, int, int, int] | None:
-        """top, bottom, left, right of the part of a square that is not padding; None: all of it."""
+        """Return top, bottom, left, right of a square without its padding; None: all of it."""
         across, down = self.aspect
         if across == down:
             return None
@@ -323,7 +317,7 @@ class Fit:
         return 0, resolution, start, start + short
 
     def square(self, image: Image.Image, resolution: int) -> Image.Image:
-        """The image brought to (resolution, resolution); see `native_size` for what that needs."""
+        """Bring the image to (resolution, resolution); see `native_size` for what that needs."""
         top, bottom, left, right = self.active_rectangle(resolution) or (0, resolution) * 2
         width, height = map(float, image.size)
         if self.kind != "stretch":

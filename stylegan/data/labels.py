@@ -22,8 +22,8 @@ FEW_IMAGES = 50  # a label of fewer is named before training
 
 
 def places(names: Sequence[str], others: Sequence[str]) -> list[int | None]:
-    """Where each of these labels is among others of the same meaning by name; None: nowhere. Where
-    one side has no names, numbers stand for them."""
+    """Return the place of each of these labels among others of the same meaning by name; None:
+    nowhere. Where one side has no names, numbers stand for them."""
     if names and others:
         found = {name: i for i, name in enumerate(others)}
         return [found.get(name) for name in names]
@@ -74,22 +74,23 @@ class Labels(NamedTuple):
 
 
 def of_classes(classes: Sequence[str | None]) -> Labels:
-    """Labels of the class of each image; None: it has none."""
+    """Make labels of the class of each image; None: it has none."""
     names = sorted({name for name in classes if name is not None})
     place = {name: i for i, name in enumerate(names)}
     return Labels(names, np.array([-1 if c is None else place[c] for c in classes], np.int64))
 
 
 def of_vectors(vectors: np.ndarray, names: list[str] | None = None) -> Labels:
-    """Labels of vectors (N, numbers); of classes if in each a single 1 stands among zeros."""
+    """Make labels of vectors (N, numbers); of classes if in each a single 1 stands among zeros."""
     names = [str(i) for i in range(vectors.shape[1])] if names is None else names
     one_hot = ((vectors == 0) | (vectors == 1)).all() and (vectors.sum(axis=1) == 1).all()
     return Labels(names, vectors.argmax(axis=1) if one_hot else vectors)
 
 
 def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
-    """The labels of `images`, by their relative names, in a file of labels; see datasets/README.md.
-    ValueError, in one line, unless it has one of the same kind for each."""
+    """Read the labels of `images`, by their relative names, from a file of labels; see
+    datasets/README.md. Raise ValueError, in one line, unless it has one of the same kind for each.
+    """
     try:
         pairs, names = (in_json if file == JSON else in_csv)(content)
         label_of = {composed(name): label for name, label in pairs}
@@ -108,13 +109,13 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
 
 
 def composed(name: str) -> str:
-    """The name of a file with forward slashes and composed letters (NFC): macOS decomposes them."""
+    """Return a file's name with forward slashes and composed letters: macOS decomposes them."""
     return unicodedata.normalize("NFC", name.replace("\\", "/"))
 
 
 def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
-    """Image and class number, class name or list of numbers, of each; and the names of classes or
-    numbers, if the file adds `label_names` to the format of stylegan2-ada."""
+    """Return image and class number, class name or list of numbers, of each; and the names of
+    classes or numbers, if the file adds `label_names` to the format of stylegan2-ada."""
     read = json.loads(content)
     try:
         pairs = [(str(name), label) for name, label in read["labels"]]
@@ -124,7 +125,7 @@ def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
 
 
 def names_in_order(names: object) -> list[str]:
-    """The names of classes 0, 1, ...: a list of texts, or an object of numbers by name."""
+    """Return the names of classes 0, 1, ...: a list of texts, or an object of numbers by name."""
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return names
     if isinstance(names, dict):
@@ -137,7 +138,7 @@ def names_in_order(names: object) -> list[str]:
 
 
 def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
-    """The same of a CSV, whose first line has names unless it begins with an image."""
+    """Read the same from a CSV, whose first line has names unless it begins with an image."""
     lines = csv_lines(content)
     if not lines or len(lines[0]) < 2:
         raise ValueError("its lines are not `file,label` or `file,number,number,...`")
@@ -151,7 +152,7 @@ def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
 
 
 def csv_lines(content: bytes) -> list[list[str]]:
-    """The cells of each line that is not blank; commas, semicolons or tabs stand between them."""
+    """Return the cells of lines that are not blank, between commas, semicolons or tabs."""
     text = content.decode("utf-8-sig")
     first_line = text.partition("\n")[0]
     separator = next((character for character in ",;\t" if character in first_line), ",")
@@ -160,7 +161,7 @@ def csv_lines(content: bytes) -> list[list[str]]:
 
 
 def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
-    """Labels of one kind for all images, in their order."""
+    """Combine labels of one kind for all images, in their order."""
     values = list(labels.values())
     if names and len(set(names)) < len(names):
         raise ValueError("two labels have one name")
@@ -192,7 +193,7 @@ def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
 
 
 def weights(text: str) -> dict[str, float]:
-    """`smile=0.7,sad=0.3` as numbers by name."""
+    """Read `smile=0.7,sad=0.3` as numbers by name."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     try:
         weighted = {name.strip(): float(number) for name, _, number in pairs}

@@ -21,7 +21,7 @@ Batches = Iterator[tuple[Tensor, Tensor | None]]
 
 
 def epochs(num_images: int, seed: int, start: int) -> Indices:
-    """Endless image indices: the order of each epoch, the first without what is before `start`."""
+    """Yield endless image indices: the order of each epoch, the first from `start` on."""
     epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
         yield streams.data_order(seed, e).permutation(num_images)[skip:]
@@ -35,8 +35,8 @@ def process_reals(
     mirror: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1], those marked in
-    `mirror`, bool (N,), flipped left-right, and their 2x2 averages with the weight 1 - alpha."""
+    """Return uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1], flipped where
+    `mirror`, bool (N,), says so, and their 2x2 averages with the weight 1 - alpha."""
     if mirror is not None:  # by bits, while they are bytes: `where` is slow for those
         marked = mirror.to(torch.uint8).neg_()[:, None, None, None]  # 255, all bits
         flipped = images.flip(3)
@@ -61,7 +61,7 @@ def batches(
     device: str | torch.device = "cpu",
     labels: bool = False,
 ) -> Batches:
-    """Endless batches at one resolution, beginning after the first `start` images.
+    """Yield endless batches at one resolution, beginning after the first `start` images.
 
     All processes follow one stream of indices that depends on the seed only. A global batch is the
     next `batch_size` of them, of which each rank yields its contiguous part, on `device`. `workers`
@@ -89,7 +89,7 @@ def batches(
 
 
 def shares(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indices:
-    """The indices of this rank's part of each global batch."""
+    """Yield the indices of this rank's part of each global batch."""
     size = batch_size // world_size
     order = next(epochs)
     while True:
@@ -106,7 +106,7 @@ def on_device(
 
 
 def moved(source: Batches, device: torch.device) -> Batches:
-    """Batches on the GPU, each copied there while the one before is in use."""
+    """Yield batches on the GPU, each copied there while the one before is in use."""
     copies = torch.cuda.Stream(device)
 
     def move(images: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:

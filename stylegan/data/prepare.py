@@ -17,11 +17,11 @@ import numpy as np
 
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import atomic_folder, check_folder
+from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
 from .images import Fit, normalize, planes, premultiplied, quiet_decoding
-from .labels import Labels
 from .preparation import Preparation
 from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import (
@@ -61,9 +61,8 @@ def prepare(
     if not isinstance(source, Source):
         source = open_source(source, include=preparation.include)
     fingerprint = source.fingerprint()  # first: files may change meanwhile
-    if preparation.resolution is None:
-        offered = offered_resolution(source, preparation.fit)
-        preparation = dataclasses.replace(preparation, resolution=offered)
+    resolution = preparation.resolution or offered_resolution(source, preparation.fit)
+    preparation = dataclasses.replace(preparation, resolution=resolution)
     console.tell(f"preparing {space_for(out, len(source.names), preparation)}")
     waiting = f"another process prepares {readable(out)}: waiting for it"
     with atomic_folder(out, lambda: console.tell(waiting)) as folder:
@@ -71,21 +70,31 @@ def prepare(
         loaded = decoded(load, source.names, workers, console, "prepared")
         written = write_levels(folder, loaded, preparation)
         if not written.places:
-            raise none_usable(written.skipped, source)
+            small = all(reason.startswith(SMALL) for _, reason in written.skipped)
+            raise ValueError(
+                f"none of the {len(written.skipped)} images under {readable(source.path)} is "
+                f"usable: {reasons_of(written.skipped)}"
+                + ("; choose a smaller resolution" if small else "")
+            )
         if strict:
             refuse_skipped(written.skipped, len(written.places), readable(source.path))
+        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in written.places]
+        (folder / NAMES).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+        others = [NAMES]
         labels = source.labels.of(written.places) if source.labels is not None else None
-        hashes = written.hashes | write_names(folder, source, written.places)
-        hashes |= write_labels(folder, labels) if labels else {}
+        if labels is not None:
+            others.append(VECTORS if labels.vectors else CLASSES)
+            np.save(folder / others[-1], labels.rows)
+        hashes = written.hashes | {name: sha256_of(folder / name) for name in others}
         StoreMeta(
             source=source.path.name or source.path.resolve().name,
             fingerprint=fingerprint,
             num_images=len(written.places),
-            resolution=written.resolution,
+            resolution=resolution,
             channels=preparation.channels,
             crop=str(preparation.fit),
             premultiplied=preparation.premultiplied,
-            active_rectangle=preparation.fit.active_rectangle(written.resolution),
+            active_rectangle=preparation.fit.active_rectangle(resolution),
             label_names=labels.names if labels else [],
             skipped=written.skipped,
             num_ignored=len(source.ignored),
@@ -104,14 +113,14 @@ def prepare_images(
     workers: int = 1,
     console: Console = SILENT,
 ) -> Store:
-    """As `prepare`, of the images of a sequence, whose classes are `labels`. `images[i]` is asked
-    for when its turn comes, by `workers` threads, so that the sequence may read or draw it then."""
+    """Make a store of the images of a sequence, whose classes are `labels`. `images[i]` is asked
+    for when its turn comes, by `workers` threads, so that it may be read or drawn then."""
     source = SequenceSource(images, labels, Path(out))
     return prepare(source, out, preparation, strict=strict, workers=workers, console=console)
 
 
 def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, np.ndarray]:
-    """An image of the source at all sizes, uint8 (C, r, r); ValueError if it cannot be used."""
+    """Return an image at all sizes, uint8 (C, r, r). Raise ValueError if it cannot be used."""
     assert preparation.resolution is not None
     image = normalize(source.picture(name), channels=preparation.channels, name=name)
     if fault := too_small(image.size, preparation):
@@ -120,34 +129,9 @@ def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, 
     return pyramid(premultiplied(square) if preparation.premultiplied else square)
 
 
-def none_usable(skipped: Sequence[Skipped], source: Source) -> ValueError:
-    small = all(reason.startswith(SMALL) for _, reason in skipped)
-    advice = "; choose a smaller resolution" if small else ""
-    return ValueError(
-        f"none of the {len(skipped)} images under {readable(source.path)} is usable: "
-        f"{reasons_of(skipped)}{advice}"
-    )
-
-
-def write_names(folder: Path, source: Source, places: Sequence[int]) -> dict[str, str]:
-    """Write the names of the images that are in the store; the hash of the file."""
-    lines = [source.names[i].replace("\n", "\\n") + "\n" for i in places]
-    content = "".join(lines).encode("utf-8", "surrogateescape")
-    (folder / NAMES).write_bytes(content)
-    return {NAMES: hashlib.sha256(content).hexdigest()}
-
-
-def write_labels(folder: Path, labels: Labels) -> dict[str, str]:
-    """Write the labels of the images that are in the store; the hash of the file."""
-    name = VECTORS if labels.vectors else CLASSES
-    np.save(folder / name, labels.rows)
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest()}
-
-
 class WrittenLevels(NamedTuple):
     """The result for each image of a source."""
 
-    resolution: int  # the largest
     places: list[int]  # in the source, of those that are in the store
     skipped: list[Skipped]
     hashes: dict[str, str]  # file name -> SHA-256 of its pixels
@@ -181,16 +165,12 @@ def write_levels(
                 "shape": (len(places), preparation.channels, r, r),
             }
             np.lib.format.write_array_header_1_0(file, header)
-    return WrittenLevels(
-        preparation.resolution,
-        places,
-        skipped,
-        {file_name(r): digest.hexdigest() for r, digest in hashes.items()},
-    )
+    digests = {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
+    return WrittenLevels(places, skipped, digests)
 
 
 def offered_resolution(source: Source, fit: Fit) -> int:
-    """The largest power of two, up to 1024, that the first usable image fills."""
+    """Return the largest power of two, up to 1024, that the first usable image fills."""
     problem = ""
     least = f"the smallest resolution is {MIN_RESOLUTION}"
     for name in source.names:
@@ -209,8 +189,8 @@ def offered_resolution(source: Source, fit: Fit) -> int:
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
-    """An image uint8 (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially: rounded
-    where a level is stored, to nearest, ties to even, not from one level to the next."""
+    """Average an image uint8 (..., r, r) to all sizes from 4 to r, 2x2 as officially: rounded where
+    a level is stored, to nearest, ties to even, not from one level to the next."""
     resolution = image.shape[-1]
     if image.ndim < 2 or image.shape[-2] != resolution:
         raise ValueError(f"images are (..., r, r), channels first, not {image.shape}")
@@ -224,7 +204,7 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def space_for(folder: Path, num_images: int, preparation: Preparation) -> str:
-    """The disk space that a store in this folder takes, as text; OSError if it does not fit."""
+    """Return the disk space that a store takes, as text. Raise OSError if it does not fit."""
     assert preparation.resolution is not None
     resolution = preparation.resolution
     pixels = preparation.channels * sum(r * r for r in resolutions(resolution))
@@ -242,14 +222,14 @@ def space_for(folder: Path, num_images: int, preparation: Preparation) -> str:
 
 
 def mib(size: int) -> str:
-    """A number of bytes, in binary mega- or gigabytes."""
+    """Return a number of bytes, in binary mega- or gigabytes."""
     return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.1f} GiB"
 
 
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
 ) -> Iterator[Result]:
-    """Like `map`, on threads: at most `ahead` results are made before they are asked for."""
+    """Map on threads: at most `ahead` results are made before they are asked for."""
     coming = iter(items)
     pool = ThreadPoolExecutor(workers)
     try:
@@ -268,9 +248,9 @@ def decoded(
     console: Console = SILENT,
     what: str = "",
 ) -> Iterator[Result | Skipped]:
-    """What a function that decodes an image gives for each name; its ValueErrors are reasons to
-    leave one out, as are Pillow's OSErrors, but those of the system end it: what is left would pass
-    for the whole. On threads: Pillow's decoders release the interpreter lock."""
+    """Yield the result of a function that decodes an image, for each name. Its ValueErrors are
+    reasons to leave an image out, as are Pillow's OSErrors, but those of the system end it: what is
+    left would pass for the whole. On threads: Pillow's decoders release the interpreter lock."""
 
     def attempt(name: str) -> Result | Skipped:
         try:
@@ -288,7 +268,7 @@ def decoded(
 
 
 def too_small(size: tuple[int, int], preparation: Preparation) -> str:
-    """Why an image of this width and height cannot have the resolution; empty if it can."""
+    """Return a reason if an image of this width and height is too small; else an empty text."""
     resolution = preparation.resolution or 0
     enough = preparation.fit.native_size(*size) >= resolution
     return "" if enough else f"{SMALL} {resolution}: {size[0]}x{size[1]}"

@@ -80,7 +80,7 @@ class Source(ABC):
 
     @abstractmethod
     def picture(self, name: str) -> Image.Image:
-        """An image in its own mode, maybe not decoded; ValueError or OSError if it is none."""
+        """Return an image in its own mode. Raise ValueError or OSError if it is none."""
 
     @abstractmethod
     def listing(self) -> Iterator[tuple[object, ...]]:
@@ -88,10 +88,10 @@ class Source(ABC):
 
     @abstractmethod
     def read_labels(self) -> Labels:
-        """Labels of `names`; ValueError, in one line, for a file of labels with a fault."""
+        """Return labels of `names`. Raise ValueError, in one line, for a fault of their file."""
 
     def head(self, name: str) -> tuple[int, int, str]:
-        """Upright width and height, and Pillow's mode, of an image that need not be sound."""
+        """Return upright width and height, and Pillow's mode; the image need not be sound."""
         image = self.picture(name)
         return image.width, image.height, image.mode
 
@@ -115,7 +115,7 @@ class Source(ABC):
         return NO_LABELS.format(readable(self.path))
 
     def notes(self) -> list[str]:
-        """Notes about the files for the user, a sentence each."""
+        """Return notes about the files for the user, a sentence each."""
         lines = []
         if self.runs:
             runs = listed(list(map(readable, self.runs)), 4, ", ")
@@ -131,7 +131,7 @@ class Source(ABC):
         return lines
 
     def fingerprint(self) -> str:
-        """A hash that changes with each image that is added, removed, renamed or written again."""
+        """Return a hash that changes with each image that is added, removed or changed."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
         for line in self.listing():
             digest.update(repr(line).encode())
@@ -139,7 +139,7 @@ class Source(ABC):
 
 
 def runs_among(files: Sequence[str]) -> list[str]:
-    """The folders that hold a training run, by the relative names of all files."""
+    """Return the folders that hold a training run, by the relative names of all files."""
     history = folders_of(files, "data.txt") | folders_of(files, "log.jsonl")
     return sorted(folders_of(files, "config.toml") & history)
 
@@ -156,8 +156,8 @@ def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> 
 
 
 def only_folder(files: Sequence[str]) -> str:
-    """`photos/` or `data/photos/`, if all files lie in there and some of them not deeper than the
-    sub-folders of classes; empty if there are several folders at the top, or files beside them."""
+    """Return `photos/` or `data/photos/`, if all files lie in there and some not deeper than the
+    sub-folders of classes; empty if several folders, or files, are at the top."""
     top = ""
     while files:
         rest = {first_folder(name.removeprefix(top)) for name in files}
@@ -172,7 +172,7 @@ class FileSource(Source):
 
     @abstractmethod
     def open(self, name: str) -> IO[bytes]:
-        """One file, to be read and closed."""
+        """Open a file to read."""
 
     def read(self, name: str) -> bytes:
         with self.open(name) as file, reading(name):
@@ -243,8 +243,8 @@ class ZipSource(FileSource):
 
 
 def name_of(info: zipfile.ZipInfo) -> str:
-    """The name of a file in a zip, with forward slashes. The Finder of macOS writes UTF-8 without
-    the flag that says so, and decomposes letters; other names without it are in code page 437."""
+    """Return a name in a zip, with forward slashes. The Finder of macOS writes UTF-8 without its
+    flag, and decomposes letters; other names without it are in code page 437."""
     name = info.filename
     if not info.flag_bits & UTF8_FLAG:
         with contextlib.suppress(UnicodeError):
@@ -276,12 +276,12 @@ class TFRecordSource(Source):
         return from_array(self.pixels(name).transpose(1, 2, 0))
 
     def head(self, name: str) -> tuple[int, int, str]:
-        """Those of the first image: all of a set are alike."""
+        """Return those of the first image: all of a set are alike."""
         channels, height, width = self.shape
         return width, height, MODES[channels]
 
     def read_labels(self) -> Labels:
-        """Those of the `.labels` file, one-hot or other numbers: a NumPy array."""
+        """Read the `.labels` file, one-hot or other numbers: a NumPy array."""
         none = of_classes([None] * len(self.names))
         if not self.label_files:
             return none
@@ -323,7 +323,7 @@ class SequenceSource(Source):
 
 
 def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
-    """The images of a folder, a zip, or TFRecords; `include` keeps only these sub-folders."""
+    """List the images of a folder, a zip, or TFRecords; `include` keeps only these sub-folders."""
     path = Path(path)
     if path.is_dir():
         records = sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")])
@@ -338,7 +338,7 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
 
 
 def folders_of(files: Iterable[str], name: str) -> set[str]:
-    """The folders that have a file of this name, by the relative names of all files."""
+    """Return the folders that have a file of this name, by the relative names of all files."""
     return {file.rpartition("/")[0] for file in files if os.path.basename(file) == name}
 
 
@@ -364,7 +364,7 @@ def kinds_of(names: Iterable[str]) -> str:
 
 
 def reasons_of(skipped: Sequence[Skipped]) -> str:
-    """Names and reasons for a message, the first few of them."""
+    """Return names and reasons for a message, the first few of them."""
     return listed([readable(f"{name} ({reason})") for name, reason in skipped], most=5)
 
 

@@ -79,7 +79,7 @@ class StoreMeta:
         Fit.of(self.crop)
 
     def write(self, path: Path) -> None:
-        """As JSON; parts of names that are not UTF-8 become question marks."""
+        """Write JSON; parts of names that are not UTF-8 become question marks."""
         plain = dataclasses.asdict(self)
         del plain["checksums"]
         text = json.dumps(plain, indent=1, ensure_ascii=False)
@@ -87,12 +87,12 @@ class StoreMeta:
 
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
-        """From JSON; ValueError, in one line, if it is not of this format."""
+        """Read JSON. Raise ValueError, in one line, if it is not of this format."""
         return read_json(cls, path.read_bytes(), META)
 
 
 def file_name(resolution: int) -> str:
-    """`0064.npy`"""
+    """Return `0064.npy` for 64."""
     return f"{resolution:04d}.npy"
 
 
@@ -141,18 +141,10 @@ class Store:
             raise self.damaged(error) from error
         self.why_no_labels = NO_LABELS.format(readable(meta.source))
 
-    def file(self, name: str) -> Path:
-        """Return the path of a file of the store. Raise ValueError for a pipe or device, which may
-        never end."""
-        path = self.path / name
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{name} is not a regular file")
-        return path
-
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
-        """The array of a file, one row for each image; ValueError if it is another one."""
+        """Return the array of a file, a row for each image. Raise ValueError for another one."""
         with refusing(name, "is not an array"):
-            array = np.lib.format.open_memmap(self.file(name), mode="r")
+            array = np.lib.format.open_memmap(self.path / name, mode="r")
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):
             raise ValueError(f"{name} holds {array.dtype} {array.shape}")
         return array
@@ -177,16 +169,15 @@ class Store:
     @functools.cached_property
     def names(self) -> list[str]:
         """Where each image came from, relative to the source; a line break is written as `\\n`."""
-        text = self.file(NAMES).read_bytes().decode("utf-8", "surrogateescape")
+        text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
         names = text.split("\n")[:-1]
         if len(names) != self.num_images:
             raise self.damaged(f"{NAMES} has {len(names)} lines for {self.num_images} images")
         return names
 
     def images(self, resolution: int) -> np.memmap:
-        """All images at one resolution: uint8 (N, C, r, r), read from disk where touched.
-        ValueError if the file was cut short: to read beyond its end would end the process (SIGBUS).
-        """
+        """Return all images at one resolution: uint8 (N, C, r, r), read from disk where touched.
+        Raise ValueError if the file was cut short: beyond its end the process gets SIGBUS."""
         if resolution not in self._images:
             raise ValueError(
                 f"the store {readable(self.path)} has no resolution {resolution}; it has "
@@ -199,7 +190,7 @@ class Store:
         return images
 
     def pictures(self, images: np.ndarray) -> np.ndarray:
-        """Rows of `images` uint8 (..., C, r, r) as they look: alpha does not count in colors."""
+        """Return rows of `images` uint8 (..., C, r, r) with colors not multiplied by alpha."""
         return unpremultiply(images) if self.meta.premultiplied else images
 
     def identity(self, resolution: int) -> str:
@@ -207,7 +198,7 @@ class Store:
         return self.meta.pixel_hashes[file_name(resolution)]
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
-        """Names all that a run up to `resolution` sees: the images and, with `labels`, those."""
+        """Identify all that a run up to `resolution` sees: the images and, with `labels`, those."""
         # below the largest, averages of larger images are not those of images rounded here
         levels = resolutions(resolution) if resolution < self.resolution else [resolution]
         identities = [self.identity(r) for r in levels]
@@ -218,13 +209,13 @@ class Store:
         return hashlib.sha256(seen.encode()).hexdigest()
 
     def require_labels(self) -> np.ndarray:
-        """The class of every image, or its vector; ValueError if the store has none."""
+        """Return the class or vector of every image. Raise ValueError if the store has none."""
         if self.labels is None:
             raise ValueError(f"labels are asked for, but {self.why_no_labels}")
         return self.labels
 
     def one_hot(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Some of the labels as the networks take them, float32: classes become one-hot."""
+        """Return some of the labels as the networks take them, float32: classes become one-hot."""
         self.require_labels()
         if np.ndim(labels) == 2:
             return np.asarray(labels, np.float32)
@@ -233,8 +224,8 @@ class Store:
         return rows
 
     def sample_labels(self, n: int) -> np.ndarray:
-        """Labels to show what was learned, float32 (n, label_dim): classes in turn, or vectors of
-        images that are evenly spread over the store."""
+        """Return labels to show what was learned, float32 (n, label_dim): classes in turn, or
+        vectors of images that are evenly spread over the store."""
         labels = self.require_labels()
         if labels.ndim == 2:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])
@@ -246,9 +237,10 @@ class Store:
         starts = {file_name(r): images.offset for r, images in self._images.items()}
         done = 0
         try:
-            files = {name: self.file(name) for name in self.meta.pixel_hashes}
-            total = sum(path.stat().st_size - starts.get(name, 0) for name, path in files.items())
-            for name, path in files.items():
+            sizes = {name: (self.path / name).stat().st_size for name in self.meta.pixel_hashes}
+            total = sum(sizes.values()) - sum(starts.values())
+            for name in sizes:
+                path = self.path / name
                 digest = hashlib.sha256()
                 with errors_name(path), open(path, "rb", buffering=0) as file:
                     file.seek(starts.get(name, 0))  # behind the header of an array of images

@@ -37,7 +37,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def pixels(path: Path, begin: int, length: int) -> np.ndarray:
-    """The image of a record, uint8 (C, H, W); ValueError for another kind of record."""
+    """Return the image of a record, uint8 (C, H, W). Raise ValueError for another kind."""
     with open(path, "rb") as file:
         file.seek(begin)
         record = memoryview(file.read(length))
@@ -61,7 +61,7 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
 
 
 def parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields of a protobuf message by their numbers: bytes, or a number's own bytes."""
+    """Yield the fields of a protobuf message by their numbers: bytes, or a number's own bytes."""
     while message:
         key, message = varint(message)
         number, rest = varint(message)

@@ -27,8 +27,8 @@ NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
 
 @contextmanager
 def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
-    """A file to write, renamed to `path` once it is complete and on the disk, removed on errors.
-    Without `overwrite` FileExistsError if there is a file by then, which stays as it is."""
+    """Open a file to write, renamed to `path` once it is complete and on the disk, removed on
+    errors. Without `overwrite` raise FileExistsError if there is a file by then."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:
@@ -54,9 +54,9 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """A hidden folder beside `out` to write files into, which becomes `out` unless there is an
+    """Make a hidden folder beside `out` to write files into, which becomes `out` unless there is an
     error: ValueError if `out` is not empty. While another process does so, `waiting` is called, and
-    its end awaited; what killed ones have left there is removed."""
+    its end awaited; unfinished folders of killed ones are removed."""
     folder = out.with_name(f".{out.name[:40]}{UNFINISHED}")
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(out.parent)
@@ -111,7 +111,7 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
 
 
 def unfinished_name(path: Path) -> str:
-    """The final name of a file that a killed `atomic_file` left behind; empty for other files."""
+    """Return the name that a file of a killed `atomic_file` was to have; empty for others."""
     match = PARTIAL.fullmatch(path.name)
     return match[1] if match else ""
 
@@ -236,7 +236,7 @@ class Outputs:
 
     @contextmanager
     def file(self, path: Path) -> Iterator[BinaryIO]:
-        """As `atomic_file`, in a folder that is made if need be."""
+        """Open a file to write as `atomic_file` does, in a folder that is made if need be."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path, overwrite=self.overwrite) as file:
             yield file
@@ -258,8 +258,8 @@ def identity(path: Path) -> tuple[int, int]:
 
 
 def what_begins_with(start: bytes) -> str:
-    """What a file is in place of the one that was to be fetched, where its first bytes tell: the
-    end of "it is ..."; "" if they do not."""
+    """Return the end of "it is ..." for a file that is not the one that was to be fetched, where
+    its first bytes tell; "" if they do not."""
     text = start.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
     if not start:
         return "empty"
@@ -293,11 +293,11 @@ def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> 
 
 
 def without_links(path: Path) -> Path:
-    """The place that a path leads to through all links; links in a circle, for which
-    some versions of `Path.resolve` fail, stay as they are."""
+    """Follow a path through all links; links in a circle, for which some versions of `Path.resolve`
+    fail, stay as they are."""
     return Path(os.path.realpath(path))
 
 
 def name_of(path: Path) -> str:
-    """The name without its ending, for files made of this one."""
+    """Return the name without its ending, for files made of this one."""
     return path.stem if path.stem.strip(".") else path.name  # of `...png` not `..`

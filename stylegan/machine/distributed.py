@@ -41,7 +41,7 @@ def processes_of_machine() -> int:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device of this machine to use: `auto` takes the process's GPU, else MPS, else the CPU."""
+    """Return the device of this name: `auto` is the process's GPU, else MPS, else the CPU."""
     there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if name == "auto":
         name = next((kind for kind, number in there.items() if number), "cpu")
@@ -67,8 +67,8 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def group_of_cpus(default: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """A group of the CPUs beside the default one, whoever made that: agreeing never waits for a
-    device. All processes must ask for it together at first."""
+    """Make a group of the CPUs beside the default one, whoever made that: agreeing never waits for
+    a device. All processes must ask for it together at first."""
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     assert isinstance(group, dist.ProcessGroup)  # of which every process is a member
     return group
@@ -103,8 +103,8 @@ def process_group(device: torch.device, hang_minutes: float = 30) -> Iterator[No
 
 @contextmanager
 def ending_with_torchrun() -> Iterator[None]:
-    """Inside, this process gets SIGTERM once torchrun, which has started it, is gone, since nothing
-    else would end it. ConnectionError if torchrun is gone already."""
+    """Send SIGTERM to this process once torchrun, which has started it, is gone, since nothing else
+    would end it. Raise ConnectionError if torchrun is gone already."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # started by something else
         yield
         return
@@ -149,7 +149,7 @@ def mean(x: Tensor) -> Tensor:
 
 
 def largest(number: int) -> int:
-    """The largest of the numbers that the processes hold."""
+    """Return the largest of the numbers that the processes hold."""
     if world_size() == 1:
         return number
     vote = torch.tensor(number)

@@ -36,7 +36,7 @@ FILED = Annotated[tuple[Source, ...], Field(max_length=1000)]  # the lineage tha
 
 
 def source_of(path: Path, license_name: str = UNKNOWN, *, name: str = "") -> Source:
-    """The entry of a file; its name says nothing of the folders that it lies in."""
+    """Describe a file; its name says nothing of the folders that it lies in."""
     text = os.fsencode(name or path.name).decode(errors="backslashreplace")
     return Source(text, sha256_of(path), license_name)
 
@@ -47,7 +47,7 @@ def sha256_of(path: Path) -> str:
 
 
 def public_address(url: str) -> str:
-    """An address without its user, query and fragment, which may hold what is secret."""
+    """Strip an address of its user, query and fragment, which may hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -64,7 +64,7 @@ def license_of(lineage: Lineage) -> str:
 
 
 def described(lineage: Lineage) -> list[str]:
-    """A line for each source, the oldest first."""
+    """Return a line for each source, the oldest first."""
     return [
         f"{readable(s.source)} (SHA-256 {readable(s.sha256[:16])}..., license "
         f"{readable(s.license)}{'; ' if s.copied else ''}{readable(s.copied) if s.copied else ''})"
@@ -73,17 +73,17 @@ def described(lineage: Lineage) -> list[str]:
 
 
 def to_plain(lineage: Lineage) -> list[dict[str, str]]:
-    """Plain values for a file."""
+    """Return plain values for a file."""
     return [dataclasses.asdict(source) for source in lineage]
 
 
 def from_plain(values: object) -> tuple[Source, ...]:
-    """The inverse of `to_plain`; ValueError for what no file should say."""
+    """Read `to_plain` back. Raise ValueError for values that no file should have."""
     return read(FILED, values, SECTION)
 
 
 def to_toml(lineage: Lineage) -> str:
-    """Sections for a configuration file, which are not options."""
+    """Return sections for a configuration file, which are not options."""
     lines = []
     for source in to_plain(lineage):
         lines += ["", f"[[{SECTION}]]", *(f"{k} = {toml_value(v)}" for k, v in source.items())]

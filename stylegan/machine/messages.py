@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def readable(text: object, limit: int = 200) -> str:
-    """A name, path, label or text that others made, as every message shows it: quoted with escapes
+    """Quote a name, path, label or text that others made, as every message shows it: with escapes
     unless it is printable, and cut if it is long."""
     text = str(text)
     text = text if text.isprintable() and text else repr(text)
@@ -15,24 +15,24 @@ def readable(text: object, limit: int = 200) -> str:
 
 
 def printable(line: str) -> str:
-    """A line for a terminal: characters that are not printable are escaped, line breaks too."""
+    """Escape the characters of a line that are not printable, line breaks too."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
-    """The first `most` of some texts, and the number of the others."""
+    """Return the first `most` of some texts, and the number of the others."""
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return between.join([*texts[:most], *more])
 
 
 def count(n: int, noun: str) -> str:
-    """`1 image`, `2 images`, `3 processes`."""
+    """Return `1 image`, `2 images`, `3 processes`."""
     ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
     return f"{n:,} {noun}{ending}"
 
 
 def duration(seconds: float) -> str:
-    """`3d 04h`, `4h 05m`, `5m 06s` or `7s`."""
+    """Return `3d 04h`, `4h 05m`, `5m 06s` or `7s`."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     days, h = divmod(hours, 24)
@@ -42,7 +42,7 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """`5 seconds`, `24 minutes`, `3 hours` or `5 days`: an estimate is not more exact."""
+    """Return `5 seconds`, `24 minutes`, `3 hours` or `5 days`: an estimate is not more exact."""
     minutes = seconds / 60
     hours = seconds / 3600
     days = seconds / 86_400
@@ -54,12 +54,12 @@ def about(seconds: float) -> str:
 
 
 def gib(size: float) -> str:
-    """A number of bytes, in binary gigabytes."""
+    """Return a number of bytes, in binary gigabytes."""
     return f"{size / 2**30:.2f} GiB"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
-    """A line for each row, its cells at the right of their columns, of `left` at the left."""
+    """Return a line for each row, its cells at the right of their columns, or at the `left`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
@@ -70,9 +70,9 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str
 
 
 def reason_of(error: BaseException, *, line: int | None = None, with_file: bool = False) -> str:
-    """The message of an error in one line: of the operating system's, the part without the file,
-    or `with_file`; of a missing key, that it is missing; of a library's long one, the `line` that
-    says it."""
+    """Return the message of an error in one line: of the operating system's, the part without the
+    file, or `with_file`; of a missing key, that it is missing; of a library's long one, the `line`
+    that says it."""
     text = getattr(error, "strerror", None) or str(error)
     if with_file and isinstance(error, OSError) and error.strerror and error.filename is not None:
         text = f"{error.filename}: {text}"
@@ -91,13 +91,13 @@ def require(module: str, *, packages: str, purpose: str) -> None:
 
 
 def parts_of(name: str) -> list[str]:
-    """The parts of `section.option` or `folder/name`."""
+    """Split `section.option` or `folder/name`."""
     return re.split("[./]", name)
 
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
-    """The known `section.option` or `folder/name` whose last part is nearest, several if some are
-    equally near; none if all are far."""
+    """Return the known `section.option` or `folder/name` whose last part is nearest, several if
+    some are equally near; none if all are far."""
     last = parts_of(name)[-1]
     last_parts = [parts_of(key)[-1] for key in known]
     near = difflib.get_close_matches(last, last_parts, n=1, cutoff=0.8)
@@ -109,8 +109,7 @@ def nearest_names(name: str, known: Sequence[str]) -> list[str]:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown name: what may have been meant, else all that begin
-    alike, or all."""
+    """Return the end of a message about an unknown name: the nearest, else those alike, or all."""
     nearest = nearest_names(name, known)
     if nearest:
         return f"; did you mean {' or '.join(nearest)}?"

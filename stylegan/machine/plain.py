@@ -56,8 +56,8 @@ def settle(owner: object, **kinds: Any) -> None:
 
 
 def read(kind: type[Value], values: object, where: object = "") -> Value:
-    """`values` as a `kind`: a dataclass, or any type that pydantic knows. ValueError, which begins
-    with `where`, names the first fault and its place, in one line."""
+    """Read `values` as a `kind`: a dataclass, or any type that pydantic knows. ValueError, which
+    begins with `where`, names the first fault and its place, in one line."""
     try:
         text = json.dumps(values, default=as_json)
     except (TypeError, ValueError, RecursionError) as error:  # keys that are no text; circles
@@ -95,7 +95,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def told(fault: ErrorDetails, kind: type) -> str:
-    """A fault that pydantic found, in one line."""
+    """Describe a fault that pydantic found, in one line."""
     parts = [str(part) for part in fault["loc"] if not str(part).startswith(("[", "("))]
     place = readable(".".join(parts)) if parts else ""
     message = str(fault["msg"]).removeprefix("Value error, ")
@@ -115,7 +115,7 @@ def told(fault: ErrorDetails, kind: type) -> str:
 
 
 def names_of(kind: type) -> list[str]:
-    """The fields of a dataclass, those of others in it as `section.name`."""
+    """Return the fields of a dataclass, those of others in it as `section.name`."""
     if not dataclasses.is_dataclass(kind):
         return []
     hints = get_type_hints(kind)

@@ -20,12 +20,12 @@ LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "n
 
 
 def to_line(record: Mapping[str, object]) -> str:
-    """One line of JSON; a number that is not finite becomes null."""
+    """Return one line of JSON; a number that is not finite becomes null."""
     return json.dumps(finite(record))
 
 
 def finite(value: object) -> object:
-    """`value` as JSON has it: without NaN and infinity."""
+    """Replace NaN and infinity by None, which JSON has."""
     if isinstance(value, Mapping):
         return {str(name): finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -46,7 +46,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_lines(path: Path, name: str) -> tuple[list[dict[str, object]], int]:
-    """The JSON objects in a file that have text at `name`, and the number of other lines."""
+    """Return the JSON objects in a file that have text at `name`, and the number of other lines."""
     if not path.is_file():
         return [], 0
     records = []
@@ -69,14 +69,14 @@ def mapping(value: object) -> Mapping[str, object]:
 
 
 def number(value: object) -> float | None:
-    """A number that can be drawn, else None."""
+    """Return a number that can be drawn, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         return None
     return float(value)
 
 
 def versions() -> dict[str, str]:
-    """Versions of this program, Python and the libraries that results depend on."""
+    """Return versions of this program, Python and the libraries that results depend on."""
     known = {"stylegan": __version__, "torch": torch.__version__}
     known["python"] = platform.python_version()
     for library in LIBRARIES:

@@ -10,8 +10,8 @@ Answer = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 def ending_signals() -> list[signal.Signals]:
-    """SIGINT, SIGTERM, and SIGHUP of a terminal that is closed; under nohup, which has it ignored,
-    a closed terminal ends nothing, and Windows has none."""
+    """Return SIGINT, SIGTERM, and SIGHUP of a terminal that is closed; under nohup, which has it
+    ignored, a closed terminal ends nothing, and Windows has none."""
     hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     return [
         signal.SIGINT,
@@ -22,7 +22,7 @@ def ending_signals() -> list[signal.Signals]:
 
 @contextmanager
 def answered(numbers: Sequence[int], answer: Answer) -> Iterator[None]:
-    """`answer` gets these signals inside; without effect in all threads but the main one."""
+    """Let `answer` get these signals inside; without effect in all threads but the main one."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, answer) for number in (numbers if main else ())}
     try:

@@ -20,7 +20,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def parse_override(text: str) -> dict[str, object]:
-    """One `section.key=value` of the command line, in TOML."""
+    """Parse one `section.key=value` of the command line, in TOML."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
         raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")

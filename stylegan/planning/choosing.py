@@ -80,7 +80,7 @@ def choose(asked: Options, known: Known, *, width: int | None = None) -> tuple[T
 
 
 def implied(asked: Mapping[str, object]) -> dict[str, object]:
-    """A kind of augmentation, if options are asked for that mean nothing without one."""
+    """Return a kind of augmentation, if options are asked for that mean nothing without one."""
     augmented = any(name.startswith("augment.") for name in asked)
     return {"augment.kind": "ada"} if augmented and "augment.kind" not in asked else {}
 
@@ -88,7 +88,7 @@ def implied(asked: Mapping[str, object]) -> dict[str, object]:
 def proposal(
     asked: Options, known: Known, resolution: int | None, width: int | None
 ) -> TrainConfig:
-    """The configuration at a resolution, or at that asked for, with whole batches."""
+    """Propose a configuration at a resolution, or at that asked for, with whole batches."""
     on_cpu = known.machine.on_cpu
     few = known.images < PLENTY
     chosen: dict[str, object] = {
@@ -123,9 +123,9 @@ def proposal(
 
 
 def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | dict[int, float]:
-    """The weight of R1 by the rule of Karras et al. 2020 ("Training Generative Adversarial Networks
-    with Limited Data", their program's `auto`), at least the 1 that they published for parts of
-    FFHQ at 256x256; on a CPU as strong for each pixel of every stage."""
+    """Return the weight of R1 by the rule of Karras et al. 2020 ("Training Generative Adversarial
+    Networks with Limited Data", their program's `auto`), at least the 1 that they published for
+    parts of FFHQ at 256x256; on a CPU as strong for each pixel of every stage."""
     size = config.network.resolution
     gamma = short(R1_RULE * size**2 / batch_size, digits=2)
     if not on_cpu:
@@ -142,7 +142,7 @@ def stages_of(config: TrainConfig) -> list[int]:
 
 
 def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
-    """Weights of R1 by resolution that are so strong for each pixel of a stage.
+    """Return weights of R1 by resolution that are so strong for each pixel of a stage.
 
     The official penalty is that of images enlarged to the full size, by which small stages have
     hardly any: there a narrow discriminator wins at once.
@@ -155,7 +155,7 @@ def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
 
 
 def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[int, float]:
-    """The weights of R1 of a configuration for `usual_resolution`, for the one it has now: as
+    """Scale the weights of R1 of a configuration for `usual_resolution` to the one it has now: as
     strong as before for each pixel of every stage. A single weight stays."""
     if not isinstance(config.r1_gamma, Mapping):
         return config.r1_gamma
@@ -168,8 +168,8 @@ def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[in
 
 
 def whole_batches(known: Known) -> dict[int, int]:
-    """Images of a step: many small steps on a CPU; on a GPU the paper's, but where growing is
-    short, without the large batches of its first resolutions."""
+    """Return images of a step: many small steps on a CPU; on a GPU the paper's, but where growing
+    is short, without the large batches of its first resolutions."""
     on_cpu = known.machine.on_cpu
     batches = {schedule.MIN_RESOLUTION: CPU_BATCH if on_cpu else GPU_BATCH}
     if not on_cpu and known.images >= PLENTY:
@@ -187,7 +187,7 @@ def length(known: Known, resolution: int) -> float:
 
 
 def too_large(known: Known, config: TrainConfig) -> str:
-    """Why the resolution is not sensible, if it is not."""
+    """Return the reason why the resolution is not sensible; empty if it is."""
     resolution = config.network.resolution
     channels = config.network.channels(resolution)
     processes = known.machine.processes
@@ -204,7 +204,7 @@ def too_large(known: Known, config: TrainConfig) -> str:
 
 
 def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
-    """`config` with as many images at once as memory holds, at least a group of the deviation."""
+    """Choose as many images at once as memory holds, at least a group of the deviation."""
     processes = machine.processes
     share = schedule.batch_size_at(config.network.resolution, config.schedule) // processes
     group = min(max(config.network.deviation_group, 1), share)
@@ -253,7 +253,7 @@ def fitted(
 
 
 def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:
-    """`plan` with phases and ticks that are not too long for its length."""
+    """Shorten phases and ticks that are too long for the length of the plan."""
     doublings = max(math.log2(plan.resolution / plan.initial_resolution), 0)
     growing = doublings * (plan.stable_kimg + plan.fade_kimg)
     most = MOST_GROWING * plan.total_kimg
@@ -273,8 +273,8 @@ def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:
 def kimg_of_seconds(
     seconds: float, plan: schedule.ScheduleConfig, costs: Costs, *, keep_phases: bool
 ) -> float:
-    """The length of a training, in kimg, that takes so long; phases are shortened with it unless
-    they are kept. ValueError if the time is not enough for any."""
+    """Return the length of a training, in kimg, that takes so long; phases are shortened with it
+    unless they are kept. Raise ValueError if the time is not enough for any."""
 
     def takes(kimg: float) -> float:
         planned = dataclasses.replace(plan, total_kimg=kimg)

@@ -73,7 +73,7 @@ class Plan:
             return run.train(evaluation, threads=self.threads, costs=self.costs)
 
     def preview(self, *, console: Console = SILENT) -> list[str]:
-        """Every picture decoded and steps tried at every resolution: what would be left out, the
+        """Decode every picture and try steps at every resolution: tell which are left out, the
         phases with their memory and time, what helps. Nothing is written."""
         device = self.known.machine.device
         run = self.known.run
@@ -165,7 +165,7 @@ def decide(request: Request, known: Known) -> tuple[TrainConfig, list[str]]:
 def chosen_config(
     asked: Mapping[str, object], known: Known, *, width: int | None
 ) -> tuple[TrainConfig, list[str]]:
-    """A configuration chosen for pictures and machine."""
+    """Choose a configuration for pictures and machine."""
     asked = {**choosing.implied(asked), **asked}
     config, hindrance = choosing.choose(asked, known, width=width)
     if known.start and (begins := warmup(known.start, config)):  # by the widths that it has
@@ -179,7 +179,7 @@ def chosen_config(
 def named_config(
     request: Request, asked: Mapping[str, object], known: Known
 ) -> tuple[TrainConfig, list[str]]:
-    """The configuration of that name, or of the run. Lengths and widths are fitted where a
+    """Return the configuration of that name, or of the run. Lengths and widths are fitted where a
     resolution, a length or a width is asked for."""
     stored = known.stored
     processes = stored.schedule.num_processes if stored else known.machine.processes

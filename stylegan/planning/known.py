@@ -103,8 +103,7 @@ def weights_of(request: Request) -> Weights | None:
 
 
 def config_of_pictures(base: str, options: Mapping[str, object], machine: Machine) -> TrainConfig:
-    """Return the configuration as far as it is of the pictures; for `auto` all else is chosen by
-    what they are."""
+    """Return the options of data and networks; for `auto` all others are chosen by the pictures."""
     if base != AUTO:
         return load_config(base, options, machine.processes)
     sections = ("data.", "network.")
@@ -114,8 +113,7 @@ def config_of_pictures(base: str, options: Mapping[str, object], machine: Machin
 def channels_of(
     request: Request, stored: TrainConfig | None, data: Path | Source, include: tuple[str, ...]
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the options for the requested channels, and the reason for `auto`, which a run that
-    has begun ignores."""
+    """Return the options for the requested channels. A run that has begun ignores `auto`."""
     channels = request.channels
     why: list[str] = []
     if channels is None or (stored and channels == "auto"):
@@ -129,8 +127,8 @@ def channels_of(
 
 
 def base_of(request: Request, run: RunFolder, stored: TrainConfig | None, *, is_own: bool) -> str:
-    """The configuration to begin with: that of a run that has begun, a chosen one for a user's own
-    data, else that of the bundled data."""
+    """Return the configuration to begin with: that of a run that has begun, a chosen one for a
+    user's own data, else that of the bundled data."""
     remembered = str(run.config_file)
     usual = remembered if stored else AUTO if is_own else DEFAULT_CONFIG
     base = request.config or usual
@@ -139,7 +137,7 @@ def base_of(request: Request, run: RunFolder, stored: TrainConfig | None, *, is_
 
 
 def listed(data: Path, include: tuple[str, ...]) -> Path | Source:
-    """The files of the data, listed, in the first process; their path in the others."""
+    """List the files of the data in the first process; the others get their path."""
     sources: list[Source] = []
     from_rank0(lambda: sources.append(open_source(data, include=include)))
     return sources[0] if sources else data
@@ -152,8 +150,7 @@ def looked_at(
     decode: bool = False,
     console: Console = SILENT,
 ) -> Findings:
-    """Look at the pictures. Raise ValueError if there are none, or no labels although `config` asks
-    for them."""
+    """Look at the pictures. Raise ValueError if there are none, or labels are missing."""
     preparation = preparation_for(config)
     if not decode:  # then all sizes are of interest
         preparation = dataclasses.replace(preparation, resolution=None)

@@ -93,7 +93,7 @@ def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
 
 
 def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[str]:
-    """A row for each phase: length, batch, learning rates, memory, time."""
+    """Return a row for each phase: length, batch, learning rates, memory, time."""
     has_times = bool(costs.seconds)
     head = ["kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory"]
     rows = [[*head, "time"] if has_times else head]

@@ -53,7 +53,7 @@ class Machine:
 
     @classmethod
     def here(cls, device: torch.device) -> Self:
-        """The machine of these processes."""
+        """Return the machine of these processes."""
         if device.type == "cuda":
             memory: float = torch.cuda.get_device_properties(device).total_memory
         else:
@@ -68,13 +68,13 @@ class Machine:
 
 
 def memory_of_process() -> float:
-    """The share of a process in the memory of its machine, in bytes."""
+    """Return the share of a process in the memory of its machine, in bytes."""
     return psutil.virtual_memory().total / distributed.processes_of_machine()
 
 
 def operations(config: TrainConfig, resolution: int) -> float:
-    """Floating-point operations per image of a step, to a tenth: nearly all are those of the two
-    3x3 convolutions per resolution. In passes forward, the generator makes one for the
+    """Return the floating-point operations per image of a step, to a tenth: nearly all are those of
+    the two 3x3 convolutions per resolution. In passes forward, the generator makes one for the
     discriminator's step and three for its own, the discriminator eleven, with R1."""
     channels = config.network.channels
     pairs = ((r, channels(r), channels(max(r // 2, 4))) for r in resolutions(resolution))
@@ -82,8 +82,8 @@ def operations(config: TrainConfig, resolution: int) -> float:
 
 
 def step_bytes(config: TrainConfig, stage: Stage, processes: int) -> int:
-    """Bytes that a step takes in each process, to a factor of 1.3: activations, inputs, weights
-    with their average, gradients and moments. What kernels take for themselves is not in it."""
+    """Return the bytes of a step in each process, to a factor of 1.3: activations, inputs, weights
+    with their average, gradients and moments, without those that kernels take."""
     n = stage.batch_size // processes
     outputs = sum(config.network.channels(r) * r**2 for r in resolutions(stage.resolution))
     each = ACTIVATION_BYTES[config.precision]
@@ -96,14 +96,14 @@ def step_bytes(config: TrainConfig, stage: Stage, processes: int) -> int:
 
 
 def largest_step(config: TrainConfig) -> int:
-    """Bytes of the largest step of a training, by the processes that it begins with."""
+    """Return the bytes of the largest step of a training, by the processes that it begins with."""
     processes = config.schedule.num_processes
     return max(step_bytes(config, stage, processes) for _, _, stage in phases(config.schedule))
 
 
 @functools.lru_cache
 def state_bytes(config: NetworkConfig) -> int:
-    """Size of the weights, the average and the second moments in a state file."""
+    """Return the size of the weights, the average and the second moments in a state file."""
     with torch.device("meta"):
         networks = make_generator(config), make_discriminator(config)
     g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
@@ -120,9 +120,9 @@ class Costs:
 
     @classmethod
     def tried(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
-        """Steps with random images at the resolutions of these stages. Nothing is left behind. On
-        a CPU a step that would take long is of few images, and where that would, too, or memory
-        is short, scaled from the one before."""
+        """Time steps with random images at the resolutions of these stages. Nothing is left behind.
+        On a CPU a step that would take long is of few images; where that would, too, or memory is
+        short, it is scaled from the one before."""
         cuda = device.type == "cuda"
         with torch.random.fork_rng([device.index] if cuda else []):
             costs = cls.of_trials(config, device, stages)
@@ -167,14 +167,13 @@ class Costs:
 
     @classmethod
     def estimated(cls, config: TrainConfig, stages: Sequence[Stage], processes: int) -> Self:
-        """The memory of steps on a machine that is not here, and no times."""
+        """Estimate the memory of steps on a machine that is not here; times are unknown."""
         memory = {stage.resolution: step_bytes(config, stage, processes) for stage in stages}
         return cls({}, memory, frozenset(memory))
 
     @classmethod
     def scaled(cls, config: TrainConfig, seconds: Mapping[int, float]) -> Self:
-        """From the seconds per image at some resolutions, the last of which others are scaled
-        from, by their operations."""
+        """Scale seconds per image, of the last resolution, to others by their operations."""
         *_, last = seconds
         rate = operations(config, last) / seconds[last]
         others = {r: operations(config, r) / rate for r in resolutions(config.network.resolution)}
@@ -195,8 +194,7 @@ class Costs:
 
 
 def median_step(state: TrainState, stage: Stage) -> float:
-    """Seconds of a step: the median of those after the first, which also allocates memory and
-    chooses kernels."""
+    """Return the median seconds of steps, without the first, which also chooses kernels."""
     seconds: list[float] = []
     while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
         seconds.append(timed_step(state, stage))
@@ -204,8 +202,8 @@ def median_step(state: TrainState, stage: Stage) -> float:
 
 
 def timed_step(state: TrainState, stage: Stage) -> float:
-    """Seconds of a training step with random images, augmented as those of a run; averaged over the
-    processes, as all must plan the same."""
+    """Time a training step with random images, augmented as those of a run, in seconds: averaged
+    over the processes, as all must plan the same."""
     config = state.config
     network = config.network
     like = state.generator.w_avg
@@ -224,19 +222,6 @@ def timed_step(state: TrainState, stage: Stage) -> float:
         train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
     wait(like.device)
     return distributed.mean(like.new_tensor(time.perf_counter() - started)).item()
-
-
-def check_memory(config: TrainConfig, costs: Costs) -> None:
-    """Raise ValueError if a step of these costs does not fit into a machine."""
-    resolution = costs.largest
-    needed = costs.memory[resolution]
-    if distributed.largest(needed > memory_of_process()):  # of any machine
-        batch_size = batch_size_at(resolution, config.schedule)
-        raise ValueError(
-            f"not enough memory at resolution {resolution}, batch {batch_size}: {gib(needed)} for "
-            f"each process estimated, {gib(memory_of_process())} installed; try --batch-gpu, "
-            "-o checkpoint_activations=true, a smaller batch, or --no-preflight if you know better"
-        )
 
 
 def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen: int) -> str:
@@ -261,9 +246,8 @@ def try_out(
     console: Console,
     tried: Costs | None = None,
 ) -> list[str]:
-    """Try steps before a run in `folder` begins or goes on, unless they were `tried` before. Return
-    lines on time, memory and the disk, none of a finished run. Raise ValueError if a CPU has too
-    little memory."""
+    """Try steps before a run in `folder` begins or goes on, unless they were `tried`. Return lines
+    on time, memory and the disk, none of a finished run. Raise ValueError if a CPU lacks memory."""
     begun = distributed.largest(folder.saved())
     stages = coming(config.schedule, begun)
     if not stages:
@@ -279,18 +263,24 @@ def possible_costs(
     console: Console,
     tried: Costs | None = None,
 ) -> Costs:
-    """Try steps at these stages, unless they were `tried` before. Raise ValueError if a CPU has too
-    little memory for them."""
+    """Try steps, unless they were `tried`. Raise ValueError if a CPU lacks memory for them."""
     if tried is None:
         console.tell("trying steps at every resolution to come, for their time and memory")
     costs = tried or Costs.tried(config, device, stages)
-    if device.type == "cpu":
-        check_memory(config, costs)
+    resolution = costs.largest
+    needed = costs.memory[resolution]
+    if device.type == "cpu" and distributed.largest(needed > memory_of_process()):
+        batch_size = batch_size_at(resolution, config.schedule)
+        raise ValueError(
+            f"not enough memory at resolution {resolution}, batch {batch_size}: {gib(needed)} for "
+            f"each process estimated, {gib(memory_of_process())} installed; try --batch-gpu, "
+            "-o checkpoint_activations=true, a smaller batch, or --no-preflight if you know better"
+        )
     return costs
 
 
 def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
-    """A warning if the states that a run keeps will not fit on the disk of `folder`."""
+    """Warn if the states that a run keeps will not fit on the disk of `folder`."""
     path = folder.path
     begun = next(path for path in (path, *path.absolute().parents) if path.exists())
     state_size = state_bytes(config.network)

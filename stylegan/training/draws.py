@@ -27,7 +27,7 @@ class PassDraws:
     transform: Transform | None = None  # of the images, before the discriminator sees them
 
     def part(self, rows: slice) -> "PassDraws":
-        """The draws of some images: a micro-batch."""
+        """Return the draws of some images: a micro-batch."""
         labels, mixing = (x if x is None else x[rows] for x in (self.labels, self.mixing_latents))
         noise = self.noise
         transform = augment.part(self.transform, rows)
@@ -80,9 +80,9 @@ def draw(
     share: Share,
     probability: float = 0.0,
 ) -> Draws:
-    """The draws of the step at `images_seen`; `label_pool` holds the labels of the data set, from
-    which those of generated images are taken: classes, int64 (images,), or (images, label_dim);
-    `probability` is that of each transform of what the discriminator sees."""
+    """Return the draws of the step at `images_seen`; `label_pool` holds the labels of the data set,
+    from which those of generated images are taken: classes, int64 (images,), or (images,
+    label_dim); `probability` is that of each transform of what the discriminator sees."""
     if stage.batch_size % share.world_size:
         raise ValueError(
             f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
@@ -103,8 +103,8 @@ def draw(
 def draw_transforms(
     config: TrainConfig, images_seen: int, stage: Stage, share: Share, probability: float
 ) -> list[Transform | None]:
-    """Transforms of the reals, of the discriminator's fakes and of the generator's. One call draws
-    all three, because starting the operations costs more than the numbers."""
+    """Return the transforms of the reals, of the discriminator's fakes and of the generator's. One
+    call draws all three, because starting the operations costs more than the numbers."""
     n = stage.batch_size
     resolution = stage.resolution
     shape = (3 * n, config.network.image_channels, resolution, resolution)

@@ -21,8 +21,7 @@ class Evaluation:
     records: list[str] = field(default_factory=list)
 
     def scores(self, state: TrainState, stage: Stage) -> dict[str, float]:
-        """Check the result of `measure`, also in types of NumPy or PyTorch; raise ValueError if it
-        lacks a number."""
+        """Return the numbers of `measure`. Raise ValueError if they lack `best_by`."""
         measured = self.measure(state, stage)
         if not isinstance(measured, Mapping):
             raise ValueError(
@@ -45,7 +44,7 @@ class Evaluation:
         return last < min(earlier, default=math.inf)
 
     def cost(self, score: Mapping[str, float]) -> float:
-        """The result that decides, where lower is better; infinite if it was not measured."""
+        """Return the result that decides, so that lower is better; infinite if not measured."""
         value = score.get(self.best_by, math.nan)
         if not math.isfinite(value):
             return math.inf

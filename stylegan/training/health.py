@@ -52,7 +52,7 @@ class Window:
     first: bool = True
 
     def average(self, value: float, images: int, least: int) -> tuple[float, int] | None:
-        """Over how many images what the average was, once a stretch has at least so many."""
+        """Return (average, images) of the finished window; None until it holds `least` images."""
         self.images += images
         self.total += value * images
         if self.images < least:
@@ -64,8 +64,7 @@ class Window:
 
 @dataclass
 class Health:
-    """Watches for skipped updates, saturated logits, and a discriminator that is overfitted or
-    blind."""
+    """Watches for skipped updates, saturated logits, an overfitted or a blind discriminator."""
 
     state: TrainState
     num_images: int = 0  # different ones
@@ -80,13 +79,13 @@ class Health:
         return max(self.skipped_in_a_row().values()) >= DOUBTFUL_SKIPS or self.saturated_images > 0
 
     def skipped_in_a_row(self) -> dict[str, int]:
-        """The number of updates skipped until now, by network; the host waits for the device."""
+        """Return the updates skipped until now, by network; the host waits for the device."""
         counts = self.state.skipped()
         names = {"generator": "skipped_in_a_row_g", "discriminator": "skipped_in_a_row_d"}
         return {network: counts[name] for network, name in names.items()}
 
     def check_updates(self) -> None:
-        """Diverged if too many updates in a row were skipped."""
+        """Raise Diverged if too many updates in a row were skipped."""
         for network, skipped in self.skipped_in_a_row().items():
             if skipped >= self.state.config.max_skipped:
                 raise Diverged(
@@ -95,8 +94,8 @@ class Health:
                 )
 
     def check_logits(self, progress: TrainingProgress) -> None:
-        """Diverged if both logits have been saturated for `max_saturated_kimg`; only for the
-        logistic loss, as the logits of the others are not log-odds."""
+        """Raise Diverged if both logits have been saturated for `max_saturated_kimg`. Only those of
+        the logistic loss are log-odds."""
         limit = round(self.state.config.max_saturated_kimg * 1000)
         if self.state.config.discriminator_loss != "logistic" or not limit:
             return

@@ -4,7 +4,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import NamedTuple
 
 from stylegan.machine import distributed
 from stylegan.machine.signals import answered, ending_signals
@@ -23,23 +22,15 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = 128 + signal_number
 
 
-class StopRequest(NamedTuple):
-    """The request that all processes follow now."""
-
-    stop_signal: int  # the signal to stop for; 0: none
-    save: bool
-
-
-def agree(received: list[int], *, save_is_due: bool) -> StopRequest:
-    """Agree on the processes' requests, by signals or, to save, by the clock. The `received`
-    signals are answered by that."""
+def agree(received: list[int], *, save_is_due: bool) -> tuple[int, bool]:
+    """Return the signal to stop for (0: none), and True if the state is to be saved: what the
+    processes ask for together, by `received` signals, which are answered by that, or by the clock.
+    """
     new = [received.pop() for _ in range(len(received))]
     stop_signals = [number for number in new if number not in SAVE]
     save = save_is_due or len(stop_signals) < len(new)
-    return StopRequest(
-        stop_signal=distributed.largest(max(stop_signals, default=0)),
-        save=bool(distributed.largest(save)),
-    )
+    stop_signal = distributed.largest(max(stop_signals, default=0))
+    return stop_signal, bool(distributed.largest(save))
 
 
 @contextmanager
@@ -59,5 +50,5 @@ def requests() -> Iterator[list[int]]:
 
 
 def nothing_to_save() -> AbstractContextManager[None]:
-    """The signal that asks for a save is ignored: there is nothing to save yet."""
+    """Ignore the signal that asks for a save: there is nothing to save yet."""
     return answered(SAVE, signal.SIG_IGN)

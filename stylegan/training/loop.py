@@ -85,8 +85,7 @@ def train(
 
 
 def is_due(every_kimg: float, before: int, images_seen: int) -> bool:
-    """True if the step from image `before` to `images_seen` has passed a multiple of so many
-    thousand images."""
+    """True if the step from image `before` to `images_seen` has passed a multiple of these kimg."""
     every = max(round(1000 * every_kimg), 1)
     return images_seen // every > before // every
 
@@ -94,8 +93,8 @@ def is_due(every_kimg: float, before: int, images_seen: int) -> bool:
 def real_batches(
     state: TrainState, store: Store, share: Share, workers: int
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Reals (n, C, r, r) in [-1, 1] and labels of this process, for the step at the position of
-    `state` each time: mirrored, and faded as the generator's images are."""
+    """Yield reals (n, C, r, r) in [-1, 1] and labels of this process for the step at the position
+    of `state`: mirrored, and faded as the generator's images are."""
     config = state.config
     while True:
         loaded = state.stage
@@ -167,21 +166,22 @@ def evaluate(
 
 def answer(signals: list[int], recorder: Recorder, health: Health) -> None:
     """Save the state if the clock or a signal asks for it; Stopped after saving it."""
-    asked = agree(signals, save_is_due=recorder.minutes_are_over() and not health.in_doubt)
-    saved = (asked.stop_signal or asked.save) and recorder.write_state()
-    if not asked.stop_signal:
+    save_is_due = recorder.minutes_are_over() and not health.in_doubt
+    stop_signal, save_is_asked = agree(signals, save_is_due=save_is_due)
+    saved = (stop_signal or save_is_asked) and recorder.write_state()
+    if not stop_signal:
         return
-    recorder.end("stopped", signal=asked.stop_signal)
+    recorder.end("stopped", signal=stop_signal)
     if not saved:
         raise OSError(
             f"stopped, but the state of {recorder.folder.path} could not be written, see above; "
             f"{recorder.last_state()}, from which the same command continues"
         )
-    raise Stopped(asked.stop_signal, recorder.state)
+    raise Stopped(stop_signal, recorder.state)
 
 
 def finish(evaluation: Evaluation | None, recorder: Recorder, health: Health) -> None:
-    """The last files. OSError if they cannot be written."""
+    """Write the last files. Raise OSError if one cannot be written."""
     state = recorder.state
     stage = recorder.state.stage
     recorder.write_samples(stage)

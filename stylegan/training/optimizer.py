@@ -48,7 +48,7 @@ class Adam(torch.optim.Adam):
 
     @torch.no_grad()
     def update(self, lr: float, skip: Tensor | None = None) -> None:
-        """One step with the gradients as they are; a missing one counts as zero.
+        """Make a step with the gradients as they are; a missing one counts as zero.
 
         If the tensor `skip` holds 1, the kernel leaves weights and moments alone. Nobody waits to
         learn that, so t counts this step, too: the epsilon of the next few hundred is smaller.
@@ -83,8 +83,7 @@ class Adam(torch.optim.Adam):
         )
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Return the moments of a parameter, zeros at first. With beta1 = 0 the first moment is
-        not."""
+        """Return the moments of a parameter, zeros at first; without the first where beta1 is 0."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)

@@ -22,8 +22,8 @@ class StageNetworks:
 
 
 def wrapped(module: nn.Module) -> nn.Module:
-    """`module` under DistributedDataParallel where there are several processes. The training step
-    keeps our buffers equal, so DDP must leave them alone."""
+    """Return `module` under DistributedDataParallel where there are several processes. The training
+    step keeps our buffers equal, so DDP must leave them alone."""
     if distributed.world_size() == 1:
         return module
     try:

@@ -43,7 +43,7 @@ class Meter:
     since: float = field(default_factory=time.perf_counter)
 
     def add(self, metrics: Metrics, *, images: int, waited: float) -> None:
-        """One step more."""
+        """Add a step."""
         sums = [self.sums[n] if n in self.sums else torch.zeros_like(metrics[n]) for n in metrics]
         self.sums |= zip(metrics, torch._foreach_add(sums, list(metrics.values())), strict=True)
         self.counts |= {name: self.counts.get(name, 0) + 1 for name in metrics}
@@ -51,13 +51,13 @@ class Meter:
         self.waited += waited
 
     def averages(self) -> dict[str, float]:
-        """Averages over the steps that had them, and processes."""
+        """Return averages over the steps that had them, and processes."""
         names = sorted(self.sums)
         averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
         return dict(zip(names, averages.tolist(), strict=True))
 
     def read(self, state: TrainState, stage: Stage) -> TrainingProgress:
-        """The progress since this meter was made."""
+        """Return the progress since this meter was made."""
         metrics = self.averages()  # waits for the device, so before looking at the clock
         metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - self.since, 1e-9)

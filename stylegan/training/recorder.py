@@ -129,7 +129,7 @@ class Recorder:
         return f"last good state: {saved}" if saved else "no state has been saved yet"
 
     def write_progress(self, progress: TrainingProgress) -> None:
-        """A line of the log."""
+        """Write a line of the log."""
         stage = progress.stage
         scalars = {
             **progress.metrics,
@@ -161,8 +161,8 @@ class Recorder:
         self.line(event, images_seen=self.state.images_seen, reason=reason)
 
     def show(self, values: Mapping[str, float | Tensor]) -> None:
-        """Numbers, and pictures uint8 (C, H, W), in TensorBoard. The first refusal of the disk ends
-        that: the thread of its writer is dead then."""
+        """Show numbers, and pictures uint8 (C, H, W), in TensorBoard. The first refusal of the disk
+        ends that: the thread of its writer is dead then."""
         if not (self.tensorboard and self.writes):
             return
 
@@ -183,7 +183,7 @@ class Recorder:
         self.tensorboard = self.attempt(self.folder.tensorboard, write)
 
     def write_samples(self, stage: Stage) -> None:
-        """A grid of pictures of fixed seeds by the average generator."""
+        """Write a grid of pictures of fixed seeds by the average generator."""
         if not self.writes:
             return
         generator = self.state.generator_ema
@@ -197,8 +197,8 @@ class Recorder:
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 
     def write_grid(self, path: Path, pictures: np.ndarray, name: str) -> None:
-        """A grid of pictures (N, r, r, C), small ones enlarged to the full resolution, written and
-        logged, without padding; what is transparent shows a checkered ground."""
+        """Write and log a grid of pictures (N, r, r, C), small ones enlarged to the full
+        resolution, without padding; a checkered ground shows where they are transparent."""
         from torchvision.utils import make_grid
 
         factor = self.state.config.network.resolution // pictures.shape[1]
@@ -215,11 +215,11 @@ class Recorder:
         self.show({name: image})
 
     def minutes_are_over(self) -> bool:
-        """The last state is older than `save_minutes`, by the first process's clock."""
+        """True if the last state is older than `save_minutes`, by the first process's clock."""
         return self.writes and self.save_seconds > 0 and time.monotonic() > self.next_save_at
 
     def write_state(self) -> bool:
-        """Everything that a later call needs to continue; then older files may go."""
+        """Write everything that a later call needs to continue; then older files may go."""
         began = time.monotonic()
         state = self.state
         config = self.state.config
@@ -233,9 +233,6 @@ class Recorder:
                 "processes": distributed.world_size(),
                 "threads": torch.get_num_threads(),
             }
-            if not self.folder.config_file.is_file():  # removed, and this is no run
-                store = self.store
-                self.folder.create(config, store.origin, store.skipped, state.lineage)
             checkpoint.save(path, "state", payload)
             milestone = round(config.milestone_kimg * 1000)
             self.folder.retain_states(state.images_seen, config.keep_states, milestone)
@@ -249,7 +246,7 @@ class Recorder:
         return saved
 
     def write_generator(self, stage: Stage, path: Path | None = None) -> bool:
-        """The average generator alone, for users."""
+        """Write the average generator alone, for users."""
         state = self.state
         path = path or self.folder.generator_file(state.images_seen)
         return self.written(
@@ -272,7 +269,7 @@ class Recorder:
 
     @contextmanager
     def telling_failure(self) -> Iterator[None]:
-        """An error inside is told and logged, with the state that is left."""
+        """Tell and log an error inside, with the state that is left."""
         try:
             yield
         except Exception as error:
@@ -281,12 +278,10 @@ class Recorder:
             raise
 
     def end(self, event: str, **values: object) -> None:
+        """Log the end of this session, and close its files."""
         try:
             self.line(event, images_seen=self.state.images_seen, **values)
         finally:
-            self.close()
-
-    def close(self) -> None:
-        if self.curves is not None:
-            with suppress(OSError):  # what the disk refused once must not fail the run at its end
-                self.curves.close()
+            if self.curves is not None:
+                with suppress(OSError):  # what the disk refused once must not fail the run now
+                    self.curves.close()

@@ -82,7 +82,7 @@ def features(discriminator: Discriminator, images: Tensor, resolution: int) -> T
 
 
 def thinned(x: Tensor) -> Tensor:
-    """Some rows and columns, odd and even, of x (N, C, r, r): the same for all of a size."""
+    """Return some rows and columns, odd and even, of x (N, C, r, r): the same for all of a size."""
     step = x.shape[-1] // SIDE | 1
     return x[..., ::step, ::step].float()
 

@@ -25,9 +25,9 @@ from stylegan.training.transfer import initialize_from
 
 
 def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | None, Payload]:
-    """The newest state file that is not damaged, for any process, and its payload; None before the
-    first. The console hears of damaged ones. ValueError if all are, since starting anew would
-    overwrite the run, and for one with wrong values."""
+    """Return the newest state file that is not damaged, for any process, and its payload; None
+    before the first. The console hears of damaged ones. Raise ValueError if all are, since starting
+    anew would overwrite the run, and for one with wrong values."""
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
         try:
@@ -54,7 +54,7 @@ def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | N
 
 
 def refusing_state(path: Path, folder: RunFolder) -> AbstractContextManager[None]:
-    """An error inside is one of the values of the state file `path`, which is not damaged."""
+    """Tell an error inside as one of the values of the state file `path`, which is not damaged."""
     before = [state.name for state in folder.states() if state < path]
     advice = f"remove it to go on from {before[-1]}" if before else "choose another --out"
     return refusing(path, "cannot be continued", advice)
@@ -132,34 +132,23 @@ def resume(
     with refusing_state(path, folder):
         state.restore(payload)
     processes = payload["processes"], distributed.world_size()
+    threads = payload["threads"], torch.get_num_threads()
     batch_gpu = folder.config().batch_gpu, config.batch_gpu
-    batches = sorted({stage.batch_size for stage in coming(config.schedule, state.images_seen)})
-    at_once = [
-        [images_at_once(batch, *split) for batch in batches]
-        for split in zip(processes, batch_gpu, strict=True)
-    ]
-    changes = [
-        f"{name} {before} -> {now}"
-        for name, (before, now), matters in (
-            ("processes", processes, True),
-            ("threads", (payload["threads"], torch.get_num_threads()), True),
-            ("batch_gpu", batch_gpu, at_once[0] != at_once[1]),
-        )
-        if before != now and matters
-    ]
+    regrouped = False
+    for stage in coming(config.schedule, state.images_seen):
+        shares = [stage.batch_size // number for number in processes]
+        before, now = (min(n or share, share) for n, share in zip(batch_gpu, shares, strict=True))
+        regrouped = regrouped or before != now
+    compared = {"processes": processes, "threads": threads}
+    if regrouped:
+        compared["batch_gpu"] = batch_gpu
+    changes = [f"{name} {was} -> {now}" for name, (was, now) in compared.items() if was != now]
     if not changes:
         return []
     reasons = []
-    if at_once[0] != at_once[1] and config.network.deviation_group > 1:
+    if regrouped and config.network.deviation_group > 1:
         reasons.append("the minibatch deviation is that of other groups")
     if processes[0] != processes[1] and config.noise == "random" and config.network.noise:
         reasons.append("noise is drawn anew")
     how = " and ".join(reasons) or "results differ in round-off"
     return [f"the run continues with {', '.join(changes)}: {how}"]
-
-
-def images_at_once(batch: int, processes: int, batch_gpu: int) -> int:
-    """Images of a batch that go through the networks together. Groups of the minibatch deviation
-    are of these alone."""
-    share = batch // processes
-    return min(batch_gpu or share, share)

@@ -92,8 +92,8 @@ class Run:
         workers: int = 1,
         tensorboard: bool = True,
     ) -> TrainState:
-        """Begin or continue, and train to the end of the schedule; the state there. `costs` are
-        those of steps that were tried before."""
+        """Begin or continue, and train to the end of the schedule. Return the state there. `costs`
+        are of steps that were tried before; for other options see `start`."""
         newest, payload = newest_state(self.folder, self.first)
         lines = settle_threads(threads, payload, self.device)
         if preflight:
@@ -115,41 +115,30 @@ class Run:
         from_rank0(lambda: folder.create(self.config, store.origin, store.skipped, state.lineage))
         last = folder.generator_file(state.images_seen)
         # A finished run with its last file may be called again; without it, that is written now.
-        if not (state.finished and from_rank0(last.exists)):
-            self.record(state, evaluation, workers=workers, tensorboard=tensorboard)
-        elif evaluation is not None:
-            self.first.tell("nothing is left to train, so nothing is measured")
+        if state.finished and from_rank0(last.exists):
+            if evaluation is not None:
+                self.first.tell("nothing is left to train, so nothing is measured")
+        else:
+            recorder = Recorder(state, store, folder, self.first, tensorboard)
+            with requests() as signals, recorder.telling_failure(), runtime_errors_explained(state):
+                try:
+                    loop.train(
+                        state,
+                        store,
+                        recorder,
+                        evaluation,
+                        signals,
+                        console=self.console,
+                        workers=workers,
+                        hang_minutes=self.hang_minutes,
+                    )
+                finally:
+                    faulthandler.cancel_dump_traceback_later()
         self.first.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
         return state
 
-    def record(
-        self,
-        state: TrainState,
-        evaluation: Evaluation | None,
-        *,
-        workers: int,
-        tensorboard: bool,
-    ) -> None:
-        """Train `state` to the end, and write the files of the run."""
-        recorder = Recorder(state, self.store, self.folder, self.first, tensorboard)
-        with requests() as signals, recorder.telling_failure(), runtime_errors_explained(state):
-            try:
-                loop.train(
-                    state,
-                    self.store,
-                    recorder,
-                    evaluation,
-                    signals,
-                    console=self.console,
-                    workers=workers,
-                    hang_minutes=self.hang_minutes,
-                )
-            finally:
-                faulthandler.cancel_dump_traceback_later()
-
     def announcement(self, newest: Path | None) -> list[str]:
-        """Announce the data, the device and the place where training goes on: from the state file
-        `newest`."""
+        """Announce the data, the device and the state file `newest`, where training goes on."""
         store = self.store
         num_labels = len(store.label_names)
         conditional = self.config.data.labels
@@ -226,9 +215,9 @@ def start(
 
 @contextmanager
 def backend_flags(config: TrainConfig) -> Iterator[None]:
-    """Kernels of the precision and determinism that `config` asks for, inside; afterwards switches
-    and the number of threads are as before. What half precision leaves in float32, such as fp16's
-    gradient penalties, may use TF32: that has as many digits as fp16, and more than bf16."""
+    """Choose kernels by the precision and determinism of `config`; at the end switches and the
+    number of threads are as before. Parts that half precision leaves in float32, such as fp16's
+    gradient penalties, may use TF32: it has as many digits as fp16, more than bf16."""
     benchmark = torch.backends.cudnn.benchmark
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -292,7 +281,7 @@ def settled(
 
 
 def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
-    """`config` with as many labels as the data has kinds, if the run is conditional."""
+    """Give `config` as many labels as the data has kinds, if the run is conditional."""
     classes = len(data.label_names) if config.data.labels else 0
     if config.data.labels and not classes:
         raise ValueError(f"labels were asked for, but {data.why_no_labels}")

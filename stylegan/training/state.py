@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal
 
-import pydantic
 import torch
-from pydantic import AllowInfNan, Tag
+from pydantic import AllowInfNan
 from torch import Tensor
 
 from stylegan import config as configuration
@@ -26,11 +25,7 @@ from stylegan.training.parallel import StageNetworks
 NETWORKS = checkpoint.NETWORKS["state"]
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
 Payload = dict[str, Any]  # of a state file: plain tensors and plain Python, by name
-# A result of metrics that could not be measured is not a number. A whole number stays one.
-Score = Annotated[
-    Annotated[int, Tag("(whole)")] | Annotated[float, AllowInfNan(), Tag("(number)")],
-    pydantic.Discriminator(lambda value: "(whole)" if type(value) is int else "(number)"),
-]
+Score = int | Annotated[float, AllowInfNan()]  # not a number: it could not be measured
 SKIPS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
@@ -54,7 +49,7 @@ class Counters:
 
     @classmethod
     def of(cls, payload: Payload) -> "Counters":
-        """Those of a payload; ValueError names a wrong or missing one."""
+        """Read those of a payload. ValueError names a wrong or missing one."""
         names = [field.name for field in dataclasses.fields(cls)]
         return read(cls, {name: payload[name] for name in names if name in payload})
 
@@ -90,8 +85,8 @@ class TrainState:
         discriminator: Discriminator | None = None,
         device: torch.device | str = "cpu",
     ) -> "TrainState":
-        """The state before the first image; networks are drawn from the seed unless given, on the
-        CPU: the same for every device."""
+        """Make the state before the first image; networks are drawn from the seed unless given, on
+        the CPU: the same for every device."""
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(config.seed)  # leaves those of GPUs alone
             generator = (generator or make_generator(config.network)).to(device)
@@ -134,18 +129,17 @@ class TrainState:
         return self.position.finished(self.config.schedule)
 
     def count_update(self, network: Literal["g", "d"], made: Tensor) -> None:
-        """Count an update of the generator or the discriminator; `made`, bool (), stays on its
-        device."""
+        """Count an update of a network; `made`, bool (), stays on its device."""
         counts = self.skips[:, ("g", "d").index(network)]
         counts += ~made
         counts[1] *= ~made
 
     def skipped(self) -> dict[str, int]:
-        """The counts of `skips` by the names of SKIPS; the host waits for the device."""
+        """Return the counts of `skips` by the names of SKIPS; the host waits for the device."""
         return dict(zip(SKIPS, self.skips.flatten().tolist(), strict=True))
 
     def to_payload(self) -> Payload:
-        """Plain tensors and plain Python; `restore` is the inverse."""
+        """Return plain tensors and plain Python; `restore` is the inverse."""
         return {
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
@@ -158,9 +152,8 @@ class TrainState:
         }
 
     def restore(self, payload: Payload) -> None:
-        """Continue where `payload` was saved. An error of any type if it is not what `to_payload`
-        gives for this configuration, or if numbers are not finite; then this state is of no more
-        use."""
+        """Continue where `payload` was saved. An error of any type, after which this state is of no
+        use, if it does not fit this configuration or numbers are not finite."""
         counters = Counters.of(payload)
         for name in NETWORKS:
             network = getattr(self, name)

@@ -52,7 +52,7 @@ def train_step(
 
 
 def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
-    """The networks for this stage; the optimizers are cleared if growth has moved on."""
+    """Prepare the networks for this stage; clear the optimizers if growth has moved on."""
     if state.growth != stage.growth:
         state.growth = stage.growth
         state.stage_networks = None  # before there are new ones
@@ -94,7 +94,7 @@ def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
 
 
 def training_images(generator: Generator, draws: PassDraws, stage: Stage) -> tuple[Tensor, Tensor]:
-    """Images (n, C, r, r) with mixed styles (section 3.1), and the mean of their unmixed w."""
+    """Return images (n, C, r, r) of mixed styles (section 3.1), and the mean of their unmixed w."""
     labels = draws.labels
     if draws.mixing_latents is None:
         w = generator.mapping(draws.latents, labels)
@@ -130,7 +130,7 @@ def update_discriminator(
     stage: Stage,
     draws: Draws,
 ) -> Metrics:
-    """The discriminator learns from reals and fakes; the strength of augmentation follows.
+    """Train the discriminator on reals and fakes; the strength of augmentation follows.
 
     Each pass is propagated before the next begins: only one graph lives at a time, and minibatch
     deviations are of one kind of image. Only the network being trained goes through its wrapper,
@@ -178,7 +178,7 @@ def update_discriminator(
 def update_generator(
     state: TrainState, networks: StageNetworks, stage: Stage, draws: PassDraws
 ) -> Metrics:
-    """The discriminator must be frozen; without a wrapper, as gradients only flow through it."""
+    """Train the generator. The discriminator must be frozen and has no wrapper here."""
     config = state.config
     n = len(draws.latents)
     metrics: Metrics = {}
@@ -203,7 +203,7 @@ def update_generator(
 
 
 def micro_batches(n: int, at_once: int) -> list[slice]:
-    """The rows of `n` images that go through the networks at once; 0 `at_once`: all."""
+    """Return the rows of `n` images that go through the networks at once; 0 `at_once`: all."""
     size = min(at_once or n, n)
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
@@ -238,8 +238,7 @@ def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
 
 @torch.no_grad()
 def update_ema(state: TrainState, networks: StageNetworks, decay: float) -> None:
-    """Move the average weights: `decay` of the old value is left. Copy the buffers. Karras et al.
-    2018."""
+    """Move the average weights, keeping `decay` of them; copy the buffers. Karras et al. 2018."""
     torch._foreach_lerp_(networks.averages, networks.followed, 1 - decay)
     buffers = list(state.generator_ema.buffers())
     torch._foreach_copy_(buffers, list(state.generator.buffers()))
@@ -247,7 +246,7 @@ def update_ema(state: TrainState, networks: StageNetworks, decay: float) -> None
 
 @contextmanager
 def frozen(weights: list[Tensor]) -> Iterator[None]:
-    """No gradients into these weights inside."""
+    """Let no gradients into these weights inside."""
     for weight in weights:
         weight.requires_grad_(False)
     try:

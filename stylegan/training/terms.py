@@ -28,7 +28,7 @@ class Term(NamedTuple):
 
 
 def loss_term(name: str, value: Tensor) -> Term:
-    """The value of a loss, perhaps a user's own; ValueError says what is wrong with it."""
+    """Check the value of a loss, perhaps a user's own, and make a term of it."""
     if isinstance(value, Tensor) and value.shape == () and value.requires_grad:
         return Term(name, 1.0, value)
     returned = f"a {type(value).__name__}"
@@ -42,7 +42,7 @@ def loss_term(name: str, value: Tensor) -> Term:
 
 
 def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
-    """The loss of the generator."""
+    """Return the loss of the generator."""
     name = config.generator_loss
     return [loss_term(f"g/{name}", GENERATOR_LOSSES[name](fake_logits))]
 
@@ -66,8 +66,7 @@ def discriminator_images(
 
 
 def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict[Kind, float]:
-    """The weight of the gradient penalty at each kind of images, in the step at `images_seen`; 0:
-    none."""
+    """Return the weight of the gradient penalty at each kind of images, in this step; 0: none."""
     return {
         "between": config.gp_weight,
         "fake": config.r2_gamma,
@@ -98,8 +97,8 @@ def discriminator_logits(
     *,
     penalized: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Logits of the transformed images, and the untransformed images, by which a penalty
-    differentiates the logits.
+    """Return the logits of the transformed images, and the images by which a penalty
+    differentiates.
 
     Second derivatives overflow float16, so with fp16 a penalized pass runs in float32, with TF32
     where the GPU has it.
@@ -118,8 +117,8 @@ def discriminator_terms(
     stage: Stage,
     penalty_weight: float,
 ) -> list[Term]:
-    """The loss of images of this kind, and the penalty of the gradient by them if its weight is
-    not 0: R1 of real, R2 of fake, WGAN-GP's of those between, which have no other loss."""
+    """Return the loss of images of this kind, and the penalty of the gradient by them if its weight
+    is not 0: R1 of real, R2 of fake, WGAN-GP's of those between, which have no other loss."""
     norm_factor = losses.full_size_factor(config.network.resolution, stage.resolution)
     if kind == "between":
         penalty = losses.gradient_penalty(
@@ -149,13 +148,13 @@ def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss:
 
 
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Half precision where the configuration asks for it."""
+    """Compute in half precision where the configuration asks for it."""
     dtype = ops.HALF.get(config.precision)
     return ops.autocast(device.type, dtype) if dtype else nullcontext()
 
 
 def lazy_r1_gamma(config: TrainConfig, images_seen: int, stage: Stage) -> float:
-    """The weight of R1 in this step: a larger one every `r1_interval` steps, 0 between.
+    """Return the weight of R1 in this step: a larger one every `r1_interval` steps, 0 between.
 
     "Lazy regularization" of Karras et al. 2020, section 3.1; not in the paper of StyleGAN.
     """

@@ -31,8 +31,7 @@ GROWS_AGAIN = "schedule.initial_resolution"
 
 
 def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
-    """Options for a network like that of `weights`, but for its resolution, and its widths if one
-    is given."""
+    """Return options for a network like that of `weights`, of another resolution and `width`."""
     config = weights.require_loaded().generator.config
     left_out = OF_DATA if width is None else OF_DATA | WIDTHS
     fields = dataclasses.asdict(config).items()
@@ -42,8 +41,8 @@ def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
 def beginning(
     weights: Weights, config: TrainConfig, *, is_asked: bool
 ) -> tuple[dict[str, object], str]:
-    """Options that let a run of `config` begin at the resolution that `weights` have grown to,
-    unless another is asked for; and a sentence that says so."""
+    """Return options that let a run of `config` begin at the resolution that `weights` have grown
+    to, unless another is asked for; and a sentence that says so."""
     schedule = config.schedule
     grown = weights.require_loaded().grown
     start = min(grown, config.network.resolution)
@@ -54,8 +53,8 @@ def beginning(
 
 
 def warmup(weights: Weights, config: TrainConfig) -> dict[str, object]:
-    """Options that let a discriminator that is untrained, or in part, catch up with a trained
-    generator, which would fool it, and be spoiled, in its first steps."""
+    """Return options that let a discriminator that is untrained, or in part, catch up with a
+    trained generator, which would fool it, and be spoiled, in its first steps."""
     critic = weights.discriminator
     trained = critic is not None and (
         bool(critic.config.label_dim) == config.data.labels
@@ -173,8 +172,8 @@ def about_labels(
 def rows_of_labels(
     tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], order: Sequence[int | None]
 ) -> dict[str, Tensor]:
-    """What has a row for each label: those of `tensors` at the places of `order`, and `own` rows
-    where there is none."""
+    """Return the tensors with a row for each label: those of `tensors` at the places of `order`,
+    and `own` rows where there is none."""
     found = {}
     for name in OF_LABELS:
         if name in tensors and name in own and tensors[name].shape[1:] == own[name].shape[1:]:
