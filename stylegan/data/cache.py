@@ -73,9 +73,7 @@ def cached_store(
         return store
 
     def opened() -> Store:
-        if isinstance(data, Source):
-            store = of_files(data)
-        elif isinstance(data, Store) or is_store(data):
+        if isinstance(data, Store) or (not isinstance(data, Source) and is_store(data)):
             store = data if isinstance(data, Store) else Store(data)
             store.check_fits(preparation)
         else:

@@ -120,9 +120,7 @@ def check(
     only the heads of files are read, and damage behind them is not found."""
     if not isinstance(source, Source) and is_store(source):
         return check_store(Store(source), decode=decode, console=console)
-    opened = (
-        source if isinstance(source, Source) else open_source(source, include=preparation.include)
-    )
+    opened = open_source(source, include=preparation.include)
 
     def look(name: str) -> tuple[Size, str]:
         if not decode:
@@ -172,7 +170,7 @@ def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> t
     if not isinstance(data, Source) and is_store(data):
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
-    source = data if isinstance(data, Source) else open_source(data, include=include)
+    source = open_source(data, include=include)
     kinds = Counter(
         kind
         for kind in decoded(partial(kind_of_colors, source), evenly(source.names, MOST_SEEN))

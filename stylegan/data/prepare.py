@@ -58,8 +58,7 @@ def prepare(
     """
     out = Path(out)
     check_folder(out, empty=True)
-    if not isinstance(source, Source):
-        source = open_source(source, include=preparation.include)
+    source = open_source(source, include=preparation.include)
     fingerprint = source.fingerprint()  # first: files may change meanwhile
     resolution = preparation.resolution or offered_resolution(source, preparation.fit)
     preparation = dataclasses.replace(preparation, resolution=resolution)

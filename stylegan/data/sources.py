@@ -322,8 +322,11 @@ class SequenceSource(Source):
         yield (len(self.images),)
 
 
-def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
-    """List the images of a folder, a zip, or TFRecords; `include` keeps only these sub-folders."""
+def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> Source:
+    """List the images of a folder, a zip, or TFRecords; `include` keeps only these sub-folders. A
+    source stays as it is."""
+    if isinstance(path, Source):
+        return path
     path = Path(path)
     if path.is_dir():
         records = sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")])

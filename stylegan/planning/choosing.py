@@ -79,12 +79,6 @@ def choose(asked: Options, known: Known, *, width: int | None = None) -> tuple[T
     return config, hindrance
 
 
-def implied(asked: Mapping[str, object]) -> dict[str, object]:
-    """Return a kind of augmentation, if options are asked for that mean nothing without one."""
-    augmented = any(name.startswith("augment.") for name in asked)
-    return {"augment.kind": "ada"} if augmented and "augment.kind" not in asked else {}
-
-
 def proposal(
     asked: Options, known: Known, resolution: int | None, width: int | None
 ) -> TrainConfig:

@@ -87,14 +87,14 @@ class Plan:
         lines += [*told.plan_lines(config, costs, device), *lines_of_threads]
         return [*lines, outlook(config, costs, device, run.saved()), *disk_warning(config, run)]
 
-    def preview_elsewhere(self, *, console: Console = SILENT) -> list[str]:
+    def preview_elsewhere(self) -> list[str]:
         """Preview for GPUs that are not here: no steps are tried, so no times are known. Raise
         ValueError if the processes do not divide the batches."""
         machine = self.known.machine
         config = self.config
         lines: list[str] = []
         if self.known.is_own:  # else the pictures are where the GPUs are
-            findings = looked_at(self.known.data, config, decode=True, console=console)
+            findings = looked_at(self.known.data, config, decode=True)
             config = fit_to_data(config, findings)
             lines = self.told_of(findings, config)
         check_batches(config, machine.processes)
@@ -166,7 +166,8 @@ def chosen_config(
     asked: Mapping[str, object], known: Known, *, width: int | None
 ) -> tuple[TrainConfig, list[str]]:
     """Choose a configuration for pictures and machine."""
-    asked = {**choosing.implied(asked), **asked}
+    if any(name.startswith("augment.") for name in asked):  # these mean nothing without a kind
+        asked = {"augment.kind": "ada", **asked}
     config, hindrance = choosing.choose(asked, known, width=width)
     if known.start and (begins := warmup(known.start, config)):  # by the widths that it has
         config, hindrance = choosing.choose({**begins, **asked}, known, width=width)
