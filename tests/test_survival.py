@@ -126,7 +126,7 @@ MOMENTS = ("g_optimizer", "state", 0, "exp_avg_sq")
         (MOMENTS, torch.zeros(1), "exp_avg_sq of the optimizer does not fit"),
         (["images_seen"], 10**30, "images_seen is 1000"),
         (["strength", "probability"], math.nan, "strength.probability is NaN"),
-        (["scores"], [{"x": "y"}], 'scores.0.x is "y"'),
+        (["scores"], [{"x": "y"}], r"scores\.0\.x"),
     ],
 )
 def test_a_state_with_wrong_values_is_refused_and_the_file_to_remove_is_named(
