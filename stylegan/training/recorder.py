@@ -233,6 +233,9 @@ class Recorder:
                 "processes": distributed.world_size(),
                 "threads": torch.get_num_threads(),
             }
+            if not self.folder.config_file.is_file():  # removed, and this is no run
+                store = self.store
+                self.folder.create(config, store.origin, store.skipped, state.lineage)
             checkpoint.save(path, "state", payload)
             milestone = round(config.milestone_kimg * 1000)
             self.folder.retain_states(state.images_seen, config.keep_states, milestone)
