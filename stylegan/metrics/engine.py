@@ -220,9 +220,14 @@ def why_not_measured(error: Exception) -> str:
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
     """Yield the requested results, measured in all processes alike. The console of the `tools`
     hears the reason of those that cannot be measured."""
+    reals = comparison.reals
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
-        groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
+        kind = KINDS[request.kind]
+        if reason := kind.unavailable_reason(request.images, reals):
+            tools.console.tell(f"{request.name} could not be measured: {reason}")
+        else:
+            groups.setdefault((kind.measure, request.images), []).append(request)
     common: dict[str, object] = {
         **comparison.samples.protocol(),
         "versions": versions(),
@@ -231,28 +236,17 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
     }
     for (measure, images), group in groups.items():
         names = ", ".join(request.name for request in group)
-        possible = []
-        for request in group:
-            reason = KINDS[request.kind].unavailable_reason(images, comparison.reals)
-            if reason:
-                tools.console.tell(f"{request.name} could not be measured: {reason}")
-            else:
-                possible.append(request)
-        if not possible:
-            continue
         started = time.perf_counter()
         try:
-            measured = measure(comparison, [request.kind for request in possible], images, tools)
+            measured = measure(comparison, [request.kind for request in group], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
-            names = ", ".join(request.name for request in possible)
             tools.console.tell(f"{names} could not be measured: {why_not_measured(error)}")
             continue
         seconds = round(time.perf_counter() - started, 3)
-        for request in possible:
-            scores = measured[request.kind]
+        for request in group:
             protocol = dict(common)
-            reals = comparison.reals
             if reals is not None and (KINDS[request.kind].reals or comparison.samples.labeled):
                 protocol |= {"reals": reals.protocol_of_reals(), "data": reals.store.meta.source}
-            protocol |= {**scores.protocol, "measured_together": names, "seconds": seconds}
-            yield Result(request.name, scores.values, protocol)
+            values, defined_by = measured[request.kind]
+            protocol |= {**defined_by, "measured_together": names, "seconds": seconds}
+            yield Result(request.name, values, protocol)

@@ -74,7 +74,8 @@ class Layout:
     notes: tuple[str, ...] = ()
 
     def match(self, name: str, weights: Tensors) -> Match | None:
-        """Return the first match of one of our names that the file has, else the last."""
+        """Return the first match of one of our names that the file has, else the last: it is
+        missing. None where the file need not have one."""
         numbers = numbers_in(name)
         block = self.first_block if self.first_block and numbers["b"] == 0 else self.block
         terms = {**numbers, "block": block.format_map(numbers), "end": name.rpartition(".")[2]}
@@ -83,9 +84,12 @@ class Layout:
             for rule in self.rules
             if fnmatchcase(name, rule.name)
         ]
-        there = [match for match in found if match.path in weights]
-        is_missing = not (name == "w_avg" and self.may_lack_average)
-        return next(iter(there or (found[-1:] if is_missing else [])), None)
+        for match in found:
+            if match.path in weights:
+                return match
+        if not found or (name == "w_avg" and self.may_lack_average):
+            return None
+        return found[-1]
 
     def matches(self, names: Iterable[str], weights: Tensors) -> Iterable[Match]:
         """Return the matches of our names. Of several for one of their tensors the last counts:
