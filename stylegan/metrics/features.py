@@ -104,31 +104,25 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
 
 
 def public_weights(url: str, place: Path | None) -> tuple[dict[str, Tensor], str]:
-    """Read, as `read_weights`, the file at an https address that ends in `-<digits of
-    SHA-256>.pth`."""
+    """Read the file at an https address `...-<digits of SHA-256>.pth`, as `read_weights` does."""
     return on_all_ranks(lambda: read_weights(weights_file(url, place)))
 
 
 def weights_file(url: str, place: Path | None) -> Path:
     """Return `place`, if it is a file of such weights, or that of the address in this folder, or
     else in the cache of torch.hub, to which it is downloaded. OSError says where to put it."""
-    usual_file = hub_file(url)
-    digits = str(download.hash_prefix(usual_file.name))
     if place is not None:
         if place.is_file():
             return place
         if not place.exists():
             raise FileNotFoundError(f"there is no file or folder {place} with weights of networks")
-        if (place / usual_file.name).exists():
-            return download.verified(place / usual_file.name, digits)
+        file = place / hub_file(url).name
+        if file.exists():
+            return download.verified(file, str(download.hash_prefix(file.name)))
     try:
         return download.downloaded(url)
     except OSError as error:
-        raise OSError(
-            "the weights of a network are missing and could not be downloaded "
-            f"({error.__cause__ or error}): get {url}, whose SHA-256 begins with {digits}, "
-            f"elsewhere and put it at {usual_file}, or give its path as --feature-weights"
-        ) from error
+        raise OSError(f"{error} as --feature-weights") from error
 
 
 def hub_file(url: str) -> Path:
