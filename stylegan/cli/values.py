@@ -5,6 +5,7 @@ import os.path
 import re
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -78,11 +79,6 @@ def seeds(text: str) -> list[int]:
     return list(numbers)
 
 
-def layers(text: str) -> range:
-    """Parse `0-7` or `3`."""
-    return whole_range(text, "layer", 99)
-
-
 def channels(text: str) -> int | str:
     """Parse `RGBA` or `auto`."""
     if text.upper() not in CHANNELS:
@@ -134,8 +130,8 @@ NUMBER = Number(-LARGEST, LARGEST)
 NUMBERS = Parsed("numbers", lambda text: [NUMBER.convert(x, None, None) for x in text.split(",")])
 PAIR = Parsed("first,last", pair)
 SEEDS = Parsed("seeds", seeds)
-LAYERS = Parsed("layers", layers)
-LAYER_RANGES = Parsed("ranges", lambda text: list(map(layers, text.split(","))))
+LAYERS = Parsed("layers", partial(whole_range, noun="layer", most=99))
+LAYER_RANGES = Parsed("ranges", lambda text: list(map(LAYERS.parse, text.split(","))))
 CUTOFF = Parsed("layers", number_or("all"))
 CENTERS = Parsed("n|class|none", number_or("class", "none", least=1, most=1000))
 GRID = Parsed("columns x rows", grid)
