@@ -29,7 +29,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("trian", "No such command 'trian'. Did you mean train?", 2),
     ("align there.webp out", "Missing option '--landmarks'", 2),
     ("blend a b --out c.pt", "or --share alone", 2),
-    ("blend a b --share 1 --out c.npz", "must end in .pt", 1),
+    ("blend g.pt new.pt --share 1 --out c.npz", "must end in .pt", 1),
     ("cache --clear gone", "gone is not in ", 1),
     ("check . --aspect 3", "crop must be center, pad", 1),
     ("configs ffhq25", "did you mean ffhq-256?", 1),

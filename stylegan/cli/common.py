@@ -171,6 +171,7 @@ class Terminal(Console):
 
     def close(self) -> None:
         if self.bar is not None:
-            self.bar.close()
+            with suppress(OSError):  # of a terminal that is gone
+                self.bar.close()
         self.bar = None
         self.what = None

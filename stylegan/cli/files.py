@@ -12,13 +12,13 @@ from stylegan.data import Store, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import NoiseInput, own
-from stylegan.files.formats.own import save_loaded
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import Outputs
 from stylegan.machine.lineage import Lineage, described, license_of, sha256_of
 from stylegan.machine.messages import count, readable
+from stylegan.networks import NetworkConfig
 from stylegan.sampling import Cutoff
 
 Facts = dict[str, str]  # by a word of at most 12 letters
@@ -78,11 +78,9 @@ def generator_facts(loaded: LoadedGenerator) -> Facts:
         images += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
     cutoff = "all" if loaded.cutoff is None else loaded.cutoff
     toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centers"
-    changed = [
-        f"{field.name} = {value}"
-        for field in dataclasses.fields(config)
-        if (value := getattr(config, field.name)) != field.default
-    ]
+    usual = dataclasses.asdict(NetworkConfig())
+    settings = dataclasses.asdict(config).items()
+    changed = [f"{name} = {value}" for name, value in settings if value != usual[name]]
     facts = {
         "kind": loaded.origin,
         "images": images,
@@ -148,9 +146,8 @@ def convert(
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
     destinations = [file for file in (destination, discriminator) if file]
-    outputs.check(*destinations, endings=[".pt"], sources=[Path(source)])
     weights = open_weights(source, need="discriminator" if discriminator else "pictures")
-    outputs.check(*destinations, sources=[weights.file])  # of a folder, say
+    outputs.check(*destinations, endings=[".pt"], sources=[weights.file])
     loaded = options.with_centers(weights.require_loaded(), centers)
     say(*(f"note         {note}" for note in weights.notes))
     print_facts(generator_facts(loaded))
@@ -211,10 +208,8 @@ def export(
         raise click.UsageError("--noise is of .onnx and .pt2")
     if not to_folder and (license_name or trained_on):
         raise click.UsageError("--license and --trained-on are of a FOLDER/")
-    sources = [Path(source)]
-    formats.check_request(destination, outputs, noise=noise, sources=sources)
     weights = open_weights(source)
-    outputs.check(*formats.outputs_of(destination), sources=[weights.file])
+    formats.check_request(destination, outputs, noise=noise, sources=[weights.file])
     loaded = weights.require_loaded()
     loaded = dataclasses.replace(loaded, look=loaded.look.but(psi=psi, cutoff=cutoff))
     if to_folder:
@@ -266,15 +261,13 @@ def blend(
     """
     if first is None and (until is not None or share is None):
         raise click.UsageError("pass --from RESOLUTION (then --until, --share), or --share alone")
-    outputs.check(out, endings=[".pt"], sources=[Path(a), Path(b)])
-    share = 1.0 if share is None else share
     parents = open_weights(a), open_weights(b)
-    outputs.check(out, sources=[parent.file for parent in parents])  # of a run
+    outputs.check(out, endings=[".pt"], sources=[parent.file for parent in parents])
     blended = blending.blend(
         *(parent.as_parent() for parent in parents),
         first=first,
         last=until,
-        share=share,
+        share=1.0 if share is None else share,
     )
-    save_loaded(out, blended, outputs=outputs)
+    own.save_loaded(out, blended, outputs=outputs)
     say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

@@ -319,10 +319,6 @@ class TrainingTerminal(Terminal):
             self.bar.n = kimg
             self.bar.set_description_str("  ".join(texts))
 
-    def close(self) -> None:
-        with suppress(OSError):
-            super().close()
-
 
 FEW_TO_MEASURE = 2000  # training images; metrics take 5,000 samples and more by default
 SHORT = {  # what comes first, in this order
