@@ -52,8 +52,11 @@ def cached(
         try:
             with REPLACING.file(path) as file:
                 np.save(file, array)
-            for unused in beyond(kept_arrays(tools.cache), MOST_BYTES):
-                unused.path.unlink(missing_ok=True)
+            total = 0
+            for kept in kept_arrays(tools.cache):
+                total += kept.size_bytes
+                if total > MOST_BYTES and kept.path != path:
+                    kept.path.unlink(missing_ok=True)
         except OSError as error:
             tools.console.tell(f"{path.name} could not be kept ({error}); going on")
     return array
@@ -77,17 +80,6 @@ def kept_arrays(folder: Path) -> list[Kept]:
                 status = path.stat()
                 arrays.append(Kept(path, status.st_size, status.st_mtime))
     return sorted(arrays, key=lambda array: array.last_used, reverse=True)
-
-
-def beyond(arrays: Sequence[Kept], most_bytes: int) -> list[Kept]:
-    """Return the entries beyond so many bytes, never the first."""
-    total = 0
-    leaving = []
-    for i, array in enumerate(arrays):
-        total += array.size_bytes
-        if i > 0 and total > most_bytes:
-            leaving.append(array)
-    return leaving
 
 
 def gathered_rows(

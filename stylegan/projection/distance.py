@@ -11,12 +11,11 @@ from torch import Tensor
 
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics import efficientnet
-from stylegan.metrics.features import as_rgb, hub_file
+from stylegan.metrics.features import as_rgb, averaged_down, hub_file
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
 from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
 
-LARGEST = 256  # pixels a side, that LPIPS looks at
 LAST_OF_SIZE = (0, 1, 2, 4, 6)  # stages of EfficientNet whose maps the next one makes smaller
 COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
 BEST_PSNR = 100.0  # dB; nearer pictures are equal
@@ -50,13 +49,12 @@ class PixelDistance:
 
 @dataclass(frozen=True)
 class PerceptualDistance:
-    """LPIPS of images, averaged down to 256x256 if they are larger."""
+    """LPIPS of images, averaged down if they are larger than it looks at."""
 
     lpips: Lpips
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        factor = max(images.shape[2] // LARGEST, 1)
-        return self.lpips.distance(*(F.avg_pool2d(x, factor) for x in (images, targets)))
+        return self.lpips.distance(averaged_down(images), averaged_down(targets))
 
     def about(self) -> dict[str, object]:
         described = self.lpips.about()
