@@ -67,7 +67,7 @@ class Page:
         content = base64.b64decode(str(values.get("content")))
         size = loaded.look.drawn
         channels = network.config.image_channels
-        target = projection.target_of(
+        target = projection.read_target(
             content, resolution=size, channels=channels, premultiply=premultiplied,
             crop=loaded.crop, name=name,
         )  # fmt: skip

@@ -7,7 +7,6 @@ from .files import (
     outputs_of,
     project_files,
     read_target,
-    target_of,
 )
 from .search import SearchOptions, SearchState, Space, check_noise, project
 from .tuning import TuningOptions, TuningState, tune

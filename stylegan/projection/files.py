@@ -35,30 +35,7 @@ FAR_DB = 20.0  # PSNR; docs/projection.md has usual ones
 
 
 def read_target(
-    path: Path,
-    *,
-    resolution: int,
-    channels: int,
-    premultiply: bool = False,
-    crop: Crop = "center",
-) -> Tensor:
-    """Read a file as `target_of`. Raise ValueError or FileNotFoundError, naming it, if it fails."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no image file {path}")
-    with errors_name(path):
-        content = path.read_bytes()
-    return target_of(
-        content,
-        resolution=resolution,
-        channels=channels,
-        premultiply=premultiply,
-        crop=crop,
-        name=str(path),
-    )
-
-
-def target_of(
-    content: bytes,
+    picture: Path | bytes,
     *,
     resolution: int,
     channels: int,
@@ -66,10 +43,19 @@ def target_of(
     crop: Crop = "center",
     name: str = "image",
 ) -> Tensor:
-    """Decode an image file to (1, channels, resolution, resolution) in [-1, 1]. It is read and
-    cropped as training data are, but smaller pictures are enlarged. Errors call it `name`."""
+    """Read an image file, or its content, as (1, channels, resolution, resolution) in [-1, 1].
+
+    It is read and cropped as training data are, but smaller pictures are enlarged. Raise ValueError
+    or FileNotFoundError, with the file or else the `name`, if it cannot be read.
+    """
+    if isinstance(picture, Path):
+        if not picture.is_file():
+            raise FileNotFoundError(f"there is no image file {picture}")
+        name = str(picture)
+        with errors_name(picture):
+            picture = picture.read_bytes()
     with quiet_decoding():
-        image = decode(content, channels=channels, name=name)
+        image = decode(picture, channels=channels, name=name)
         pixels = planes(Fit.of(crop).square(image, resolution))
         pixels = premultiplied(pixels) if premultiply else pixels
     return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1
