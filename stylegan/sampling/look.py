@@ -76,28 +76,25 @@ class Look:
         self,
         *,
         resolution: int | None = None,
-        alpha: float | None = None,
         psi: float | None = None,
         cutoff: Cutoff = None,
         centers: Tensor | Literal["none"] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> Self:
-        """Replace what is given. Below the resolution that is drawn images are averaged, unless an
-        alpha is given, too; beyond it alpha becomes 1. `cutoff` "all" truncates all layers;
-        `centers` "none" truncates toward the average."""
+        """Replace what is given. Below the resolution that is drawn images are averaged; beyond it
+        alpha becomes 1. `cutoff` "all" truncates all layers; `centers` "none" truncates toward the
+        average."""
         if isinstance(cutoff, str) and cutoff != "all":
             raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
         size = self.resolution if resolution is None else resolution
-        drawn = self.drawn if alpha is None and size <= self.drawn else size
-        if alpha is None:
-            alpha = self.alpha if drawn == self.drawn else 1.0
+        drawn = max(self.drawn, size)
         layers = self.cutoff if cutoff is None else cutoff
         toward = self.centers if centers is None else centers
         return replace(
             self,
             resolution=size,
             drawn=drawn,
-            alpha=alpha,
+            alpha=self.alpha if drawn == self.drawn else 1.0,
             psi=self.psi if psi is None else psi,
             cutoff=None if isinstance(layers, str) else layers,
             centers=None if isinstance(toward, str) else toward,
@@ -243,11 +240,11 @@ def unpremultiply(images: Tensor) -> Tensor:
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
 
 
-def over_squares(pictures: np.ndarray, side: int = 8) -> np.ndarray:
+def over_squares(pictures: np.ndarray) -> np.ndarray:
     """Put pictures uint8 (..., H, W, C) that have alpha on a light checkered ground, as RGB."""
     if pictures.shape[-1] != 4:
         return pictures
-    rows, columns = np.indices(pictures.shape[-3:-1]) // side
+    rows, columns = np.indices(pictures.shape[-3:-1]) // 8
     ground = np.where((rows + columns) % 2, 204, 255)[..., None]
     alpha = pictures[..., 3:].astype(np.uint16)
     return ((pictures[..., :3] * alpha + ground * (255 - alpha) + 127) // 255).astype(np.uint8)
