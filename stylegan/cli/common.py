@@ -19,7 +19,7 @@ from stylegan.machine.memory import is_out_of_memory
 from stylegan.machine.messages import count, listed, printable, reason_of
 from stylegan.machine.signals import answered, ending_signals
 
-BAR_SECONDS = 1.0  # what takes less has no bar
+BAR_SECONDS = 1.0  # shorter work has no bar
 LINE_SECONDS = 10.0  # between two of its lines in a file, where none replaces the one before
 RELIEF = {  # option -> advice where the memory of a device is full
     "batch": "a smaller --batch",
@@ -111,7 +111,7 @@ def say(*lines: str, err: bool = False) -> None:
 
 
 def note(*lines: str) -> None:
-    """Print what is not a result."""
+    """Print advice and warnings, on stderr."""
     say(*lines, err=True)
 
 
@@ -122,7 +122,7 @@ def first_process() -> bool:
 
 @contextmanager
 def working(activity: str) -> Iterator[None]:
-    """Say on stderr what a command is doing, if that takes a while."""
+    """Name an activity on stderr if it takes a while."""
     timer = threading.Timer(BAR_SECONDS, note, [f"{activity} ..."])
     timer.daemon = True
     timer.start()

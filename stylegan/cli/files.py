@@ -1,4 +1,4 @@
-"""`stylegan info`, `convert`, `export` and `blend`: files of weights, what they are and others."""
+"""`stylegan info`, `convert`, `export` and `blend`: files of weights."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they select: a generator and points of it."""
+"""Options that several commands share, and the generator and points that they select."""
 
 import dataclasses
 import functools
@@ -222,7 +222,7 @@ class Selection:
     source: str
     device: torch.device
     default_seeds: Sequence[int] = ()
-    seeds: list[int] | None = None  # with latents, numbers of those
+    seeds: list[int] | None = None  # of latents, their numbers
     latents: Path | None = None
     psi: float | None = None
     cutoff: Cutoff = None

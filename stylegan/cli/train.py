@@ -313,7 +313,7 @@ class TrainingTerminal(Terminal):
             self.bar = self.bar or tqdm(
                 total=total / 1000,
                 bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
-                dynamic_ncols=True,  # cuts what does not fit
+                dynamic_ncols=True,  # cuts the line to the terminal
                 disable=not first_process(),
             )
             self.bar.n = kimg
@@ -321,7 +321,7 @@ class TrainingTerminal(Terminal):
 
 
 FEW_TO_MEASURE = 2000  # training images; metrics take 5,000 samples and more by default
-SHORT = {  # what comes first, in this order
+SHORT = {  # the first values of a line, in this order
     "d/real_signs": "r_t",
     "augment/probability": "p",
     "data": "data",  # waiting for it
@@ -331,7 +331,7 @@ SHORT = {  # what comes first, in this order
 
 
 def short_values(progress: TrainingProgress, *, augmented: bool) -> list[str]:
-    """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
+    """List names and values: signs of overfitting, waiting for data, logits, losses."""
     texts = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
     texts["data"] = f"{100 * progress.data_wait:.0f}%"
     if not augmented:

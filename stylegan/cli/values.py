@@ -109,12 +109,12 @@ def named(text: str) -> str:
 
 
 def source(text: str) -> str:
-    """Accept names, addresses, files and folders; refuse what waits or never ends."""
+    """Accept names, addresses, files and folders; refuse pipes and devices."""
     text = named(text)
     try:
         mode = Path(text).stat().st_mode
     except OSError:
-        return text  # what reads it says so
+        return text  # refused where it is read
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise ValueError(f"{readable(text)} is neither a regular file nor a folder")
     return text

@@ -30,7 +30,7 @@ from stylegan.sampling.curves import places, spherical, spline
 
 POINTS = 4  # of a walk, unless seeds are chosen
 SEEDS_B = "10-13"  # seeds of source B
-Ends = tuple[float, float]  # of what a film changes
+Ends = tuple[float, float]  # the first and the last value of a film
 Frames = Callable[..., int]  # frames of a film, or of one through so many points
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."

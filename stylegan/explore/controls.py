@@ -19,7 +19,7 @@ SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
 REACH = 4  # standard deviations that a direction's slider moves either way
 PLANE = 1.25  # the reach of the plane of seeds; the seeds are at 1
 Values = Mapping[str, object]  # sent by a browser: anything, until a control has read it
-Moves = Mapping[str, Edit]  # what `--edit` says, without the strength -> the edit at first
+Moves = Mapping[str, Edit]  # text of `--edit` without the strength -> the edit at first
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Slider(Control):
     high: float
     value: float
     step: float = 1
-    most: float | None = None  # what may be typed, beyond the end of the slider
+    most: float | None = None  # the largest that may be typed, beyond the slider
 
     def read(self, value: object) -> float:
         whole = self.step % 1 == 0
@@ -191,7 +191,7 @@ class Controls:
         }
 
     def view(self, values: Values, projected: Tensor | None = None) -> View:
-        """Read what a browser sent; `projected` are the styles of the user's own picture.
+        """Read the values of a browser; `projected` are the styles of the user's own picture.
         ValueError, for the user to read, where a control has no such value."""
         read: dict[str, Any] = {  # of the types that `View` names
             control.name: control.read(values.get(control.name))

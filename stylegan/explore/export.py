@@ -30,13 +30,13 @@ NETWORK = "network.onnx"
 SCENE = "scene.json"
 PAGE = ("index.html", "page.css", "page.js", "engine.js", "worker.js", "random.js")
 QUICK = 128  # pixels; a larger picture takes a browser seconds
-SEEDS = range(20)  # whose pictures tell whether half precision does
+SEEDS = range(20)  # of the pictures by which precisions are compared
 
 
 class Exported(NamedTuple):
     sizes: dict[str, int]  # of the files [bytes]
     half_differs: int  # see `difference_of_half`
-    is_half: bool  # whether the weights are stored in half precision
+    is_half: bool  # True if the weights are stored in half precision
 
 
 class Stored(nn.Module):

@@ -22,7 +22,7 @@ from stylegan.report.history import ENDS, RunHistory, moment, read_run
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
 
 MAKER = "stylegan report"  # who made the page, in its head
-PAGES = Outputs(overwrite=True, mark=f'content="{MAKER}"'.encode())  # replaces those of ours
+PAGES = Outputs(overwrite=True, mark=f'content="{MAKER}"'.encode())  # replaces ours alone
 NEWEST_SIDE = 1024  # pixels at most, of the newest samples
 GRID_SIDE = 768  # and of the earlier ones
 GRIDS = 12  # over time
@@ -41,7 +41,7 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
     PAGES.check(out)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # what comes from files is text and never markup
+        autoescape=True,  # texts of files are never markup
         trim_blocks=True,
         undefined=jinja2.StrictUndefined,
     )

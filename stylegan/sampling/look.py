@@ -51,14 +51,14 @@ class Look:
     psi: float = PSI
     cutoff: int | None = CUTOFF  # layers truncated, None = all
     centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
-    edits: Sequence[Edit] = ()  # of what truncation leaves
+    edits: Sequence[Edit] = ()  # after truncation
     rectangle: Rectangle | None = None  # the rest of the images is padding
     # What the network draws; larger images are averaged to `resolution`: the layers that once
     # showed that are stale. 0 becomes `resolution`.
     drawn: int = 0
 
     def __post_init__(self) -> None:
-        """ValueError names what no file should say."""
+        """Check the fields. ValueError names a wrong one."""
         settle(
             self,
             resolution=Resolution,
@@ -131,7 +131,7 @@ class Look:
 
 
 def checked_rows(name: str, values: object) -> Tensor:
-    """Read centers or labels (K, D), K from 1, as float32. ValueError for what is none."""
+    """Read centers or labels (K, D), K from 1, as float32. ValueError for other values."""
     try:
         rows = torch.as_tensor(values).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:
