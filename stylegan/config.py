@@ -142,7 +142,7 @@ def option_names() -> list[str]:
 
 
 def flatten(values: Mapping[str, object]) -> dict[str, object]:
-    """Return values by `name` or `section.name`; tables by resolution stay whole."""
+    """Return the values by `name` or `section.name`; tables by resolution stay whole."""
     flat: dict[str, object] = {}
     for name, value in values.items():
         if name not in SECTIONS:
@@ -156,7 +156,7 @@ def flatten(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def nested(flat: Mapping[str, object]) -> dict[str, object]:
-    """Return the inverse of `flatten`."""
+    """Undo `flatten`."""
     sections: dict[str, dict[str, object]] = {"": {}}
     for name, value in flat.items():
         section, _, key = name.rpartition(".")

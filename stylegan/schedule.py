@@ -93,7 +93,7 @@ class ScheduleConfig:
 
     @property
     def start(self) -> int:
-        """The resolution at image 0: the full one if nothing is to grow."""
+        """Return the resolution at image 0: the full one if nothing is to grow."""
         grows = self.stable_kimg + self.fade_kimg > 0
         return min(self.initial_resolution, self.resolution) if grows else self.resolution
 
@@ -115,7 +115,7 @@ class Stage:
 
     @property
     def growth(self) -> tuple[int, bool]:
-        """(resolution, fading): optimizers are cleared when it changes."""
+        """Return (resolution, fading): optimizers are cleared when it changes."""
         return self.resolution, self.alpha < 1
 
 
@@ -172,7 +172,7 @@ class Position:
     repeats_left: int = 0  # steps until it is read again
 
     def next_stage(self, config: ScheduleConfig) -> Stage:
-        """Return the stage of the next step; reads the schedule anew where that is due."""
+        """Return the stage of the next step; read the schedule anew where that is due."""
         if self.repeats_left == 0:
             self.schedule_images = self.images_seen
             self.repeats_left = config.minibatch_repeats

@@ -1,4 +1,4 @@
-"""How often images are transformed: a fixed probability, or one that follows the discriminator."""
+"""The probability of transforms: fixed, or following the discriminator."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -51,7 +51,7 @@ class AugmentConfig:
 
     @property
     def first(self) -> float:
-        """The probability at the start."""
+        """Return the probability at the start."""
         if self.kind == "none" or self.adaptive:
             return 0.0
         return 1.0 if isinstance(self.strength, str) else float(self.strength)

@@ -49,7 +49,7 @@ class Findings:
 
     @property
     def label_names(self) -> list[str]:
-        """The classes, or the numbers of a vector, that a store of these images has."""
+        """Return the classes, or numbers of a vector, that a store of these images has."""
         return self.labels.names if self.labels else []
 
     def ends(self) -> list[str]:

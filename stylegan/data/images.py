@@ -256,7 +256,7 @@ def from_array(pixels: np.ndarray) -> Image.Image:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a `Crop` says. Pictures are brought to a square of the resolution:
+    """The meaning of a `Crop`: how pictures are brought to a square of the resolution.
 
     - `center`: the largest centered square.
     - `pad`: the largest centered part of the aspect (width to height, 4:3 unless one is given as in

@@ -31,8 +31,8 @@ def places(names: Sequence[str], others: Sequence[str]) -> list[int | None]:
 
 
 class Labels(NamedTuple):
-    """What some images show: `rows` are the class of each, int64 (N,), by its place in `names`, -1
-    for none; or a vector of each, float32 (N, len(names))."""
+    """Labels of images: `rows` are the class of each, int64 (N,), by its place in `names`, -1 for
+    none; or a vector of each, float32 (N, len(names))."""
 
     names: list[str]
     rows: np.ndarray

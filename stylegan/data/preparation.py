@@ -1,4 +1,4 @@
-"""How pictures become a store: the settings that preparing, caching and checking share."""
+"""The settings by which pictures become a store: preparing, caching and checking share them."""
 
 from dataclasses import dataclass
 

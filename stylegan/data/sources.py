@@ -1,4 +1,4 @@
-"""Where images come from: a folder, a zip, TFRecords, or a sequence that a program holds."""
+"""Sources of images: a folder, a zip, TFRecords, or a sequence that a program holds."""
 
 import contextlib
 import functools
@@ -97,7 +97,7 @@ class Source(ABC):
 
     @functools.cached_property
     def labels_or_reason(self) -> Labels | str:
-        """Labels of `names`, or why a file of labels cannot be used."""
+        """Return labels of `names`, or the reason why their file cannot be used."""
         try:
             return self.read_labels()
         except (OSError, ValueError) as error:
@@ -109,7 +109,7 @@ class Source(ABC):
 
     @property
     def why_no_labels(self) -> str:
-        """For a message, if the images have none."""
+        """Return the reason if the images have no labels."""
         if isinstance(self.labels_or_reason, str):
             return self.labels_or_reason
         return NO_LABELS.format(readable(self.path))
@@ -367,7 +367,7 @@ def kinds_of(names: Iterable[str]) -> str:
 
 
 def reasons_of(skipped: Sequence[Skipped]) -> str:
-    """Return names and reasons for a message, the first few of them."""
+    """Return the first names and reasons, for a message."""
     return listed([readable(f"{name} ({reason})") for name, reason in skipped], most=5)
 
 

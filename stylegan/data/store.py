@@ -168,7 +168,7 @@ class Store:
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """Where each image came from, relative to the source; a line break is written as `\\n`."""
+        """Return the place of each image in the source; a line break is written as `\\n`."""
         text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
         names = text.split("\n")[:-1]
         if len(names) != self.num_images:

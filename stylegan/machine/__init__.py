@@ -1,1 +1,1 @@
-"""What any program needs: messages, plain values, files on disk, processes, threads, versions."""
+"""Ground of any program: messages, plain values, files, processes, threads, versions."""

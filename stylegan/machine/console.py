@@ -1,4 +1,4 @@
-"""How the library speaks: a `Console` hears what a user should know, and how far work is."""
+"""The voice of the library: a `Console` hears news for the user, and the progress of work."""
 
 
 class Console:

@@ -1,4 +1,4 @@
-"""Where weights came from: the files that a network began from, their hashes and licenses."""
+"""The lineage of weights: the files that a network began from, their hashes and licenses."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""How OpenMP's threads wait for each other, decided before torch is imported."""
+"""The waiting of OpenMP's threads for each other, decided before torch is imported."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What to train: from pictures, a machine and what is asked for, to a configuration."""
+"""The choice of a configuration, by pictures, a machine and a request."""
 
 from .deciding import Plan, plan
 from .request import Request

@@ -1,4 +1,4 @@
-"""What is chosen for pictures and a machine, and fitted to a resolution, length or width."""
+"""Options chosen for pictures and a machine, or fitted to a resolution, length or width."""
 
 import dataclasses
 import math
@@ -136,7 +136,7 @@ def stages_of(config: TrainConfig) -> list[int]:
 
 
 def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
-    """Return weights of R1 by resolution that are so strong for each pixel of a stage.
+    """Return the weights of R1 by resolution that are so strong for each pixel of a stage.
 
     The official penalty is that of images enlarged to the full size, by which small stages have
     hardly any: there a narrow discriminator wins at once.
@@ -162,8 +162,8 @@ def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[in
 
 
 def whole_batches(known: Known) -> dict[int, int]:
-    """Return images of a step: many small steps on a CPU; on a GPU the paper's, but where growing
-    is short, without the large batches of its first resolutions."""
+    """Return the images per step: few on a CPU; on a GPU the paper's, but where growing is short,
+    without the large batches of its first resolutions."""
     on_cpu = known.machine.on_cpu
     batches = {schedule.MIN_RESOLUTION: CPU_BATCH if on_cpu else GPU_BATCH}
     if not on_cpu and known.images >= PLENTY:

@@ -1,4 +1,4 @@
-"""What a plan depends on besides the request: the run, the pictures, the weights, the machine."""
+"""The facts behind a plan, besides the request: run, pictures, weights and machine."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -43,13 +43,13 @@ class Known:
 
     @property
     def images(self) -> int:
-        """The number of pictures that can be used; only asked where they were looked at."""
+        """Return the number of usable pictures; only asked where they were looked at."""
         assert self.findings is not None
         return self.findings.num_good
 
     @property
     def possible(self) -> int:
-        """The largest resolution that nine of ten pictures reach."""
+        """Return the largest resolution that nine of ten pictures reach."""
         assert self.findings is not None
         reach = self.findings.reach()
         enough = (r for r, n in reach.items() if n >= MOST_REACH * self.images)
@@ -57,7 +57,7 @@ class Known:
 
     @property
     def grown(self) -> int:
-        """The resolution of the weights to begin with; 0: none."""
+        """Return the resolution of the weights to begin with; 0: none."""
         return self.start.require_loaded().grown if self.start else 0
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a training: the options of `stylegan train`, and of Python."""
+"""A request for a training: the options of `stylegan train`, and of Python."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a user is told of a plan: what was found and chosen, how long it will take, what helps."""
+"""Lines on a plan for the user: findings, choices, time and advice."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What training steps take, in time and memory: tried, or scaled from those that were."""
+"""The time and memory of training steps: tried, or scaled from those that were."""
 
 import dataclasses
 import functools
@@ -189,7 +189,7 @@ class Costs:
 
     @property
     def largest(self) -> int:
-        """The resolution whose steps take most memory."""
+        """Return the resolution whose steps take most memory."""
         return max(self.memory, key=self.memory.__getitem__)
 
 

@@ -1,4 +1,4 @@
-"""How far a run is: averages between two lines of its log."""
+"""The progress of a run: averages between two lines of its log."""
 
 import time
 from collections.abc import Iterator

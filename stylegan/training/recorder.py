@@ -1,4 +1,4 @@
-"""What a run writes as it goes: log.jsonl, events, grids of samples, states and generators."""
+"""The files of a run: log.jsonl, events, grids of samples, states and generators."""
 
 import os
 import time

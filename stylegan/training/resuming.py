@@ -1,4 +1,4 @@
-"""Where a training begins, or goes on from."""
+"""The beginning of a training, or the state that it goes on from."""
 
 import os
 from contextlib import AbstractContextManager

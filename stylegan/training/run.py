@@ -79,7 +79,7 @@ class Run:
 
     @property
     def first(self) -> Console:
-        """Hears what is the same in all processes: the console of the first."""
+        """Return the console of the first process, which hears news that are the same in all."""
         return self.console if distributed.rank() == 0 else SILENT
 
     def train(

@@ -53,7 +53,7 @@ def beginning(
 
 
 def warmup(weights: Weights, config: TrainConfig) -> dict[str, object]:
-    """Return options that let a discriminator that is untrained, or in part, catch up with a
+    """Return the options that let a discriminator that is untrained, or in part, catch up with a
     trained generator, which would fool it, and be spoiled, in its first steps."""
     critic = weights.discriminator
     trained = critic is not None and (
