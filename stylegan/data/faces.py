@@ -6,8 +6,7 @@ from two points of the eyes and two of the mouth.
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageFilter
 
-from stylegan.data.images import decode, is_image, quiet_decoding
+from stylegan.data.images import decode, is_image, quiet_decoding, reading
 from stylegan.data.labels import MOST, csv_lines
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, without_links
@@ -163,19 +162,10 @@ def unusable(path: Path, error: Exception) -> ValueError:
     return ValueError(f"the landmarks in {path} cannot be used: {readable(error, 400)}")
 
 
-@contextmanager
-def errors_of(name: str) -> Iterator[None]:
-    """Name the picture in a ValueError."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
 def face_of(name: str, numbers: Sequence[str]) -> np.ndarray | ValueError:
     """Return the points in a line of landmarks, or the error that they are not a face."""
     try:
-        with errors_of(name):
+        with reading(name):
             points = np.array(numbers, float)
             points = points.reshape(-1, 2) if points.size % 2 == 0 else points
             square_of(points)
@@ -223,7 +213,7 @@ def align_files(
                 if picture is None:
                     with quiet_decoding():
                         picture = decode((folder / name).read_bytes(), name=str(folder / name))
-                with errors_of(name):
+                with reading(name):
                     square = aligned(picture, face, size)
                 with outputs.file(file) as opened:
                     square.save(opened, "png")
