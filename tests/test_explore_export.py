@@ -49,6 +49,14 @@ def tiny(**about):
     return loaded_of(random_generator(TINY, noise=0.5), **about)
 
 
+def large():
+    """A generator of 1024x1024 whose colors lie in [-1, 1], as those of a trained one do."""
+    generator = random_generator(dataclasses.replace(TINY, resolution=1024), noise=0.1)
+    with torch.no_grad():
+        generator.synthesis.to_rgb["1024"].weight.mul_(0.25)
+    return generator
+
+
 SOURCES = {
     "faces64": lambda: load_generator("faces64").loaded,
     "glyphs64, with classes": lambda: load_generator("glyphs64").loaded,
@@ -63,6 +71,7 @@ SOURCES = {
     "without noise": lambda: loaded_of(
         random_generator(dataclasses.replace(TINY, noise=False), biases=True)
     ),
+    "1024 pixels": lambda: loaded_of(large()),
     "labels of the data": lambda: loaded_of(
         random_generator(LABELED), label_rows=torch.linspace(0, 1, 12).view(4, 3)
     ),
@@ -80,13 +89,14 @@ def page():
 @pytest.mark.parametrize("name", SOURCES)
 def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
     loaded = SOURCES[name]()
+    count = 20 if loaded.resolution < 1024 else 3
     save_page(loaded, {}, name, tmp_path, runtime())
     rows = loaded.label_rows
     classes = loaded.generator.config.label_dim if rows is None else len(rows)
     with hosted(tmp_path) as address:
         page.goto(address)
         page.wait_for_selector("body.built")
-        for noise, seeds in (("const", range(20)), ("random", [5]), ("none", [6])):
+        for noise, seeds in (("const", range(count)), ("random", [5]), ("none", [6])):
             expected = loaded.pictures(seeds, psi=loaded.psi, noise=noise)
             for seed, picture in zip(seeds, expected, strict=True):
                 change = {"seed": seed}
