@@ -181,7 +181,7 @@ def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_al
             (out / ".lock").touch()  # another process trains there
 
     told = []
-    with pytest.raises(OSError, match=r"run was renamed or removed while .* left alone whatever"):
+    with pytest.raises(OSError, match="run was renamed or removed"):
         run(tiny_config(), store, out, tensorboard=True, console=Heard(told, act=at(60, rename)))
     assert log_of(old)[-1]["images_seen"] == 60
     assert states(old) == [40] and not any("could not write" in line for line in told)

@@ -33,7 +33,7 @@ def bundled_name(path: Path, sha256: str) -> str | None:
     bundled = WEIGHTS / path.name
     if name not in BUNDLED or not bundled.is_file():
         return None
-    return name if path.samefile(bundled) or sha256_of(bundled) == sha256 else None
+    return name if sha256_of(bundled) == sha256 else None
 
 
 def downloaded(url: str) -> Path:

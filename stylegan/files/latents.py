@@ -62,8 +62,8 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
         if is_npy(path) and arrays["ws"].ndim != 3:
             shape = arrays["ws"].shape
             raise ValueError(
-                f"an .npy file holds ws (N, layers, w_dim), not {shape}; what has a row for each "
-                'picture can be w or z: numpy.savez("latents.npz", w=array) says which'
+                f"an .npy file holds ws (N, layers, w_dim), not {shape}; write w or z by "
+                'numpy.savez("latents.npz", w=array)'
             )
         if DIRECTIONS in str(arrays.get("meta", "")):
             raise ValueError("it holds directions, not latents; --edit takes them")

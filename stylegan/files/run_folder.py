@@ -206,10 +206,7 @@ class RunFolder:
         """Raise OSError if this process has trained here and the folder was renamed or removed. All
         that a run writes asks first, as another run may have the name now."""
         if not is_held(self.path, self.held):
-            raise OSError(
-                f"{self.path} was renamed or removed while this process was writing there; it has "
-                "stopped and left alone whatever has that name now"
-            )
+            raise OSError(f"{self.path} was renamed or removed during the training, which stopped")
 
 
 def training_pictures(source: str | Path) -> Mapping[Path, Path]:
