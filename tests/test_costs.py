@@ -20,7 +20,14 @@ from stylegan.networks import Discriminator, Generator
 from stylegan.planning.told import plan_lines
 from stylegan.schedule import coming, phases
 from stylegan.training import Share, TrainState, draw, train_step
-from stylegan.training.costs import Costs, disk_warning, operations, step_bytes, try_out
+from stylegan.training.costs import (
+    Costs,
+    disk_warning,
+    operations,
+    outlook,
+    step_bytes,
+    try_out,
+)
 
 CPU = torch.device("cpu")
 
@@ -88,6 +95,13 @@ def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
     plan = tiny_config().schedule  # 4x4 for 24 images, 8x8 for 64, 16x16 for 72
     for images_seen, left in [(0, 24 + 128 + 288), (20, 4 + 128 + 288), (150, 40), (170, 0)]:
         assert costs.seconds_left(plan, images_seen) == pytest.approx(left)
+
+
+def test_the_outlook_is_on_what_a_run_has_left():
+    costs = Costs(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
+    told = [outlook(tiny_config(), costs, CPU, seen) for seen in (0, 140, 160)]
+    assert " more on this CPU" not in told[0] and " more on this CPU" in told[1]
+    assert "finished" in told[2]
 
 
 def test_more_memory_than_is_installed_is_refused_with_what_helps(tmp_path):

@@ -323,8 +323,10 @@ def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_
     assert decided(pictures).config.d_warmup_kimg == 0
 
 
+@pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize(("kimg", "is_warned"), [(12.4, True), (23.9, True), (24, False)])
-def test_less_than_half_of_the_usual_length_is_warned_of(kimg, is_warned):
+def test_less_than_half_of_the_usual_length_is_warned_of(kimg, is_warned, started):
     config = tiny_config(schedule={"total_kimg": kimg})
-    lines = length_lines(10, config, usual_kimg=48)
+    lines = length_lines(10, config, usual_kimg=48, started=started)
     assert (len(lines) == 2) == is_warned
+    assert ("blotches" in lines[-1]) == (is_warned and not started)

@@ -242,7 +242,8 @@ def decide_within(
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=resolution)
     config, lines = decide(dataclasses.replace(trial, kimg=kimg), known)
-    told_of_length = told.length_lines(minutes, config, usual_kimg=length)
+    begun = known.start is not None
+    told_of_length = told.length_lines(minutes, config, usual_kimg=length, started=begun)
     return config, [*lines, *told_of_length, *too_large], costs
 
 

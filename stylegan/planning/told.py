@@ -60,16 +60,19 @@ def chosen_lines(config: TrainConfig, hindrance: str) -> list[str]:
     return [f"{line}; your own options are kept", *why]
 
 
-def length_lines(minutes: float, config: TrainConfig, *, usual_kimg: float) -> list[str]:
-    """Return lines on the length that fits into the minutes."""
+def length_lines(
+    minutes: float, config: TrainConfig, *, usual_kimg: float, started: bool
+) -> list[str]:
+    """Return lines on the length that fits into the minutes; `started` from other weights."""
     kimg = config.schedule.total_kimg
     resolution = config.network.resolution
     unit = "minute" if minutes == 1 else "minutes"
     lines = [f"{minutes:g} {unit} of training here: {kimg:g} kimg at {resolution}x{resolution}"]
     share = kimg / usual_kimg
     if share < FAR_TOO_SHORT:
+        outcome = "pictures near those of the weights" if started else "blotches, not pictures"
         lines.append(
-            f"that is {share:.1%} of the usual length: expect blotches, not pictures; about "
+            f"that is {share:.1%} of the usual length: expect {outcome}; about "
             f"{minutes / share:.0f} minutes would be usual"
         )
     return lines

@@ -226,11 +226,14 @@ def timed_step(state: TrainState, stage: Stage) -> float:
 
 def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen: int) -> str:
     """Return a line on the time and memory that training will take."""
+    if not coming(config.schedule, images_seen):
+        return "the run is finished; --kimg makes it longer"
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
     several = distributed.world_size() > 1
     if device.type == "cpu" and not several and busy():  # under torchrun the siblings are at work
         here += " while other programs use its cores"
     left = about(costs.seconds_left(config.schedule, images_seen))
+    left += " more" if images_seen else ""
     needed = costs.memory[costs.largest]
     if device.type != "cuda":  # what this process takes by now comes on top
         needed += psutil.Process().memory_info().rss
