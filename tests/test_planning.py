@@ -202,7 +202,7 @@ def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tm
     for config in (None, "auto"):
         found = decided(None, minutes=30, out=run, config=config)
         assert found.config.schedule.total_kimg == 7
-        assert found.lines[-1] == f"{run} keeps its length; --kimg changes it"
+        assert found.lines[-1] == f"{run} keeps its length of 7 kimg; --kimg changes it"
 
 
 def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_path):

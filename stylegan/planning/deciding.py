@@ -145,7 +145,8 @@ def plan(
     elif known.stored:
         length = known.stored.schedule.total_kimg
         config, lines = decide(dataclasses.replace(request, minutes=None, kimg=length), known)
-        lines.append(f"{readable(known.run.path)} keeps its length; --kimg changes it")
+        path = readable(known.run.path)
+        lines.append(f"{path} keeps its length of {length:g} kimg; --kimg changes it")
     else:
         config, lines, costs = decide_within(request.minutes, request, known, threads)
     data = known.data
