@@ -87,8 +87,7 @@ def covariance_of_w(generator: Generator, samples: int, label_rows: Tensor | Non
 
 
 def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
-    """Return the deviations (K,) along unit vectors (K, D), given the covariance (D, D), as
-    float32."""
+    """Return deviations (K,) along unit vectors (K, D), given the covariance (D, D): float32."""
     vectors = vectors.double()
     return torch.einsum("kd,de,ke->k", vectors, covariance_, vectors).clamp_min(0).sqrt().float()
 
@@ -134,8 +133,8 @@ def find_directions(
 def draw_directions(
     loaded: LoadedGenerator, directions: Directions, *, seed: int = 0, labels: Tensor | None = None
 ) -> Image:
-    """Draw a row for each direction: the picture of a seed, moved by -3 to 3 standard deviations;
-    `labels` are (1, label_dim)."""
+    """Draw a row for each direction: a picture, moved by -3 to 3 deviations; `labels` (1,
+    label_dim)."""
     rows = []
     for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]

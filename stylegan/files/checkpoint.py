@@ -207,8 +207,7 @@ def check_tensors(content: object, size: int) -> None:
 
 
 def checked(payload: object, path: Path) -> dict[str, object]:
-    """Return a payload of ours. Raise ValueError if this version cannot use the content of
-    `path`."""
+    """Return the content of `path`. Raise ValueError unless this version can use it."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
     version = payload.get("version")
@@ -247,8 +246,7 @@ def check_weights(weights: object) -> dict[str, Tensor]:
 def match_state_dict(
     wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return weights without the prefix `module.` of DataParallel. Raise ValueError for all
-    misfits."""
+    """Return weights without the prefix `module.`. Raise one ValueError for all misfits."""
     tensors = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
     problems = misfits(wanted, tensors)
     if problems:
@@ -270,8 +268,7 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
 
 
 def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the tensors that are missing, surplus or not like the `wanted` ones: name ->
-    reason."""
+    """Return the reason by name for tensors that are missing, surplus or not like `wanted`."""
     problems = {name: "is missing" for name in wanted if name not in tensors}
     for name, tensor in tensors.items():
         if name not in wanted:

@@ -55,8 +55,7 @@ def save_folder(
 
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
-    """Make the card. Raise ValueError without a license, or with another than NVIDIA's weights
-    have."""
+    """Make the card. Raise ValueError without a license that the weights may have."""
     is_nvidias = license_of(loaded.lineage) == LICENSE
     license = card.license or (NONCOMMERCIAL if is_nvidias else "")
     if is_nvidias and not license.startswith("cc-by-nc"):

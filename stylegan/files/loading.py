@@ -121,8 +121,8 @@ def files_of(path: Path, *, states_first: bool) -> list[Path]:
 
 
 def check_there(source: str | Path) -> None:
-    """Raise FileNotFoundError if a bundled name or path has no file of weights. Nothing is read,
-    and an address is not asked."""
+    """Raise FileNotFoundError if a source has no file of weights; none is read, nor an address
+    asked."""
     if "://" not in str(source):
         files_of(located(source), states_first=False)
 

@@ -56,8 +56,7 @@ class RunFolder:
         return load_config(self.config_file, unknown_parts=True)
 
     def stored_config(self) -> TrainConfig | None:
-        """Return `config`; None where nothing has begun. Raise ValueError if no run can begin
-        here."""
+        """Return `config`; None before a run. Raise ValueError if none can begin here."""
         check_folder(self.path, written=False)
         if self.config_file.is_file():
             return self.config()

@@ -98,8 +98,7 @@ class Weights:
         return (*before, dataclasses.replace(self.own_entry, copied=copied))
 
     def as_parent(self) -> LoadedGenerator:
-        """Return the generator for networks that are made from it: its lineage ends with this
-        file."""
+        """Return the generator to make networks from: its lineage ends with this file."""
         return dataclasses.replace(self.require_loaded(), lineage=self.child_lineage())
 
     def with_lineage_of(self, entry: Source) -> Self:

@@ -196,8 +196,7 @@ def interval_text(protocol: Mapping[str, object], value: str) -> str:
 
 
 def score_name(metric: str, value: str) -> str:
-    """Return `fid50k` or `pr50k/precision`: with the value's name if the metric does not begin
-    so."""
+    """Return `fid50k` or `pr50k/precision`: the value, too, if the metric does not begin so."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 

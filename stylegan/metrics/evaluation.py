@@ -37,8 +37,7 @@ def evaluation_of(
     store: Store,
     tools: Tools,
 ) -> Evaluation:
-    """Return the evaluation of a run on its own images; the first of `names` decides what is
-    best."""
+    """Return the evaluation of a run on its own images; the first of `names` decides the best."""
     reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
     requests = measurable(names, reals)
 

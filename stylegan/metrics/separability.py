@@ -76,8 +76,7 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
 def attribute_entropies(
     comparison: Comparison, classifiers: Mapping[str, Classifier], images: int, folder: Path
 ) -> dict[str, dict[str, float]]:
-    """Measure H(Y | X) in nats for the spaces z and w and each attribute, equal in all
-    processes."""
+    """Measure H(Y | X) in nats for z and w and each attribute, equal in all processes."""
     samples = comparison.require_generator()
     config = samples.generator.config
 

@@ -335,8 +335,8 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
 
 
 def share_of(num: int, rank: int | None = None) -> range:
-    """Return the contiguous part of `num` images that belongs to this process, or to `rank`; parts
-    differ by one image at most."""
+    """Return the contiguous part of `num` images of this process or of `rank`; sizes differ by
+    1."""
     world = distributed.world_size()
     rank = distributed.rank() if rank is None else rank
     return range(num * rank // world, num * (rank + 1) // world)

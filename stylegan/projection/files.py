@@ -131,9 +131,8 @@ def project_files(
     request: ProjectionRequest, images: Sequence[Path], out: Path, *, console: Console = SILENT
 ) -> tuple[int, list[Exception]]:
     """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
-    tuning, then tune the generator to all of them together, and write it. The console hears a line
-    for each image, and the steps done. Return the number of projections, and the errors of images
-    not read."""
+    tuning, then tune the generator to all of them, and write it. The console hears a line for each
+    image, and the steps. Return the number of projections, and the errors of other images."""
     request.outputs.check(*outputs_of(images, out), sources=images)
     targets, errors = read_targets(request, images)
     if not targets:

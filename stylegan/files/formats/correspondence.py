@@ -104,8 +104,7 @@ def truncation_from_official(settings: Mapping[str, object]) -> tuple[float, int
 
 
 def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool]:
-    """Return the question whether the program enlarges to a resolution by a transposed
-    convolution."""
+    """Return a test of resolutions: does the program enlarge to one by a transposed convolution?"""
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):
         raise ValueError(f"fused_scale must be True, False or 'auto', not {readable(repr(fused))}")
