@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from helpers.consoles import Heard
 from helpers.pictures import BAD, folder, png, store_of
 
 from stylegan.data import Preparation, Store, cached_store, check, prepare
+from stylegan.data.store import STAMPS
 from stylegan.machine.console import Console
+from stylegan.machine.disk import Outputs
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
@@ -198,6 +201,36 @@ DAMAGED_FILES = ["0016.npy", "0004.npy", "names.txt", "labels.npy"]
 TWO_CLASSES = {"a/0.png": png(), "b/1.png": png(seed=1)}
 
 
+@pytest.fixture
+def read(monkeypatch):
+    """The names of the files that are read whole, as they are."""
+    read, verify = [], Store.verify
+
+    def noted(self, names=None, *console, **options):
+        read.extend(names or self.meta.pixel_hashes)
+        return verify(self, names, *console, **options)
+
+    monkeypatch.setattr(Store, "verify", noted)
+    return read
+
+
+@pytest.mark.parametrize("name", DAMAGED_FILES)
+def test_a_file_that_was_written_since_is_read_at_the_start_and_other_content_refused(
+    name, tmp_path, read
+):
+    store = store_of(tmp_path, TWO_CLASSES)
+    assert cached_store(store.path).names == ["a/0.png", "b/1.png"]
+    os.utime(store.path / name, (1, 1))  # the same content
+    cached_store(store.path)
+    cached_store(store.path)
+    assert read == [name]
+    flip(store.path / name, at=-8)  # another file of the same size
+    os.utime(store.path / name, (2, 2))
+    for opened in (cached_store, cached_store, check):
+        with pytest.raises(ValueError, match=rf"{name} has changed\); delete it and prepare it"):
+            opened(store.path)
+
+
 @pytest.mark.parametrize("name", DAMAGED_FILES)
 def test_a_bit_that_the_disk_has_changed_is_found_by_check_alone(name, tmp_path):
     store = store_of(tmp_path, TWO_CLASSES)
@@ -216,23 +249,64 @@ def test_a_check_tells_how_far_it_is_by_images(tmp_path, monkeypatch):
     assert seen == sorted(seen) and seen[-1] == (2, 2)
 
 
-def test_a_store_of_before_opens_and_its_checksums_are_not_read(tmp_path):
+def test_a_start_reads_nothing_and_of_a_copy_all_files_that_it_needs_once(tmp_path, read):
     store = store_of(tmp_path, TWO_CLASSES)
-    (store.path / "read.json").write_text("{}")
+    cached_store(store.path)
+    assert read == []
+    copy = shutil.copytree(store.path, tmp_path / "copy", copy_function=shutil.copy)
+    told, seen = [], []
+    console = Heard(told, done=lambda *done: seen.append(done))
+    for _ in range(2):
+        cached_store(copy, Preparation(resolution=8), console=console)
+    small = ["0004.npy", "0008.npy", "names.txt", "labels.npy"]
+    assert sorted(read) == sorted(small)
+    assert seen[-1] == (2, 2)
+    assert told == [f"reading {copy} in search of damage"]
+    check(copy)
+    assert sorted(read[4:]) == sorted([*small, "0016.npy"])
+    cached_store(copy)
+    assert len(read) == 9
+
+
+def test_a_store_that_may_not_be_written_to_is_read_each_time(tmp_path, read, monkeypatch):
+    store = store_of(tmp_path, TWO_CLASSES)
+    (store.path / STAMPS).unlink()
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Outputs, "text", refuse)
+    for _ in range(2):
+        cached_store(store.path)
+    assert len(read) == 2 * 5
+
+
+def test_a_store_of_before_opens_and_is_read_once_whatever_its_checksums(tmp_path, read):
+    store = store_of(tmp_path, TWO_CLASSES)
+    (store.path / STAMPS).unlink()
     meta = json.loads((store.path / "meta.json").read_text())
     meta["pixel_hashes"] = {n: h for n, h in meta["pixel_hashes"].items() if n[0] == "0"}
     meta["checksums"] = dict.fromkeys([*meta["pixel_hashes"], "names.txt", "labels.npy"], 1)
     (store.path / "meta.json").write_text(json.dumps(meta))
-    check(store.path)
+    for _ in range(2):
+        cached_store(store.path)
+    assert read == ["0004.npy", "0008.npy", "0016.npy"]
     known = [one.training_identity(16, labels=True) for one in (store, Store(store.path))]
     assert known[0] == known[1]
 
 
-def test_a_file_that_is_gone_from_a_store_is_missed(tmp_path):
-    store = store_of(tmp_path, TWO_CLASSES)
+def test_a_file_that_is_gone_from_a_store_is_missed_and_the_cache_makes_it_again(tmp_path):
+    source = folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
+    store = cached_store(source, cache_dir=tmp_path / "cache")
     (store.path / "names.txt").unlink()
     with pytest.raises(ValueError, match=r"damaged \(.*names\.txt"):
         check(store.path)
+    again = cached_store(source, cache_dir=tmp_path / "cache")
+    assert (again.path, again.names) == (store.path, ["0.png", "1.png"])
+    flip(again.path / "0008.npy")
+    os.utime(again.path / "0008.npy", (1, 1))
+    third = cached_store(source, cache_dir=tmp_path / "cache")
+    third.verify()
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")

@@ -7,14 +7,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import errors_name, refusing
+from stylegan.machine.disk import REPLACING, errors_name, refusing
 from stylegan.machine.messages import readable
 from stylegan.machine.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
@@ -27,7 +27,7 @@ NAMES = "names.txt"
 # A store has one of these two, or neither.
 CLASSES = "labels.npy"
 VECTORS = "label_vectors.npy"
-STAMPS = "read.json"  # in stores of before
+STAMPS = "read.json"  # size and time of each file as it was when it was last read whole
 BLOCK = 2**22  # bytes that are read at a time
 ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
@@ -99,6 +99,29 @@ def file_name(resolution: int) -> str:
 def is_store(path: str | Path) -> bool:
     """True if the folder is a store, sound or damaged."""
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
+
+
+def stamp_of(file: Path) -> list[int] | None:
+    """Return size and time of a file; None where there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
+
+
+def known_stamps(folder: Path) -> dict[str, object]:
+    """Read the stamps of files at their last reading; none for a store older than these."""
+    try:
+        stamps = json.loads((folder / STAMPS).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return stamps if isinstance(stamps, dict) else {}
+
+
+def keep_stamps(folder: Path, stamps: Mapping[str, object]) -> None:
+    """Write stamps for the next start."""
+    REPLACING.text(folder / STAMPS, json.dumps(stamps) + "\n")
 
 
 def remove_files(folder: Path) -> None:
@@ -231,16 +254,29 @@ class Store:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])
         return self.one_hot(np.arange(n) % len(self.label_names))
 
-    def verify(self, console: Console = SILENT) -> None:
-        """Read all files and compare them with their hashes. Raise ValueError for a damaged one.
-        The console hears the part of all bytes as a number of images."""
+    def unread(self, resolution: int | None) -> list[str]:
+        """List the files, of images up to `resolution`, whose size or time differs from when they
+        were last read."""
+        above = {file_name(r) for r in self._images if r > (resolution or self.resolution)}
+        known = known_stamps(self.path)
+        return [
+            name
+            for name in self.meta.pixel_hashes
+            if name not in above and stamp_of(self.path / name) != known.get(name, [])
+        ]
+
+    def verify(self, names: Iterable[str] | None = None, console: Console = SILENT) -> None:
+        """Read files, by default all, compare them with their hashes, and keep their stamps. Raise
+        ValueError for a damaged one. The console hears the part of all bytes as a number of
+        images."""
         starts = {file_name(r): images.offset for r, images in self._images.items()}
         done = 0
         try:
-            sizes = {name: (self.path / name).stat().st_size for name in self.meta.pixel_hashes}
-            total = sum(sizes.values()) - sum(starts.values())
-            for name in sizes:
-                path = self.path / name
+            # first: a file may change meanwhile
+            stamps = {name: stamp_of(self.path / name) for name in names or self.meta.pixel_hashes}
+            paths = {name: self.path / name for name in stamps}
+            total = sum(path.stat().st_size - starts.get(name, 0) for name, path in paths.items())
+            for name, path in paths.items():
                 digest = hashlib.sha256()
                 with errors_name(path), open(path, "rb", buffering=0) as file:
                     file.seek(starts.get(name, 0))  # behind the header of an array of images
@@ -252,6 +288,8 @@ class Store:
                     raise ValueError(f"{name} has changed")
         except (FileNotFoundError, ValueError) as error:
             raise self.damaged(error) from error
+        with contextlib.suppress(OSError):  # a folder that belongs to somebody else
+            keep_stamps(self.path, known_stamps(self.path) | stamps)
 
     def check_fits(self, preparation: Preparation) -> None:
         """Raise ValueError unless the store was prepared as asked, or at a higher resolution."""
