@@ -41,8 +41,7 @@ def blend(
     """Replace a `share` of the layers of `a` from resolution `first` to `last` (None: the finest)
     by those of `b`. Without `first` it is the whole network, mapping included, whose new average w
     is measured. The result has all that the file of `a` says, and the history of both: give parents
-    (`Weights.as_parent`). ValueError unless both have the same shapes and growth.
-    """
+    (`Weights.as_parent`). Raise ValueError unless both have the same shapes and growth."""
     check_alike(a, b)
     sizes = resolutions(a.generator.config.resolution)
     final = sizes[-1] if last is None else last

@@ -187,7 +187,7 @@ class Position:
         self.repeats_left = max(self.repeats_left - 1, 0)
 
     def finished(self, config: ScheduleConfig) -> bool:
-        """True if the end is reached, which is decided where the schedule is read."""
+        """Return True if the end is reached, which is decided where the schedule is read."""
         return self.repeats_left == 0 and self.images_seen >= config.total_images
 
 

@@ -18,12 +18,12 @@ def numpy_stream(*key: int) -> np.random.Generator:
 
 
 def frozen_stream(*key: int) -> np.random.RandomState:
-    """NumPy promises never to change what it draws."""
+    """Return a stream that NumPy promises never to change."""
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(key)))
 
 
 def number(*key: int) -> int:
-    """64 random bits."""
+    """Return 64 random bits."""
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
 
@@ -31,28 +31,28 @@ def number(*key: int) -> int:
 
 
 def step(seed: int, images_seen: int) -> torch.Generator:
-    """Latents, mixing, labels and penalty factors of a training step."""
+    """Return latents, mixing, labels and penalty factors of a training step."""
     return torch_stream(seed, images_seen, 0)
 
 
 def step_noise(seed: int, images_seen: int, rank: int, device: Device) -> torch.Generator:
-    """Noise inputs of one process in one training step; on meta nothing is drawn."""
+    """Return noise inputs of one process in one training step; on meta nothing is drawn."""
     device = "cpu" if torch.device(device).type == "meta" else device
     return torch_stream(seed, images_seen, 1, rank, device=device)
 
 
 def step_mirror(seed: int, images_seen: int) -> torch.Generator:
-    """Stream of the flips of a step's reals."""
+    """Return the stream of the flips of a step's reals."""
     return torch_stream(seed, images_seen, 2)
 
 
 def step_augment(seed: int, images_seen: int) -> torch.Generator:
-    """Stream of the transforms of a step's images before the discriminator."""
+    """Return stream of the transforms of a step's images before the discriminator."""
     return torch_stream(seed, images_seen, 3)
 
 
 def data_order(seed: int, epoch: int) -> np.random.Generator:
-    """The order of the images in an epoch."""
+    """Return the order of the images in an epoch."""
     return numpy_stream(seed, epoch)
 
 
@@ -60,17 +60,17 @@ def data_order(seed: int, epoch: int) -> np.random.Generator:
 
 
 def latent(seed: int) -> np.random.RandomState:
-    """The latent of a seed, as NVIDIA's tools draw it."""
+    """Return the latent of a seed, as NVIDIA's tools draw it."""
     return np.random.RandomState(seed)
 
 
 def image_noise(seed: int) -> np.random.RandomState:
-    """The noise inputs of an image."""
+    """Return the noise inputs of an image."""
     return frozen_stream(seed, 1)
 
 
 def latent_loop(seed: int) -> np.random.RandomState:
-    """The loop through z that begins at the latent of a seed."""
+    """Return the loop through z that begins at the latent of a seed."""
     return frozen_stream(seed, 10)
 
 
@@ -78,12 +78,12 @@ def latent_loop(seed: int) -> np.random.RandomState:
 
 
 def start(seed: int, index: int) -> torch.Generator:
-    """Stream of the starts of a search, but for the average w."""
+    """Return stream of the starts of a search, but for the average w."""
     return torch_stream(seed, 0, 10, index)
 
 
 def tuning(seed: int) -> torch.Generator:
-    """The w at which a tuned generator is held to what it was."""
+    """Return the w at which a tuned generator is held to what it was."""
     return torch_stream(seed, 0, 11)
 
 
@@ -96,20 +96,20 @@ def real_mirror(seed: int, index: int) -> int:
 
 
 def sample_label(seed: int, index: int) -> int:
-    """The label of a sample: 64 random bits."""
+    """Return the label of a sample: 64 random bits."""
     return number(seed, 3, index)
 
 
 def path(seed: int, index: int) -> np.random.RandomState:
-    """The ends of a path through latent space, and the point on it."""
+    """Return the ends of a path through latent space, and the point on it."""
     return frozen_stream(seed, 4, index)
 
 
 def patches(seed: int, index: int) -> np.random.Generator:
-    """Places in one image, of the sliced Wasserstein distance."""
+    """Draw places in one image, of the sliced Wasserstein distance."""
     return numpy_stream(seed, 5, index)
 
 
 def directions(seed: int, index: int) -> np.random.Generator:
-    """Directions at one level of the pyramid, of the sliced Wasserstein distance."""
+    """Draw directions at one level of the pyramid, of the sliced Wasserstein distance."""
     return numpy_stream(seed, 6, index)

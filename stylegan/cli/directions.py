@@ -69,7 +69,7 @@ class Target:
         return {method: figure.with_stem(f"{figure.stem}-{method}") for method in methods}
 
     def others(self, methods: Sequence[Method], name: str | None) -> list[Directions]:
-        """Read the directions of the file that stay. ValueError if some would be lost."""
+        """Read the directions of the file that stay. Raise ValueError if some would be lost."""
         generator = self.selection.loaded.generator
         return library.others_in(self.file, generator, methods, self.outputs, name=name)
 

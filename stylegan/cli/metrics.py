@@ -191,7 +191,7 @@ def psi_of(row: Row) -> str:
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Average runs that differ in nothing but their seed: mean and standard deviation."""
+    """Return average runs that differ in nothing but their seed: mean and standard deviation."""
     groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
         run = row.run

@@ -67,7 +67,7 @@ def crop_of(crop: str | None = None, aspect: str | None = None) -> str | None:
 
 
 def use_device(device: str) -> torch.device:
-    """Return the device of `--device`. ValueError if it is not there."""
+    """Return the device of `--device`. Raise ValueError if it is not there."""
     found = distributed.pick_device(device)
     if found.type == "cpu":
         keep_memory()

@@ -85,7 +85,7 @@ def extensions() -> tuple[str, ...]:
 
 
 def is_image(name: str) -> bool:
-    """True if the name ends like an image's."""
+    """Return True if the name ends like an image's."""
     return name.lower().endswith(extensions())
 
 

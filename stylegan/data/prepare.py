@@ -191,8 +191,8 @@ def offered_resolution(source: Source, fit: Fit) -> int:
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
-    """Average an image uint8 (..., r, r) to all sizes from 4 to r, 2x2 as officially: rounded where
-    a level is stored, to nearest, ties to even, not from one level to the next."""
+    """Average an image uint8 (..., r, r) to all sizes from 4 to r, 2x2 as officially:
+    rounded where a level is stored, to nearest, ties to even, not from one level to the next."""
     resolution = image.shape[-1]
     if image.ndim < 2 or image.shape[-2] != resolution:
         raise ValueError(f"images are (..., r, r), channels first, not {image.shape}")

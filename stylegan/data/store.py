@@ -97,7 +97,7 @@ def file_name(resolution: int) -> str:
 
 
 def is_store(path: str | Path) -> bool:
-    """True if the folder is a store, sound or damaged."""
+    """Return True if the folder is a store, sound or damaged."""
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
 
 

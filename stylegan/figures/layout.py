@@ -43,8 +43,8 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) -> None:
-    """Write the picture. ValueError if the format cannot hold it, or if the file exists with other
-    content, which `outputs` keep."""
+    """Write the picture. Raise ValueError if the format cannot hold it, or if the file exists with
+    other content, which `outputs` keep."""
     outputs.check(path, endings=FORMATS, exist_ok=True)
     ending = path.suffix.lower()
     kind = FORMATS[ending]
@@ -146,7 +146,7 @@ def chart(
 
 
 def span(smallest: int, largest: int) -> str:
-    """`4-8 px`, `4 px`."""
+    """Return `4-8 px`, `4 px`."""
     return f"{smallest} px" if smallest == largest else f"{smallest}-{largest} px"
 
 

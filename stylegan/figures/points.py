@@ -27,7 +27,7 @@ class Points:
     z: Tensor | None = None  # (N, z_dim), where seeds name them
 
     def varied(self, i: int, ws: Tensor) -> "Points":
-        """Other styles (n, num_styles, w_dim) with the noise of point i."""
+        """Return other styles (n, num_styles, w_dim) with the noise of point i."""
         noise = self.noise
         if not isinstance(noise, str):
             noise = [m[i : i + 1] if len(m) > 1 else m for m in noise]
@@ -89,7 +89,7 @@ def classes(
     loaded: LoadedGenerator, seeds: Sequence[int], shown: Sequence[str] = (), noise: Noise = "const"
 ) -> Image:
     """Draw a row for each seed, a column for each class, or for those `shown`, by name or number:
-    the same latent with every label. ValueError for a network without labels."""
+    the same latent with every label. Raise ValueError for a network without labels."""
     count = loaded.generator.config.label_dim
     if not count:
         raise ValueError(f"the {loaded.origin} has no labels, so there are no classes to compare")

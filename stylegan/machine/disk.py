@@ -176,7 +176,7 @@ def locked(folder: Path) -> Iterator[tuple[int, int] | None]:
 
 
 def is_held(folder: Path, held: tuple[int, int] | None) -> bool:
-    """True if the name still means the `locked` folder, by the file that is held."""
+    """Return True if the name still means the `locked` folder, by the file that is held."""
     try:
         return held is None or held == identity(folder / LOCK)
     except (FileNotFoundError, NotADirectoryError):

@@ -80,7 +80,7 @@ def control_group() -> dist.ProcessGroup:
 
 @contextmanager
 def process_group(device: torch.device, hang_minutes: float = 30) -> Iterator[None]:
-    """Joins the processes that torchrun started, and leaves them at the end, unless they have met
+    """Join the processes that torchrun started, and leaves them at the end, unless they have met
     already. They wait half an hour longer for each other than `hang_minutes`; 0: a week."""
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current one
@@ -140,7 +140,7 @@ def check_torchrun() -> None:
 
 
 def mean(x: Tensor) -> Tensor:
-    """Average of a tensor over all processes; each holds an equal share of the batch."""
+    """Average a tensor over all processes; each holds an equal share of the batch."""
     if world_size() == 1:
         return x
     total = x.clone()

@@ -23,7 +23,7 @@ def keep_memory() -> None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """True if a device had no memory left; libraries have no class of their own for it."""
+    """Return True if a device had no memory left; libraries have no class of their own for it."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
         and any(sign in str(error).lower() for sign in OUT_OF_MEMORY)

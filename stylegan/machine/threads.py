@@ -22,7 +22,7 @@ def wait_briefly_if_busy() -> None:
 
 
 def busy() -> bool:
-    """True if other programs use a core now; this one sleeps for a moment to see it."""
+    """Return True if other programs use a core now; this one sleeps for a moment to see it."""
     try:
         used = psutil.cpu_percent(interval=MOMENT)
     except OSError:  # the system does not report it

@@ -84,7 +84,7 @@ class EfficientNetLite0:
         return maps
 
     def features(self, images: Tensor) -> Tensor:
-        """Average the last maps, (n, DIM), of images (n, 3, r, r) in [0, 255]."""
+        """Return average the last maps, (n, DIM), of images (n, 3, r, r) in [0, 255]."""
         return F.relu6(self.layer(self.stages(images)[-1], "_conv_head")).mean(dim=(2, 3))
 
 

@@ -121,7 +121,7 @@ def samples_and_nearest(
 
 
 def reduced(pictures: Tensor, largest: int) -> Tensor:
-    """Average pictures uint8 (n, C, r, r) down to at most `largest` pixels a side."""
+    """Return average pictures uint8 (n, C, r, r) down to at most `largest` pixels a side."""
     factor = max(1, pictures.shape[-1] // largest)
     return avg_pool2d(pictures.float(), factor).round().to(pictures.dtype)
 

@@ -11,14 +11,14 @@ from .precision import traced
 
 
 def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
-    """`make` itself, which is an `lru_cache`, or uncached while torch traces: while it records
-    operations instead of computing, of which the type of `like` tells, too."""
+    """Return `make` itself, which is an `lru_cache`, or uncached while torch traces: while it
+    records operations instead of computing, of which the type of `like` tells, too."""
     real = type(like) in (Tensor, nn.Parameter) and not traced()
     return make if real else make.__wrapped__  # type: ignore
 
 
 def blur_kernel(x: Tensor) -> Tensor:
-    """The kernel (C, 1, 3, 3) of `formulas.blur`."""
+    """Return the kernel (C, 1, 3, 3) of `formulas.blur`."""
     return constant(make_blur_kernel, x)(x.shape[1], x.dtype, x.device)
 
 
@@ -31,5 +31,5 @@ def make_blur_kernel(channels: int, dtype: torch.dtype, device: torch.device) ->
 
 
 def filtered(x: Tensor) -> Tensor:
-    """`formulas.blur` with that kernel."""
+    """Return `formulas.blur` with that kernel."""
     return F.conv2d(x, blur_kernel(x), padding=1, groups=x.shape[1])

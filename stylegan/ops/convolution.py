@@ -72,8 +72,8 @@ def blur(x: Tensor) -> Tensor:
 
 
 def cast_operands(x: Tensor, kernel: Tensor, bias: Maybe) -> tuple[Tensor, Tensor, Maybe]:
-    """All in the precision of x, or in autocast's; half precision in channels-last order, which
-    is what tensor cores read."""
+    """Return all in the precision of x, or in autocast's; half precision in channels-last order,
+    which is what tensor cores read."""
     dtype = product_dtype(x)
     half = dtype in (torch.float16, torch.bfloat16)
     order = torch.channels_last if half else torch.preserve_format

@@ -71,7 +71,7 @@ def noisy_activation(
     bias: Tensor,
     activation: Activation,
 ) -> Tensor:
-    """The activation of `x + noise * strength + bias`; x may be written over."""
+    """Return the activation of `x + noise * strength + bias`; x may be written over."""
     if noise is None or strength is None:
         return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
     if cpu.uses_cpu_kernels(x) and (

@@ -44,12 +44,12 @@ def conv2d_downsample(
 
 
 def upsample(x: Tensor) -> Tensor:
-    """Twice the height and width, nearest neighbor."""
+    """Return twice the height and width, nearest neighbor."""
     return F.interpolate(x, scale_factor=2, mode="nearest")
 
 
 def downsample(x: Tensor) -> Tensor:
-    """Half the height and width, 2x2 averages."""
+    """Return half the height and width, 2x2 averages."""
     return F.avg_pool2d(x, 2)
 
 
@@ -67,17 +67,17 @@ def blur(x: Tensor) -> Tensor:
 
 
 def fade(coarse: Tensor, fine: Tensor, alpha: float) -> Tensor:
-    """`fine` with weight `alpha` against `coarse`: the growth of a new resolution."""
+    """Return `fine` with weight `alpha` against `coarse`: the growth of a new resolution."""
     return torch.lerp(coarse, fine, alpha)
 
 
 def leaky_relu(x: Tensor, slope: float = 0.2) -> Tensor:
-    """`max(x, slope * x)`, whose derivative at exactly 0 is 1; torch's own takes `slope`."""
+    """Return `max(x, slope * x)`, whose derivative at exactly 0 is 1; torch's own takes `slope`."""
     return torch.where(x >= 0, x, slope * x)
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """The nonlinearity of that name."""
+    """Return the nonlinearity of that name."""
     return leaky_relu(x) if activation == "lrelu" else F.relu(x)
 
 
@@ -95,7 +95,7 @@ def instance_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """`x * scale + bias` per channel; scale and bias (N, C)."""
+    """Return `x * scale + bias` per channel; scale and bias (N, C)."""
     return torch.addcmul(bias[:, :, None, None], x, scale[:, :, None, None]).to(x.dtype)
 
 
@@ -149,7 +149,7 @@ def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor
 
 
 def nearest(ws: Tensor, centers: Tensor) -> Tensor:
-    """The nearest of centers (K, w_dim) for each row of ws (N, rows, w_dim)."""
+    """Return the nearest of centers (K, w_dim) for each row of ws (N, rows, w_dim)."""
     centers = centers.to(ws)
     # one after the other: in little memory, the same in any batch, and ONNX can say it
     distances = torch.stack([(ws - center).square().sum(dim=2) for center in centers])

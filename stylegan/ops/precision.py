@@ -18,8 +18,8 @@ TF32_CAPABILITY: Capability = (8, 0)  # Ampere: the first GPUs that compute TF32
 def resolved_precision(
     precision: Precision, device: torch.device, capability: Capability | None = None
 ) -> Precision:
-    """`precision` on this device: auto is tf32 on CUDA GPUs of compute capability 8 and above, and
-    fp32 elsewhere. ValueError if the device cannot train in it."""
+    """Return `precision` on this device: auto is tf32 on CUDA GPUs of compute capability 8 and
+    above, and fp32 elsewhere. Raise ValueError if the device cannot train in it."""
     if device.type == "mps" and precision in ("bf16", "fp16"):
         raise ValueError(
             f"precision {precision} is for CUDA GPUs and CPUs, and training on mps is in fp32; "
@@ -30,12 +30,12 @@ def resolved_precision(
 
 
 def has_tf32(device: torch.device, capability: Capability | None) -> bool:
-    """True if the device can compute TF32; others compute in float32 where it is allowed."""
+    """Return True if the device can compute TF32; others compute in float32 where it is allowed."""
     return device.type == "cuda" and capability is not None and capability >= TF32_CAPABILITY
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """`x` in float32 if it is half precision, else unchanged: statistics need the range."""
+    """Return `x` in float32 if it is half precision, else unchanged: statistics need the range."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -66,9 +66,9 @@ def capabilities() -> Mapping[str, Any]:
 
 @lru_cache
 def has_fast_matmul(dtype: torch.dtype) -> bool:
-    """True if the processor has fast products of this type. PyTorch's of half precision take up to
-    60 times as long as those of float32 where there are no instructions for them, and twice as long
-    with the vectors of Intel's processors (AVX-512), whose matrix units (AMX) are fast."""
+    """Return True if the processor has fast products of this type. PyTorch's of half precision take
+    up to 60 times as long as those of float32 where there are no instructions for them, and twice
+    as long with the vectors of Intel's processors (AVX-512), whose matrix units (AMX) are fast."""
     if dtype not in HALF.values() or not torch.backends.mkldnn.is_available():
         return True
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
@@ -123,18 +123,18 @@ def float32_products(products: Products) -> Iterator[None]:
 
 
 def in_float32() -> AbstractContextManager[None]:
-    """Without TF32, which is the default of cuDNN and may be that of a training run."""
+    """Compute without TF32, which is the default of cuDNN and may be that of a training run."""
     return float32_products("ieee")
 
 
 def traced() -> bool:
-    """True if the operations are recorded for other machines: plain ones, for any batch."""
+    """Return True if the operations are recorded for other machines: plain ones, for any batch."""
     scripted = torch.onnx.is_in_onnx_export() or torch.jit.is_tracing()
     return scripted or torch.compiler.is_compiling()
 
 
 def differentiated(*inputs: Tensor) -> bool:
-    """True if derivatives are wanted that a function of ours computes itself.
+    """Return True if derivatives are wanted that a function of ours computes itself.
 
     What traces cannot record such a function, or look into it, and gets operations of torch.
     """
@@ -143,6 +143,6 @@ def differentiated(*inputs: Tensor) -> bool:
 
 
 def full_precision(x: Tensor) -> bool:
-    """True if arithmetic on `x` is done in float32 or wider now."""
+    """Return True if arithmetic on `x` is done in float32 or wider now."""
     half = x.dtype in (torch.float16, torch.bfloat16)
     return not half and autocast_dtype(x.device.type) is None

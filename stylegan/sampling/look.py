@@ -30,7 +30,7 @@ Cutoff = int | Literal["all"] | None  # argument: None keeps the value; "all" se
 
 
 def in_the_middle(edges: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """Edges in a square picture, if the padding on opposite sides is the same."""
+    """Return edges in a square picture, if the padding on opposite sides is the same."""
     top, bottom, left, right = edges
     if not (top < bottom and left < right and top + bottom == left + right):
         raise ValueError("these are not top, bottom, left, right of the middle of a square")
@@ -131,7 +131,7 @@ class Look:
 
 
 def checked_rows(name: str, values: object) -> Tensor:
-    """Read centers or labels (K, D), K from 1, as float32. ValueError for other values."""
+    """Read centers or labels (K, D), K from 1, as float32. Raise ValueError for other values."""
     try:
         rows = torch.as_tensor(values).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:
@@ -182,8 +182,8 @@ def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Ten
 def cyclic_one_hot(
     indices: Sequence[int], classes: int, rows: Tensor | None = None
 ) -> Tensor | None:
-    """Labels (N, classes), for each index i row i modulo K of `rows` (K, classes), by default one
-    of each class; None without any."""
+    """Return labels (N, classes), for each index i row i modulo K of `rows` (K, classes), by
+    default one of each class; None without any."""
     if not classes:
         return None
     rows = torch.eye(classes) if rows is None else rows
@@ -206,8 +206,8 @@ def mapped_samples(generator: Generator, samples: int, label_rows: Tensor | None
 def seed_noise(
     seeds: Sequence[int], config: NetworkConfig, resolution: int | None = None
 ) -> list[Tensor]:
-    """Noise maps of the images that the seeds name: float32 (N, 1, r, r) for each layer. Coarse
-    layers are drawn first, so a lower resolution has the same maps."""
+    """Return noise maps of the images that the seeds name: float32 (N, 1, r, r) for each layer.
+    Coarse layers are drawn first, so a lower resolution has the same maps."""
     check_seeds(seeds)
     full = config.resolution
     largest = check_resolution(full if resolution is None else resolution, full)

@@ -120,9 +120,9 @@ class Costs:
 
     @classmethod
     def tried(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
-        """Time steps with random images at the resolutions of these stages. Nothing is left behind.
-        On a CPU a step that would take long is of few images; where that would, too, or memory is
-        short, it is scaled from the one before."""
+        """Time steps with random images at the resolutions of these stages. Nothing is left
+        behind. On a CPU a step that would take long is of few images; where that would, too, or
+        memory is short, it is scaled from the one before."""
         cuda = device.type == "cuda"
         with torch.random.fork_rng([device.index] if cuda else []):
             costs = cls.of_trials(config, device, stages)
@@ -180,7 +180,7 @@ class Costs:
         return cls({**others, **seconds}, {}, frozenset(others.keys() - seconds.keys()))
 
     def seconds_left(self, schedule: ScheduleConfig, images_seen: int = 0) -> float:
-        """Time to train from image `images_seen` to the end."""
+        """Return the time to train from image `images_seen` to the end."""
         return sum(
             (end - max(first, images_seen)) * self.seconds[stage.resolution]
             for first, end, stage in phases(schedule)
@@ -202,8 +202,8 @@ def median_step(state: TrainState, stage: Stage) -> float:
 
 
 def timed_step(state: TrainState, stage: Stage) -> float:
-    """Time a training step with random images, augmented as those of a run, in seconds: averaged
-    over the processes, as all must plan the same."""
+    """Time a training step with random images, augmented as those of a run, in seconds:
+    averaged over the processes, as all must plan the same."""
     config = state.config
     network = config.network
     like = state.generator.w_avg

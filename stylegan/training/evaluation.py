@@ -37,8 +37,8 @@ class Evaluation:
         return scores
 
     def is_best(self, scores: list[dict[str, float]]) -> bool:
-        """True if the last score is the best so far. Scores that name a `resolution` are compared
-        only with those of the same."""
+        """Return True if the last score is the best so far. Scores that name a `resolution` are
+        compared only with those of the same."""
         resolution = scores[-1].get("resolution")
         *earlier, last = (self.cost(s) for s in scores if s.get("resolution") == resolution)
         return last < min(earlier, default=math.inf)

@@ -113,6 +113,6 @@ def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> 
 
 
 def host_decides(device: torch.device) -> bool:
-    """True if the host skips updates. A GPU skips by itself, because asking it would make the host
-    wait. CPUs have no queue; the kernels of MPS cannot skip."""
+    """Return True if the host skips updates. A GPU skips by itself, because asking it would make
+    the host wait. CPUs have no queue; the kernels of MPS cannot skip."""
     return device.type in ("cpu", "mps")

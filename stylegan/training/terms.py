@@ -81,7 +81,7 @@ def penalizes_between(config: TrainConfig) -> bool:
 
 
 def has_penalty(config: TrainConfig) -> bool:
-    """True if a pass of some step has a gradient penalty."""
+    """Return True if a pass of some step has a gradient penalty."""
     gamma = config.r1_gamma
     has_r1 = max(gamma.values()) > 0 if isinstance(gamma, Mapping) else gamma > 0
     return has_r1 or config.r2_gamma > 0 or penalizes_between(config)

@@ -48,8 +48,8 @@ class FrameLayout:
         return width * scale, height * scale
 
     def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
-        """Arrange pictures uint8 (cells, H, W, C) in a frame uint8 (height, width, 3). ValueError
-        if that is too large for a film."""
+        """Arrange pictures uint8 (cells, H, W, C) in a frame uint8 (height, width, 3). Raise
+        ValueError if that is too large for a film."""
         columns = min(self.columns, len(pictures))
         width = self.cell[0] * columns
         height = self.cell[1] * -(-len(pictures) // columns)

@@ -56,15 +56,15 @@ LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradien
 
 
 def uses_cpu_kernels(x: Tensor) -> bool:
-    """True if `x` is on a CPU and computed now: recorded operations run elsewhere, too."""
+    """Return True if `x` is on a CPU and computed now: recorded operations run elsewhere, too."""
     return x.device.type == "cpu" and not traced()
 
 
 def rounded_products(
     op: Callable[Concatenate[Tensor, P], Tensor],
 ) -> Callable[Concatenate[Tensor, P], Tensor]:
-    """`op` in float32, rounded, where half precision is asked for that the processor does not
-    multiply fast."""
+    """Return `op` in float32, rounded, where half precision is asked for that the processor does
+    not multiply fast."""
 
     @wraps(op)
     def of_processor(x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -120,7 +120,7 @@ def convolve(
     *,
     blur_first: bool = False,
 ) -> Tensor:
-    """A 3x3 convolution in the fastest way, and in autocast's precision."""
+    """Return a 3x3 convolution in the fastest way, and in autocast's precision."""
     x = fast_format(x.to(product_dtype(x)))
     if weight.dtype in HALF.values():  # that of a network converted as a whole
         weight = weight.to(x.dtype)
@@ -130,7 +130,7 @@ def convolve(
 
 
 def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Unfolded]:
-    """The fastest way for these shapes, this type and this processor."""
+    """Return the fastest way for these shapes, this type and this processor."""
     n, _, h, w = x.shape
     even = h % 2 == 0 and w % 2 == 0
     if min(weight.shape[:2]) < MANY_CHANNELS or not (even or size == "double"):

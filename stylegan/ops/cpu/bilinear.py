@@ -23,8 +23,8 @@ class BilinearMap(Protocol):
     """A bilinear map of x and a weight, and its two transposes, computed in some way."""
 
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
-        """The form of the weight that is multiplied, made once and kept for the derivatives; None:
-        nothing worth keeping, it is made again. The other methods take it as `prepared`."""
+        """Return the form of the weight that is multiplied, made once and kept for the derivatives;
+        None: nothing worth keeping, it is made again. The other methods take it as `prepared`."""
         return None
 
     def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor: ...

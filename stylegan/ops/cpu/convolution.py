@@ -41,7 +41,7 @@ def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int
 
 
 def is_large(size: Size, *, first: bool) -> bool:
-    """Whether the first image of a convolution, or the second, is the large one of the two.
+    """Tell whether the first image of a convolution, or the second, is the large one of the two.
 
     | size | first, which is convolved | second, the result |
     |---|---|---|
@@ -53,13 +53,13 @@ def is_large(size: Size, *, first: bool) -> bool:
 
 
 def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """An image in the order that is fast; no view, so that it can be changed in place."""
+    """Return an image in the order that is fast; no view, so that it can be changed in place."""
     order = torch.channels_last
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
 def fast_format(x: Tensor) -> Tensor:
-    """Images or weights in the order in memory that is fast: channels last."""
+    """Return images or weights in the order in memory that is fast: channels last."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -107,7 +107,7 @@ class Direct(BilinearMap):
         return by_x, self.by_weight(by_kernel, weight) if needed[1] else None
 
     def kernel(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The prepared weight: what the images are convolved with, in their precision."""
+        """Return the prepared weight: what the images are convolved with, in their precision."""
         if self.size == "same":
             return fast_format((weight * self.scale).to(x.dtype))
         wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
@@ -187,7 +187,7 @@ class Unfolded(BilinearMap):
         return by_kernel.view(weight.shape).to(weight.dtype)
 
     def parts(self, *images: Tensor) -> list[slice]:
-        """Ranges of images that are multiplied at a time."""
+        """Return ranges of images that are multiplied at a time."""
         return [slice(None)]
 
     def multiply(self, image: Tensor, kernel: Tensor, out: Tensor, *, first: bool) -> None:
@@ -225,7 +225,7 @@ class Unfolded(BilinearMap):
         channels_last(out).copy_(image[:, 1:-1, 1:-1] if border == 2 else box_sums(image))
 
     def of_taps(self, windows: Tensor, shape: tuple[int, int, int]) -> Tensor:
-        """The windows of small images (n, h, w) as a view (9, n, h, w, C)."""
+        """Return the windows of small images (n, h, w) as a view (9, n, h, w, C)."""
         return windows.view(*shape, -1, 9).movedim(-1, 0)
 
     def places(self, h: int, w: int) -> Iterator[tuple[int, tuple[slice, ...]]]:
@@ -264,7 +264,7 @@ class UnfoldedByTap(Unfolded):
 
 
 def small_shape(large: Tensor, size: Size) -> tuple[int, int, int, int]:
-    """(N, C, h, w) of the small image, as one of the channels of the large."""
+    """Return (N, C, h, w) of the small image, as one of the channels of the large."""
     n, c, h, w = large.shape
     return (n, c, h, w) if size == "same" else (n, c, h // 2, w // 2)
 

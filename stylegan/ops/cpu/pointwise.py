@@ -72,7 +72,7 @@ def activate_(x: Tensor, activation: Activation) -> Tensor:
 def noisy_activation(
     x: Tensor, noise: Tensor, strength: Tensor, bias: Tensor, activation: Activation
 ) -> Tensor:
-    """The activation of `x + noise * strength + bias`; x may be written over."""
+    """Return the activation of `x + noise * strength + bias`; x may be written over."""
     n, c, h, w = x.shape
     # Memory is channels last: one matrix product adds noise and bias; broadcasting over channels,
     # a short run of memory, would be slow, in bfloat16 ten times as slow.
@@ -156,7 +156,7 @@ def pixel_rows(x: Tensor) -> Tensor:
 
 
 def as_images(rows: Tensor, like: Tensor) -> Tensor:
-    """Back to the shape of `like`, still channels last."""
+    """Bring back to the shape of `like`, still channels last."""
     n, c, h, w = like.shape
     return rows.view(n, h, w, c).permute(0, 3, 1, 2)
 
@@ -178,7 +178,7 @@ def batch_norm_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
 
 
 def statistics(image: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance (C,) of the channels of one image (1, C, H, W).
+    """Return mean and (biased) variance (C,) of the channels of one image (1, C, H, W).
 
     The kernel adds up one pixel after the other, and loses four digits over a million of them in
     float32. Hence it is given strips, whose statistics are put together.

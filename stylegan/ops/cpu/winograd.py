@@ -39,14 +39,14 @@ KERNEL_NUMBERS = {  # of the planes, from (a, b, c)
 
 @lru_cache
 def kernel_matrix(size: str, dtype: torch.dtype) -> Tensor:
-    """The (planes, 9) matrix that makes the numbers of all planes of a 3x3 kernel."""
+    """Return the (planes, 9) matrix that makes the numbers of all planes of a 3x3 kernel."""
     with torch.inference_mode(False):
         numbers = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype, device="cpu")
         return torch.einsum("px,qy->pqyx", numbers, numbers).reshape(len(numbers) ** 2, 9)
 
 
 def pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Even and odd positions along an axis, as views."""
+    """Return even and odd positions along an axis, as views."""
     split = x.unflatten(dim, (-1, 2))
     return split.select(dim + 1, 0), split.select(dim + 1, 1)
 
@@ -186,7 +186,7 @@ class Winograd(BilinearMap):
         return by_x if needed[0] else None, by_w
 
     def parts(self, *images: Tensor) -> Iterator[slice]:
-        """Ranges of the images whose planes fit into a cache together."""
+        """Return ranges of the images whose planes fit into a cache together."""
         each = max(math.prod(x.shape[1:]) * x.element_size() for x in images) * 4
         at_once = max(1, PART_BYTES // each)
         n = max(map(len, images))
