@@ -30,7 +30,8 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
       G(z, labels=None, *, psi=1.0, cutoff=None, resolution=None, alpha=None, noise="random")
         z (N, G.config.z_dim) -> images (N, G.config.image_channels, r, r), nominally in [-1, 1],
         as far as the network has grown unless another resolution is passed
-      G.sample(seeds, psi=None, *, cutoff=None, labels=None, noise="const", batch=None)
+      G.sample(seeds, psi=None, *, cutoff=None, labels=None, noise="const", edits=None,
+               batch=None)
         -> the pixels that `stylegan generate` writes for these seeds, uint8 (N, channels, h, w);
         psi and cutoff are those of the file unless passed
       G.mapping(z) -> w (N, w_dim);  G.broadcast(w) -> ws;  G.synthesis(ws) -> images

@@ -44,9 +44,9 @@ def generate(
     """Write one picture per seed or latent, and all of them in a grid.
 
     SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
-    (.safetensors; also a folder with model.safetensors), an official .pkl, a checkpoint of
-    genforce, huangzh13, mmgeneration (.pth) or rosinality (.model), an https address of such a
-    file with #sha256=..., or a bundled name (faces64, glyphs64).
+    (.safetensors; also a folder with model.safetensors), an official .pkl or .npz, a checkpoint
+    of genforce, huangzh13, mmgeneration (.pth), lernapparat (.pt) or rosinality (.model), an https
+    address of such a file with #sha256=..., or a bundled name (faces64, glyphs64).
 
     \b
     stylegan generate runs/mine --seeds 0-35 --psi 0.7 --out out/

@@ -146,8 +146,8 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray | ValueError]]:
         lines = csv_lines(content)
     except (ValueError, csv.Error) as error:
         raise unusable(path, error) from error
-    for name, *numbers in lines:
-        if faces or is_image(name):
+    for i, (name, *numbers) in enumerate(lines):
+        if i > 0 or is_image(name):
             faces.setdefault(name.replace("\\", "/"), []).append(face_of(name, numbers))
     if not faces:
         raise ValueError(f"{path} has no landmarks; {FORM}")

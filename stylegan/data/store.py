@@ -192,7 +192,10 @@ class Store:
     @functools.cached_property
     def names(self) -> list[str]:
         """Return the place of each image in the source; a line break is written as `\\n`."""
-        text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
+        try:
+            text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
+        except FileNotFoundError as error:
+            raise self.damaged(error) from error
         names = text.split("\n")[:-1]
         if len(names) != self.num_images:
             raise self.damaged(f"{NAMES} has {len(names)} lines for {self.num_images} images")

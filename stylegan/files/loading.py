@@ -39,7 +39,8 @@ def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> 
 def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
     """Return a network with random weights, as `load_generator` does one of a file."""
     generator = make_generator(config).eval().to(map_location)
-    return attached(LoadedGenerator(generator, "random weights", Look(config.resolution)))
+    loaded = LoadedGenerator(generator, "random weights", Look(config.resolution))
+    return attached(loaded).requires_grad_(requires_grad=False)
 
 
 def attached(loaded: LoadedGenerator) -> Generator:

@@ -310,9 +310,10 @@ class Generator(nn.Module):
         """Make images (N, image_channels, resolution, resolution) of z (N, z_dim), nominally in
         [-1, 1].
 
-        psi: truncation, 1 = none, 0 = the average image, any real number. cutoff: layers that
-        truncation reaches, None = all. resolution, alpha: see `SynthesisNetwork`; None = as far as
-        the file of `load_generator` has grown, else fully. Below that a generator of a file
+        psi: truncation toward the average (toward centers of a file: `sample`), 1 = none, 0 = the
+        average image, any real number. cutoff: layers that it reaches, None = all. resolution,
+        alpha: see `SynthesisNetwork`; None = as far as the file of `load_generator` has grown,
+        else fully. Below that a generator of a file
         averages its images, unless alpha is given: smaller RGB layers are stale. noise: "const"
         uses the stored maps, "random" draws from torch's global generator at every call
         (`sampling.generate` draws from each seed instead), "none" leaves noise out; or one map per

@@ -73,8 +73,8 @@ class Plan:
             return run.train(evaluation, threads=self.threads, costs=self.costs)
 
     def preview(self, *, console: Console = SILENT) -> list[str]:
-        """Decode every picture and try steps at every resolution: tell which are left out, the
-        phases with their memory and time, what helps. Nothing is written."""
+        """Decode every picture, or read a store whole, and try steps at every resolution: tell
+        what is left out, the phases with their memory and time, what helps. Nothing is written."""
         device = self.known.machine.device
         run = self.known.run
         findings = looked_at(self.known.data, self.config, decode=True, console=console)
