@@ -236,7 +236,8 @@ def test_rows_are_trained_measured_and_resumed(tmp_path, monkeypatch):
     tables.carry_out(job, bench, out, out)
     again = tables.read_records(out)["F-seed0"]
     assert again["measured"]["noise"] == kept and not (out / "F-seed0.toml").exists()
-    tables.draw(tables.read_records(out), out)
-    tables.draw_samples(out, out / "samples.png")
+    finished = tables.read_records(out)
+    tables.draw(finished, out)
+    tables.draw_samples(finished, out, out / "samples.png")
     assert open_weights(out / "F-seed0").require_loaded().images_seen == 1000 * record["kimg"]
     assert (out / "samples.png").exists()

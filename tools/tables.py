@@ -34,6 +34,7 @@ from stylegan.figures import grid
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import REPLACING
+from stylegan.machine.messages import count
 from stylegan.report.history import read_run
 
 ROOT = Path(__file__).parents[1]
@@ -483,9 +484,12 @@ def draw(records: Mapping[str, Record], out: Path) -> None:
     curves = {row: [r["curve"] for r in final if r["row"] == row] for row in "BEF"}
     swept = [r["measured"].get("truncation", {}) for r in final if r["row"] == "F"]
     over_psi = {name: [x[name] for x in swept if x] for name in ("precision", "recall")}
-    for file, label, lines in (("distance", "kimg", curves), ("truncation", "psi", over_psi)):
+    for file, x, y, lines in (
+        ("distance", "kimg", "eff-fd2k", curves),
+        ("truncation", "psi", "", over_psi),
+    ):
         figure = Figure(figsize=(6, 3.5), dpi=120, layout="constrained")
-        axes = figure.add_subplot(xlabel=label)
+        axes = figure.add_subplot(xlabel=x, ylabel=y)
         for (name, values), color in zip(lines.items(), COLORS, strict=False):
             draw_band(axes, name, values, color)
         if axes.lines:
@@ -498,16 +502,18 @@ def draw_band(axes: Axes, name: str, curves: Sequence[Mapping[str, float]], colo
     if curves:
         x = sorted(curves[0], key=float)
         y = np.array([[curve[key] for key in x] for curve in curves])
-        axes.plot([*map(float, x)], y.mean(0), color=color, label=f"{name} ({len(y)} seeds)")
+        axes.plot(
+            [*map(float, x)], y.mean(0), color=color, label=f"{name} ({count(len(y), 'seed')})"
+        )
         axes.fill_between([*map(float, x)], y.min(0), y.max(0), color=color, alpha=0.2, lw=0)
 
 
-def draw_samples(out: Path, file: Path) -> None:
-    """16 samples of the same latents for seed 0 of each row, a row each."""
+def draw_samples(records: Mapping[str, Record], out: Path, file: Path) -> None:
+    """16 samples of the same latents for seed 0 of each row that is finished, a row each."""
     pictures: list[np.ndarray] = []
     labels: list[str] = []
     for row in ROWS:
-        if RunFolder(out / f"{row}-seed0").generators():
+        if f"{row}-seed0" in records and RunFolder(out / f"{row}-seed0").generators():
             loaded = open_weights(out / f"{row}-seed0").require_loaded()
             pictures.extend(loaded.pictures(range(16), psi=1, cutoff="all"))
             labels += [row, *[""] * 15]
@@ -608,7 +614,7 @@ def main(
     found = read_records(records)
     text = report(found)
     draw(found, records)
-    draw_samples(out, records / "samples.png")
+    draw_samples(found, out, records / "samples.png")
     if page:
         put_into(page, text, records)
     else:
