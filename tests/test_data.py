@@ -197,6 +197,7 @@ def test_labels_are_those_given_in_the_order_of_the_images(tmp_path):
 @pytest.mark.parametrize(("images", "settings", "message"), [
     ([], {}, "is empty"),
     (PIXELS, {"labels": "abcd"}, "4 labels are given for 5 images"),
+    (PIXELS, {"labels": ["a", None, "b", "c", "a"]}, "labels are names or numbers of classes"),
     (np.zeros((2, 8, 8, 3)), {}, r"uint8 .*, not float64 \(8, 8, 3\)"),
     (np.zeros((2, 2, 2, 3), np.uint8), {}, "the smallest resolution is 4"),
 ])  # fmt: skip

@@ -295,6 +295,37 @@ def test_a_store_of_before_opens_and_is_read_once_whatever_its_checksums(tmp_pat
     assert known[0] == known[1]
 
 
+def of_meta(store, **changes):
+    """The store with another description."""
+    meta = json.loads((store.path / "meta.json").read_text())
+    (store.path / "meta.json").write_text(json.dumps(meta | changes))
+    return store.path
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"active_rectangle": [-4, 4, 0, 16]},
+        {"active_rectangle": [2, 14, 0, 16]},
+        {"crop": "pad", "active_rectangle": [4, 4, 0, 16]},
+        {"premultiplied": True},
+    ],
+)
+def test_a_description_that_no_preparation_writes_is_refused(changes, tmp_path):
+    path = of_meta(store_of(tmp_path, TWO_CLASSES), **changes)
+    with pytest.raises(ValueError, match="damaged"):
+        Store(path)
+
+
+def test_a_store_of_another_size_stands_for_itself_and_not_for_the_pictures_it_came_from(tmp_path):
+    source = folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
+    cache = tmp_path / "cache"
+    for resolution, origin in ((16, source), (8, None)):
+        store = cached_store(source, Preparation(resolution=16), cache_dir=cache)
+        found = cached_store(store, Preparation(resolution=resolution))
+        assert found.origin == (origin or store.path)
+
+
 def test_a_file_that_is_gone_from_a_store_is_missed_and_the_cache_makes_it_again(tmp_path):
     source = folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
     store = cached_store(source, cache_dir=tmp_path / "cache")

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import unicodedata
+import warnings
 import zipfile
 
 import numpy as np
@@ -148,6 +149,17 @@ def test_other_names_of_a_zip_without_the_flag_are_in_code_page_437(tmp_path):
     path = archive(tmp_path / "old.zip", {"##pfel/1.png": png(), "Birnen/2.png": png(seed=1)})
     path.write_bytes(path.read_bytes().replace(b"##pfel", "Äpfel".encode("cp437") + b"#"))
     assert prepare(path, tmp_path / "store").label_names == ["Birnen", "Äpfel#"]
+
+
+@pytest.mark.parametrize("second", ["a.png", "x\\c.png"])
+def test_a_zip_with_two_files_of_one_name_is_refused(second, tmp_path):
+    path = tmp_path / "images.zip"
+    with zipfile.ZipFile(path, "w") as out, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of zipfile
+        for i, name in enumerate(["a.png", "x/c.png", second]):
+            out.writestr(name, png(seed=i))
+    with pytest.raises(ValueError, match=r"images\.zip holds two files of one name"):
+        check(path)
 
 
 def test_reasons_that_differ_in_numbers_are_one_group_and_all_others_are_named():

@@ -323,6 +323,19 @@ def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_
     assert decided(pictures).config.d_warmup_kimg == 0
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"resolution": 8, "options": {"network.resolution": 8}},
+        {"kimg": 1, "options": {"schedule.total_kimg": 2}},
+        {"minutes": 1, "kimg": 1},
+    ],
+)
+def test_what_is_given_twice_is_refused(twice):
+    with pytest.raises(ValueError, match=r"twice|both"):
+        Request("out", **twice)
+
+
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize(("kimg", "is_warned"), [(12.4, True), (23.9, True), (24, False)])
 def test_less_than_half_of_the_usual_length_is_warned_of(kimg, is_warned, started):

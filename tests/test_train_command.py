@@ -223,6 +223,11 @@ def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
     assert all(row[-2].endswith("GiB") for row in rows[start + 1 : start + 4])
 
 
+def test_an_option_that_is_given_in_two_ways_is_refused():
+    words = ["train", "--batch-gpu", 4, "-o", "batch_gpu=8"]
+    assert "batch_gpu is given by -o and by" in commands.refused(*words, exit_code=2)
+
+
 def test_a_plan_of_what_the_run_would_refuse_is_refused(here):
     told(*BRIEF)
     assert "run of another configuration (seed: 0 there, 7" in refused(

@@ -48,8 +48,12 @@ def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorato
 
 def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str, object]:
     """Return the given options of the configuration, by their names there."""
-    asked = {**parse_options(overrides), **click.get_current_context().meta.get(ASKED, {})}
-    return asked if crop is None else {**asked, "data.crop": crop}
+    flags = {**click.get_current_context().meta.get(ASKED, {})}
+    flags |= {} if crop is None else {"data.crop": crop}
+    asked = parse_options(overrides)
+    if twice := sorted(flags.keys() & asked.keys()):
+        raise click.UsageError(f"{twice[0]} is given by -o and by an option of its own")
+    return asked | flags
 
 
 @click.command(cls=common.Command)

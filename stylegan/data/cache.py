@@ -83,6 +83,8 @@ def cached_store(
         if isinstance(data, Store) or (not isinstance(data, Source) and is_store(data)):
             store = data if isinstance(data, Store) else Store(data)
             store.check_fits(preparation)
+            if preparation.resolution not in (None, store.resolution):  # of its origin is another
+                store.origin = store.path
             read(store)
         else:
             store = of_files(open_source(data, include=preparation.include))

@@ -223,6 +223,8 @@ class ZipSource(FileSource):
         with refusing(readable(path), "is neither a folder nor a sound zip", f"{hint}{SEE}"):
             self.archive = zipfile.ZipFile(path)
         members = {name_of(info): info for info in self.archive.infolist()}
+        if len(members) < len(self.archive.infolist()):
+            raise ValueError(f"{readable(path)} holds two files of one name; make the zip anew")
         self.members = {
             name: info
             for name, info in members.items()
@@ -309,6 +311,10 @@ class SequenceSource(Source):
         self.classes = [None] * len(images) if labels is None else list(map(str, labels))
         if labels is not None and len(labels) != len(images):
             raise ValueError(f"{len(labels)} labels are given for {len(images)} images")
+        if labels is not None and not all(
+            isinstance(label, str | int | np.integer) for label in labels
+        ):
+            raise ValueError("labels are names or numbers of classes, one for each image")
         super().__init__(path, (f"{i:09}.png" for i in range(len(images))))
 
     def picture(self, name: str) -> Image.Image:

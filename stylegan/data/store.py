@@ -76,7 +76,11 @@ class StoreMeta:
             raise ValueError(f"pixel_hashes lack {min(missing)}")
         if unknown := self.pixel_hashes.keys() - levels - {NAMES, CLASSES, VECTORS}:
             raise ValueError(f"pixel_hashes are of another file: {min(unknown)!r:.100}")
-        Fit.of(self.crop)
+        rectangle = Fit.of(self.crop).active_rectangle(self.resolution)
+        if self.active_rectangle not in (None, rectangle):
+            raise ValueError(f"active_rectangle is not that of crop {self.crop}")
+        if self.premultiplied and self.channels != 4:
+            raise ValueError(f"images of {self.channels} channels have no alpha")
 
     def write(self, path: Path) -> None:
         """Write JSON; parts of names that are not UTF-8 become question marks."""

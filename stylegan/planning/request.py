@@ -13,7 +13,7 @@ LENGTH = "schedule.total_kimg"
 class Request:
     """A training, as far as it is asked for. None: as the run in `out` remembers, else chosen.
 
-    ValueError if the length is given twice.
+    Raise ValueError if something is given twice.
     """
 
     out: str | Path | None = None  # run folder; of none the default is runs/<config>
@@ -31,6 +31,9 @@ class Request:
     def __post_init__(self) -> None:
         if self.minutes is not None and LENGTH in self.asked:
             raise ValueError("--minutes and --kimg both give the length; leave one out")
+        for name, value in ((RESOLUTION, self.resolution), (LENGTH, self.kimg)):
+            if value is not None and name in self.options:
+                raise ValueError(f"{name} is given twice, also among the other options (-o)")
 
     @property
     def asked(self) -> dict[str, object]:
