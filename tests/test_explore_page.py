@@ -246,8 +246,8 @@ def test_a_link_holds_the_picture_and_names_stay_text(somebody, loaded):
     assert page.is_checked("#mix_layers input[value='3']")
     page.evaluate("location.hash = 'seed=7&label=2'")
     assert somebody.sees(loaded, View(7, 2))
-    page.evaluate("location.hash = 'seed=-3'")
-    somebody.message("Seed: ")
+    page.evaluate("location.hash = 'seed=-3&psi=abc&label=99'")  # what cannot be is left out
+    assert somebody.sees(loaded, View(10))
 
 
 def test_a_walk_goes_from_seed_to_seed(somebody, loaded):
@@ -258,6 +258,10 @@ def test_a_walk_goes_from_seed_to_seed(somebody, loaded):
     seed = int(somebody.page.input_value("#seed_number"))
     way = float(somebody.page.input_value("#plane_x_number"))
     assert somebody.sees(loaded, View(seed, plane_x=way, plane_a=seed + 1))
+    somebody.page.click("#walk")
+    somebody.page.click("#seeds button:nth-child(8)")
+    assert somebody.sees(loaded, View(7))
+    somebody.page.wait_for_selector("text=Walk")
 
 
 def test_keys_move_a_slider_and_a_phone_shows_all(somebody, loaded):

@@ -47,7 +47,10 @@ function slider(box, { name, label, low, high, value, step, most }, moved) {
   number.addEventListener("input", () => { range.value = number.value; moved(); });
   return {
     get: () => (number.value === "" ? null : Number(number.value)),
-    set: (to) => { number.value = range.value = to; },
+    set: (to) => { // a link may hold anything
+      const sound = to !== "" && Number(to) >= low && Number(to) <= (most ?? high);
+      number.value = range.value = sound ? to : value;
+    },
   };
 }
 
@@ -57,7 +60,7 @@ function menu(box, { label, options, value }, moved) {
   for (const [key, text] of options) made("option", select, { value: key, textContent: text });
   select.value = value;
   select.addEventListener("input", moved);
-  return { get: () => select.value, set: (to) => { select.value = to; } };
+  return { get: () => select.value, set: (to) => { select.value = options.some(([key]) => String(key) === String(to)) ? to : value; } };
 }
 
 function layers(box, { label, count }, moved) {
@@ -105,6 +108,10 @@ function moved(section, name) {
   const ofSeed = ["picture", "plane", "mixing"].includes(section) && !name.startsWith("noise");
   if (ofSeed) controls.start.set("seed");
   if (name === "noise_seed") controls.noise.set("random");
+  if (name === "label" && scene.quick) {
+    nextSeed -= SEEDS;
+    politely(showSeeds); // the same seeds of this class
+  }
   placed();
   if (section !== "own") draw();
 }
@@ -216,6 +223,7 @@ async function walk() {
   controls.plane_y.set(0);
   while (walking) {
     const now = await new Promise(requestAnimationFrame);
+    if (!walking) break;
     way += Math.min(LONGEST_STEP, (now - last) / 1000 / SEED_SECONDS);
     last = now;
     if (way >= 1) {
@@ -246,8 +254,16 @@ async function showSeeds() {
     const button = made("button", $("seeds"), { title: `seed ${seed}` });
     made("img", button, { src: picture, alt: `seed ${seed}` });
     made("span", button, { textContent: seed });
-    button.addEventListener("click", () => { controls.seed.set(seed); moved("picture", "seed"); });
+    button.addEventListener("click", () => choose(seed));
   }
+}
+
+// Shows the picture of a seed itself, wherever a walk or the plane had gone.
+function choose(seed) {
+  walking = false;
+  controls.seed.set(seed);
+  ["plane_x", "plane_y"].forEach((name) => controls[name].set(0));
+  moved("picture", "seed");
 }
 
 async function encoded(file) {
@@ -287,16 +303,13 @@ function wire() {
   const clicks = {
     more: showSeeds,
     walk,
-    random: () => {
-      controls.seed.set(crypto.getRandomValues(new Uint32Array(1))[0]);
-      moved("picture", "seed");
-    },
+    random: () => choose(crypto.getRandomValues(new Uint32Array(1))[0]),
     plane_zero: () => {
       ["plane_x", "plane_y"].forEach((name) => controls[name].set(0));
       moved("plane", "plane_x");
     },
     reset: () => {
-      for (const { id } of $("of_edits").children) controls[id].set(controls[id].first);
+      for (const { id } of $("of_edits").children) controls[id].set(id.startsWith("edit_") ? controls[id].first : 0);
       draw();
     },
     picture_file: () => download(`${name()}.png`, $("picture").querySelector("img").src),
