@@ -216,6 +216,7 @@ class Comparison:
         loaded: LoadedGenerator,
         store: Store | None = None,
         *,
+        psi: float = 1.0,  # as officially for all metrics
         noise: Literal["const", "random", "none"] = "random",
         mirror: bool = False,
         seed: int = 0,
@@ -223,7 +224,7 @@ class Comparison:
         console: Console = SILENT,
     ) -> Self:
         """Return samples of a generator at its grown size, beside the images of a store."""
-        loaded = replace(loaded, look=loaded.look.but(psi=1.0))  # as officially for all metrics
+        loaded = replace(loaded, look=loaded.look.but(psi=psi))
         samples = GeneratorSamples(loaded, store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
