@@ -123,7 +123,7 @@ def test_a_run_killed_before_its_first_state_does_not_begin_without_its_weights(
     tuned, store, tmp_path
 ):
     out = RunFolder(tmp_path / "run")
-    config = tiny_config(schedule=SHORT, precision="fp32")
+    config = tiny_config(schedule=SHORT)
     out.create(config, store.origin, (), (MINE,))
     with pytest.raises(ValueError, match=r"was to start from mine/state.* give --init-from again"):
         start(config, store, out.path, **QUIET)

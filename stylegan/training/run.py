@@ -267,6 +267,8 @@ def settled(
         check_batches(config, distributed.world_size())
     if stored is None:
         return config
+    if stored.precision == "auto":  # not decided yet
+        stored = dataclasses.replace(stored, precision=config.precision)
     compared = config
     if data is None:
         network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
