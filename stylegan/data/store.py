@@ -279,8 +279,9 @@ class Store:
         starts = {file_name(r): images.offset for r, images in self._images.items()}
         done = 0
         try:
+            names = self.meta.pixel_hashes if names is None else names
             # first: a file may change meanwhile
-            stamps = {name: stamp_of(self.path / name) for name in names or self.meta.pixel_hashes}
+            stamps = {name: stamp_of(self.path / name) for name in names}
             paths = {name: self.path / name for name in stamps}
             total = sum(path.stat().st_size - starts.get(name, 0) for name, path in paths.items())
             for name, path in paths.items():
