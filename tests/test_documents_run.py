@@ -41,7 +41,9 @@ LONG = re.compile(r"train(\.py)?\b(?!.*--dry-run)|metrics runs|project runs")  #
 NETWORK = re.compile(r"OWNER/NAME|load_dataset|lmdb")
 BRIEF, LIMIT = 20, 900  # seconds
 # Python prints a Ctrl-C that arrives in a weak reference's callback or a finalizer, and goes on
-IN_A_CALLBACK = re.compile(r"^Exception ignored (?:.*\n)+?KeyboardInterrupt:? *$", re.MULTILINE)
+IN_A_CALLBACK = re.compile(
+    r"^Exception ignored .*\nTraceback .*\n(?: .*\n|\n)*KeyboardInterrupt:? *$", re.MULTILINE
+)
 NOT_COPIED = (".*", "*.egg-info", "__pycache__", "build", "out", "runs", "site", "tests")
 RUN_PYTHON = """
 import doctest, sys

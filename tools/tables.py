@@ -62,11 +62,21 @@ PILOT_SEED = 100  # of trainings that find the length and the learning rates, an
 LENGTHS = (64.0, 96.0, 128.0)  # kimg, of which one is chosen
 RATES_KIMG = 48.0
 RATES = (1.0, 1 / 3)  # times those of the base
-# Of each claim the numbers of which the paper says that the first is smaller: what they are, the
-# published pair, and row and number of both. A claim holds if all of its lines do.
+
+
+class Pair(NamedTuple):
+    """Two numbers of which the paper says that the first is smaller."""
+
+    text: str
+    published: str
+    first: tuple[str, str]  # row and number
+    second: tuple[str, str]
+
+
+# A claim holds if all of its pairs do.
 CLAIMS = {
     "1": [
-        (
+        Pair(
             "rise of the distance from one to three latents, F against E",
             "FID 2.48 / 8.46",
             ("F", "rise"),
@@ -74,13 +84,13 @@ CLAIMS = {
         )
     ],
     "2": [
-        (
+        Pair(
             "logarithm of path length, w against z",
             "5.78 / 6.80 (traditional, 8 layers)",
             ("F", "log path w"),
             ("F", "log path z"),
         ),
-        (
+        Pair(
             "H(Y given X) / H(Y), w against z",
             "separability 6.52 / 170.29 (traditional, 8 layers)",
             ("F", "planes w"),
@@ -88,13 +98,13 @@ CLAIMS = {
         ),
     ],
     "3": [
-        (
+        Pair(
             "part in coarse bands, fine noise against coarse",
             "figure 5",
             ("F", "fine"),
             ("F", "coarse"),
         ),
-        (
+        Pair(
             "part of images' variance there, against 0.01",
             "figures 4, 5",
             ("F", "fine of images"),
@@ -102,15 +112,15 @@ CLAIMS = {
         ),
     ],
     "4": [
-        (
+        Pair(
             "precision, psi 1 against 0.5",
             "figure 8",
             ("F", "precision 1"),
             ("F", "precision 0.5"),
         ),
-        ("recall, psi 0.5 against 1", "figure 8", ("F", "recall 0.5"), ("F", "recall 1")),
+        Pair("recall, psi 0.5 against 1", "figure 8", ("F", "recall 0.5"), ("F", "recall 1")),
     ],
-    "5": [("distance, B against A", "FID 5.25 / 8.04", ("B", "distance"), ("A", "distance"))],
+    "5": [Pair("distance, B against A", "FID 5.25 / 8.04", ("B", "distance"), ("A", "distance"))],
 }
 LEVEL = 0.05  # of all claims together
 TABLES = {  # title -> columns: numbers of a row
@@ -405,17 +415,19 @@ def claims_table(numbers: Numbers) -> str:
     found = {}
     seeds = {}
     for claim, parts in CLAIMS.items():
-        sides = [[over_seeds(numbers, *place) for place in places] for _, _, *places in parts]
-        paired = [places[0][0] == places[1][0] for _, _, *places in parts]
+        sides = [
+            [over_seeds(numbers, *pair.first), over_seeds(numbers, *pair.second)] for pair in parts
+        ]
+        paired = [pair.first[0] == pair.second[0] for pair in parts]
         found[claim] = [
             interval(*side, paired=together) for side, together in zip(sides, paired, strict=True)
         ]
         seeds[claim] = min(len(values) for side in sides for values in side)
-        for (text, published, *_), side, x in zip(parts, sides, found[claim], strict=True):
+        for pair, side, x in zip(parts, sides, found[claim], strict=True):
             means = " / ".join(f"{fmean(y.values()):.3g}" if y else "-" for y in side)
             difference = f"{x.difference:.3g} ({x.low:.3g} to {x.high:.3g})" if x else "-"
             state = f"{seeds[claim]} of {SEEDS} seeds"
-            lines.append([claim, text, published, means, difference, "", state])
+            lines.append([claim, pair.text, pair.published, means, difference, "", state])
     known = {claim: [x for x in of if x] for claim, of in found.items()}
     if min(seeds.values()) >= SEEDS:
         adjusted = dict(
