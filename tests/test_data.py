@@ -16,10 +16,12 @@ from stylegan.data import (
     Skipped,
     Store,
     batches,
+    cached_store,
     prepare,
     prepare_images,
     pyramid,
 )
+from stylegan.data.sources import SequenceSource
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
@@ -192,6 +194,15 @@ def test_labels_are_those_given_in_the_order_of_the_images(tmp_path):
         PIXELS, tmp_path / "s", Preparation(resolution=8), labels=["b", "a", "b", "c", "a"]
     )
     assert (store.label_names, store.labels.tolist()) == (["a", "b", "c"], [1, 0, 1, 2, 0])
+
+
+def test_images_without_files_are_not_kept_in_the_cache(tmp_path):
+    source = SequenceSource(PIXELS, None, tmp_path / "images")
+    with pytest.raises(
+        ValueError, match=r"give the store that stylegan\.data\.prepare_images makes"
+    ):
+        cached_store(source, cache_dir=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(("images", "settings", "message"), [

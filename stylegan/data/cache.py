@@ -17,7 +17,7 @@ from stylegan.machine.messages import readable
 from .images import formats
 from .preparation import Preparation
 from .prepare import ANY, prepare, refuse_skipped
-from .sources import Source, open_source, reasons_of
+from .sources import SequenceSource, Source, open_source, reasons_of
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
@@ -62,6 +62,11 @@ def cached_store(
     def of_files(source: Source) -> Store:
         if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels}")
+        if isinstance(source, SequenceSource):  # other images would have the same file names
+            raise ValueError(
+                "images that a program holds have no files by which to know them again; give the "
+                "store that stylegan.data.prepare_images makes of them"
+            )
         for note in source.notes():
             console.tell(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
