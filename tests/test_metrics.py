@@ -348,6 +348,15 @@ def test_what_was_measured_is_printed_though_a_later_source_fails(source, store,
     assert row[0] == str(source) and float(row[2].split()[0]) > 0
 
 
+def test_what_is_left_out_of_the_reals_is_told_each_time(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    pictures = write_pictures(tmp_path / "reals", n=20)
+    (pictures / "a" / "cut.png").write_bytes((pictures / "a" / "0.png").read_bytes()[:-60])
+    for _ in range(2):  # the second time the store is in the cache
+        found = stylegan("metrics", source, "--data", pictures, "--metrics", "swd20")
+        assert "left out: 1 of the real images: a/cut.png (" in found.stderr
+
+
 def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     store = tiny_store(tmp_path)
     for seed in (1, 2):

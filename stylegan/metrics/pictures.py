@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from stylegan.data import Findings, Preparation, Store, cached_store, check, is_store
+from stylegan.data import Findings, Preparation, Store, check, is_store
 from stylegan.data.images import is_image
 from stylegan.data.sources import reasons_of
 from stylegan.files.download import BUNDLED
@@ -17,7 +17,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
 from stylegan.machine.messages import count, listed, readable
-from stylegan.metrics.sources import CPU, StoreImages
+from stylegan.metrics.sources import CPU, StoreImages, prepared
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 
@@ -45,13 +45,7 @@ def open_pictures(
     if resolution is None:
         resolution = common_size(found)
     preparation = dataclasses.replace(preparation, resolution=resolution)
-    stores: dict[str, Store] = {}
-    for role, path in folders.items():
-        stores[role] = store = cached_store(path, preparation, console=console)
-        if store.skipped:
-            console.tell(
-                f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}"
-            )
+    stores = {role: prepared(path, preparation, role, console) for role, path in folders.items()}
     pictures = stores["pictures"]
     opened = StoreImages(
         store=pictures,

@@ -14,6 +14,7 @@ from stylegan import sampling, streams
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.data.cache import refuse_other_images
 from stylegan.data.labels import places
+from stylegan.data.sources import reasons_of
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.files.run_folder import RunFolder
@@ -310,9 +311,17 @@ def store_of(
         premultiplied=network.premultiplied,
         include=include,
     )
-    store = cached_store(path, preparation, console=console)
+    store = prepared(path, preparation, "real images", console)
     if run is not None and data is None:
         from_rank0(lambda: refuse_changed(run, store))
+    return store
+
+
+def prepared(path: Path, preparation: Preparation, role: str, console: Console) -> Store:
+    """Return the store of these images, and tell which of them cannot be used."""
+    store = cached_store(path, preparation, console=console)
+    if store.skipped:
+        console.tell(f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}")
     return store
 
 
