@@ -62,11 +62,6 @@ def cached_store(
     def of_files(source: Source) -> Store:
         if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels}")
-        if isinstance(source, SequenceSource):  # other images would have the same file names
-            raise ValueError(
-                "images that a program holds have no files by which to know them again; give the "
-                "store that stylegan.data.prepare_images makes of them"
-            )
         for note in source.notes():
             console.tell(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
@@ -112,7 +107,13 @@ def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
 
 def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
     """Return the path of a source's store in the cache, present or not. Formats that not every
-    machine reads are part of the name: with one more, more pictures may be usable."""
+    machine reads are part of the name: with one more, more pictures may be usable. Raise ValueError
+    for images without files: others would have the same name."""
+    if isinstance(source, SequenceSource):
+        raise ValueError(
+            "images that a program holds have no files by which to know them again; give the store "
+            "that stylegan.data.prepare_images makes of them"
+        )
     key = repr((source.fingerprint(), StoreMeta.version, formats(), *preparation.key()))
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", source.path.resolve().stem)[:40].lstrip(".-")
