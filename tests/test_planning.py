@@ -68,6 +68,13 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert (longer.augment.kind, longer.augment.speed_kimg) == ("ada", 150)
 
 
+def test_numbers_of_each_picture_are_not_called_classes(tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", (16, 16)).save(tmp_path / f"{name}.png")
+    (tmp_path / "labels.csv").write_text("file,smile,age\na.png,0.5,30\nb.png,1,31\n")
+    assert "2 numbers for --labels: smile, age" in decided(tmp_path).lines
+
+
 def test_one_thread_is_one_core(pictures):
     planned = plan(Request("none/run", pictures), HERE, threads=1)
     assert planned.config.network.resolution == 32

@@ -38,9 +38,9 @@ def found_lines(findings: Findings) -> list[str]:
         counts = [f"{n:,}" for n in table.values()]
         rows = [["  resolution", *map(str, table)], ["  pictures that reach it", *counts]]
         lines += aligned(rows, left=[0])
-    if names := findings.label_names:
-        classes = count(len(names), "class")
-        lines.append(f"{classes} for --labels: {listed(names, MOST_CLASSES, ', ')}")
+    if labels := findings.labels:
+        number = count(len(labels.names), "number" if labels.vectors else "class")
+        lines.append(f"{number} for --labels: {listed(labels.names, MOST_CLASSES, ', ')}")
     return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
 
 
