@@ -40,8 +40,9 @@ def blend(
 ) -> LoadedGenerator:
     """Replace a `share` of the layers of `a` from resolution `first` to `last` (None: the finest)
     by those of `b`. Without `first` it is the whole network, mapping included, whose new average w
-    is measured. The result has all that the file of `a` says, and the history of both: give parents
-    (`Weights.as_parent`). Raise ValueError unless both have the same shapes and growth."""
+    is measured, toward which it truncates. The result has all else that the file of `a` says, and
+    the history of both: give parents (`Weights.as_parent`). Raise ValueError unless both have the
+    same shapes and growth."""
     check_alike(a, b)
     sizes = resolutions(a.generator.config.resolution)
     final = sizes[-1] if last is None else last
@@ -80,7 +81,7 @@ def blend(
         a,
         generator=network.eval(),
         origin=f"blend of {a.origin} and {b.origin}",
-        look=a.look.but(centers="none") if first is None else a.look,
+        look=a.look.but(centers="none") if first is None and share else a.look,
         images_seen=None,
         lineage=(*sources.values(), file_of_b),
     )
@@ -102,5 +103,9 @@ def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
 
 def shape_of(loaded: LoadedGenerator) -> dict[str, object]:
     """Return the properties that two blended networks must share, by name."""
-    growth = {"resolution reached": loaded.look.drawn, "alpha": loaded.alpha}
-    return dataclasses.asdict(loaded.generator.config) | growth
+    look = {
+        "resolution reached": loaded.look.drawn,
+        "alpha": loaded.alpha,
+        "rectangle": loaded.active_rectangle,
+    }
+    return dataclasses.asdict(loaded.generator.config) | look

@@ -73,6 +73,8 @@ def test_what_cannot_be_blended_is_refused():
         blend(loaded(0), loaded(1, wide), share=0.5)
     with pytest.raises(ValueError, match=r"resolution reached 16 and 8"):
         blend(loaded(0), loaded(1, resolution=8), first=8)
+    with pytest.raises(ValueError, match=r"rectangle None and .*14"):
+        blend(loaded(0), loaded(1, active_rectangle=[2, 14, 0, 16]), first=8)
     names = [{"label_names": ("a", "b")}, {"label_names": ("b", "c")}, {}]
     one, other, unnamed = (loaded(0, dataclasses.replace(TINY, label_dim=2), **n) for n in names)
     with pytest.raises(ValueError, match=r"label_names \['a', 'b'\] and \['b', 'c'\]"):
@@ -81,6 +83,13 @@ def test_what_cannot_be_blended_is_refused():
     for first, last in ((5, None), (16, 8)):
         with pytest.raises(ValueError, match=f"{first} to .*, but the resolutions .* 4, 8, 16"):
             blend(loaded(0), loaded(1), first=first, last=last)
+
+
+def test_without_a_share_the_centers_of_the_first_stay():
+    centers = torch.ones(2, 8)
+    a = dataclasses.replace(loaded(0), look=loaded(0).look.but(centers=centers))
+    assert torch.equal(blend(a, loaded(1), share=0).centers, centers)
+    assert blend(a, loaded(1), share=0.5).centers is None  # w means something else there
 
 
 def test_labels_are_blended_by_name():

@@ -181,6 +181,18 @@ def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored():
     assert import_weights(full).generator_ema.config.resolution == 128
 
 
+def test_an_average_that_is_not_known_is_not_replaced_by_the_trained_weights():
+    good = weights("genforce", "generator")
+    odd = {f"average.{name}": tensor for name, tensor in good.items()}
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        import_weights({"models": {"generator": good, "generator_smooth": odd}})
+    good = weights("mmgeneration", "generator")
+    state = {f"generator.{name}": tensor for name, tensor in good.items()}
+    assert import_weights({"state_dict": state}).loaded.resolution == 32
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        import_weights({"state_dict": state | {"generator_ema.odd": torch.zeros(1)}})
+
+
 @pytest.mark.parametrize("average", ["", "module."])  # of mmgeneration, of mmagic
 def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew(average):
     given = weights("mmgeneration", "generator")

@@ -207,10 +207,23 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
     result = stylegan(*given, "--seeds", "2-4", "--out", out)
     said = "classes in turn, as no --class is given: seed 0 is cat, seed 1 is 'dog\\n'"
     assert said in result.stderr
+    several = load_generator(path).sample(torch.arange(2, 5))
+    assert torch.equal(several[2:], load_generator(path).sample([4]))
     for seed, name in ((3, "cat"), (4, "dog\n")):
         told(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
         written = out / name[:3] / f"seed{seed:04d}.png"
         assert (out / written.name).read_bytes() == written.read_bytes()
+
+
+def test_a_class_does_not_change_styles_in_a_file_which_is_said(tmp_path, out):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator(LABELED))
+    np.savez(tmp_path / "w.npz", w=np.ones((1, LABELED.w_dim), np.float32))
+    latents = ["--latents", tmp_path / "w.npz", "--out", out, *CPU]
+    assert (
+        "--class is that of latents z" in stylegan("generate", path, "--class", 1, *latents).stderr
+    )
+    assert "--class" not in stylegan("generate", path, *latents, "--overwrite").stderr
 
 
 @pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])

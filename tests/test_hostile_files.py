@@ -198,6 +198,18 @@ def test_a_hostile_file_is_refused_with_a_line_that_names_it_and_never_executed(
 
 
 @pytest.mark.parametrize("new", [True, False])
+def test_what_would_run_a_command_is_refused_without_advice_to_run_it(tmp_path, new):
+    class Shell:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path / 'canary'}",)
+
+    torch.save({"thing": Shell()}, tmp_path / "evil.pth", pickle, 2, new)
+    with pytest.raises(ValueError, match=r"holds objects \(\w+\.system\) .* it was refused$"):
+        load_generator(tmp_path / "evil.pth")
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("new", [True, False])
 def test_objects_in_a_checkpoint_are_refused_by_name(tmp_path, capsys, new):
     path = tmp_path / "evil.pth"
     torch.save({"thing": Evil()}, path, pickle, 2, new)

@@ -92,6 +92,8 @@ def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path)
 
 
 def test_a_preview_refuses_what_a_start_would_refuse(pictures):
+    with pytest.raises(ValueError, match=r"none of the images of .* is usable: 52 images: .* 128"):
+        decided(pictures, resolution=128, width=8).preview()
     planned = decided(pictures, "schedule.batch_size={ 4 = 268435456 }")
     with pytest.raises(ValueError, match="not enough memory at resolution 64, batch 268435456"):
         planned.preview()
@@ -303,7 +305,9 @@ def test_a_plan_for_python_is_previewed_and_trained(pictures, tmp_path):
     assert state.lineage[-1].source == "start.pt"
 
 
-def test_gpus_that_are_not_here_are_planned_for_without_times(pictures):
+def test_gpus_that_are_not_here_are_planned_for_without_times(tmp_path):
+    pictures = tmp_path / "large"
+    write_pictures(pictures, n=1, size=256)
     machine = Machine(torch.device("cuda"), 16 * 2**30, processes=8)
     planned = plan(Request("none/run", pictures, "ffhq-256"), machine)
     lines = planned.preview_elsewhere()
@@ -335,6 +339,8 @@ def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_
     [
         {"resolution": 8, "options": {"network.resolution": 8}},
         {"kimg": 1, "options": {"schedule.total_kimg": 2}},
+        {"width": 8, "options": {"network.max_channels": 16}},
+        {"channels": 1, "options": {"network.image_channels": 3}},
         {"minutes": 1, "kimg": 1},
     ],
 )

@@ -77,6 +77,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("video walk g.pt --seeds 1", "1 seed for 1 walk: each needs", 1),
     ("video walk g.pt --grid 100x100", "100x100 is not a grid like 3x2", 2),
     ("video edit g.pt", "pass --edit", 2),
+    ("video edit g.pt --edit pca:1=2 --edit pca:1=2", "an --edit is given twice", 2),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import threading
 import time
 
@@ -117,6 +118,12 @@ def test_a_disk_that_refuses_ends_the_curves_and_not_the_run_and_no_thread_is_le
     assert sum("could not write tensorboard: File too large" in line for line in told) == 1
     assert [event.step for event in events(tmp_path / "run").Scalars("d/fake_logits")] == [4]
     assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in threading.enumerate()}
+
+
+def test_a_folder_without_a_name_in_utf_8_has_no_curves_and_is_trained(store, tmp_path):
+    told = []
+    recorded(store, tmp_path / os.fsdecode(b"r\xfcn"), {"console": Heard(told)})
+    assert sum("could not write tensorboard: 'utf-8' codec" in line for line in told) == 1
 
 
 def test_what_a_killed_process_wrote_beyond_its_state_is_purged(store, tmp_path):

@@ -344,18 +344,28 @@ def test_debug_finds_the_operation_that_made_a_number_no_number(here, monkeypatc
     assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that takes nothing")
-def test_what_stdout_goes_to_may_be_full(monkeypatch):
+def show_progress():
     stage = Stage(8, 1.0, 4, g_lr=1e-3, d_lr=1e-3, tick_kimg=1)
     progress = TrainingProgress(
         images_seen=8, total_images=100, stage=stage, metrics={}, images=8, images_per_second=1.0,
         data_wait=0.0, skipped_updates=0,
     )  # fmt: skip
+    with click.Context(train):
+        TrainingTerminal(load_config("quickstart")).progress(progress, 8, 100)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_stream_may_be_closed_as_a_daemons_is(stream, monkeypatch):
+    monkeypatch.setattr(sys, stream, None)
+    show_progress()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that takes nothing")
+def test_what_stdout_goes_to_may_be_full(monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         full.write("what was told before")
-        with click.Context(train):
-            TrainingTerminal(load_config("quickstart")).progress(progress, 8, 100)
+        show_progress()
         monkeypatch.undo()
         with pytest.raises(OSError, match="No space"):  # it waits there still
             full.flush()

@@ -273,6 +273,8 @@ class Selection:
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
         label = None if self.class_name is None else loaded.label(self.class_name)
+        if label is not None and self.centers != "class":
+            note_once("--class is that of latents z alone: ws and w have theirs already")
         return of_latents(loaded, self.latents, self.seeds, label, self.noise)
 
     def other(self, seeds: list[int] | None, default: str) -> "Selection":

@@ -312,6 +312,8 @@ class TrainingTerminal(Terminal):
         if self.what is not TrainingProgress:  # all of them are shown on one line
             self.close()
             self.what = TrainingProgress
+        if sys.stdout is None or sys.stderr is None:  # closed, as a daemon's may be
+            return
         with suppress(OSError):  # nobody reads now, or the disk is full that it goes to
             sys.stdout.flush()  # as a new bar does, which would be left half made
             self.bar = self.bar or tqdm(

@@ -232,6 +232,8 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> l
     if not selection.edits:
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
     edits = dict(zip(selection.edits, selection.loaded.look.edits, strict=True))
+    if len(edits) < len(selection.edits):
+        raise click.UsageError("an --edit is given twice; give one of their strengths together")
     loaded = replace(selection.loaded, look=selection.loaded.look.but(edits=()))
     now = library.between(*strengths, frames(), closed=loop)
     return library.edit_film(loaded, selection.points(loaded), edits, now)

@@ -130,7 +130,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
             check_tensors(content, path.stat().st_size)
     except ValueError as error:
         cause = error.__cause__
-        refused = re.search(r"(?:GLOBAL|class|function) (\S+) was not", str(cause))
+        refused = re.search(r"(?:GLOBAL|class|function) (\S+) (?:was not|whose)", str(cause))
         if not (refused and isinstance(cause, pickle.UnpicklingError)):
             raise
         raise HoldsObjects(

@@ -110,7 +110,11 @@ class Plan:
 
     def told_of(self, findings: Findings, config: TrainConfig) -> list[str]:
         """Return lines on pictures that would be left out, and advice."""
-        lines = [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
+        left_out = grouped(findings.skipped)
+        if not findings.num_good:
+            path = readable(findings.path)
+            raise ValueError(f"none of the images of {path} is usable: {'; '.join(left_out)}")
+        lines = [*findings.notes, *(f"left out: {line}" for line in left_out)]
         started = self.known.start is not None or bool(self.known.run.lineage())
         helps = told.advice(findings.num_good, config, started=started)
         return [*lines, *helps] if self.known.is_own else lines

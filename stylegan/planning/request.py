@@ -31,7 +31,13 @@ class Request:
     def __post_init__(self) -> None:
         if self.minutes is not None and LENGTH in self.asked:
             raise ValueError("--minutes and --kimg both give the length; leave one out")
-        for name, value in ((RESOLUTION, self.resolution), (LENGTH, self.kimg)):
+        own = {
+            RESOLUTION: self.resolution,
+            LENGTH: self.kimg,
+            "network.max_channels": self.width,
+            "network.image_channels": self.channels,
+        }
+        for name, value in own.items():
             if value is not None and name in self.options:
                 raise ValueError(f"{name} is given twice, also among the other options (-o)")
 

@@ -187,7 +187,7 @@ def cyclic_one_hot(
     if not classes:
         return None
     rows = torch.eye(classes) if rows is None else rows
-    return rows[[i % len(rows) for i in indices]]
+    return rows[[int(i) % len(rows) for i in indices]]
 
 
 @torch.inference_mode()

@@ -112,7 +112,7 @@ class Recorder:
         self.folder.check_held()
         try:
             write()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # TensorBoard names files in UTF-8 alone
             if path not in self.refused:
                 self.refused.add(path)
                 reason = reason_of(error)

@@ -42,15 +42,20 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
 
 
 def generators_in(content: Content) -> Iterator[Content]:
-    """Yield candidate weights of a generator, the average one first."""
+    """Yield candidate weights of a generator: the average one alone, if there is one."""
     models = content.get("models", content)
     state = content.get("state_dict", content)
     if isinstance(models, Mapping):
         for name in ("g_running", "generator_smooth", "generator"):
             if isinstance(tensors := models.get(name), Mapping):
                 yield starting(tensors, "")
+                if name != "generator":
+                    return
     if isinstance(state, Mapping):
-        yield from (starting(state, start) for start in ("generator_ema.", "generator.", ""))
+        if average := starting(state, "generator_ema."):
+            yield average
+        else:
+            yield from (starting(state, start) for start in ("generator.", ""))
 
 
 def starting(weights: Mapping[object, object], start: str) -> Content:
