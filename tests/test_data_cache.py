@@ -13,6 +13,7 @@ from helpers.consoles import Heard
 from helpers.pictures import BAD, folder, png, store_of
 
 from stylegan.data import Preparation, Store, cached_store, check, prepare
+from stylegan.data.sources import open_source
 from stylegan.data.store import STAMPS
 from stylegan.machine.console import Console
 from stylegan.machine.disk import Outputs
@@ -52,6 +53,33 @@ def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path):
     assert path() == paths[0]
     (source / "notes.txt").write_text("not an image")
     assert path() == paths[0]
+
+
+@pytest.mark.parametrize("first", [(), ("x",)])
+def test_the_classes_of_a_cached_store_are_those_of_the_sub_folders_that_are_asked_for(
+    first, tmp_path
+):
+    source = folder(tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")})
+    classes = {(): ["b", "g", "r"], ("x",): ["x"]}
+    for include in (first, *classes, first):
+        preparation = Preparation(include=include)
+        for data in (source, open_source(source, include=include)):
+            store = cached_store(data, preparation, cache_dir=tmp_path / "cache", labels=True)
+            assert store.label_names == classes[include]
+    assert len(os.listdir(tmp_path / "cache")) == 2
+
+
+def test_a_file_that_changes_which_folders_are_classes_makes_another_store_and_others_do_not(
+    tmp_path,
+):
+    source = folder(tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")})
+    found = {}
+    for text in ("x/b/notes.txt", "notes.txt"):
+        before = cached_store(source, cache_dir=tmp_path / "cache")
+        folder(source, {text: b""})
+        after = cached_store(source, cache_dir=tmp_path / "cache")
+        found[text] = (after.path == before.path, after.label_names)
+    assert found == {"x/b/notes.txt": (True, ["b", "g", "r"]), "notes.txt": (False, ["x"])}
 
 
 def cut(path):

@@ -93,6 +93,9 @@ def test_a_csv_of_columns_gives_vectors_with_names(tmp_path):
     (with_json([[0.5], [1e39], [2]]), "00000/img1.png has 1e+39, not finite numbers"),
     (with_json([0, 1, 2], ["00000/img0.png"] * 3), "00000/img0.png has two labels"),
     (IMAGES | {"dataset.json": b"[1, 2"}, "Expecting"),
+    (IMAGES | {"dataset.json": b'{"labels": [], "labels": []}'}, 'it has "labels" twice'),
+    (IMAGES | {"dataset.json": b'{"labels": [], "label_names": {"a": 0, "a": 1}}'}, '"a" twice'),
+    (with_json(["a", "b", "a"], label_names=["a", "c"]), "label_names are for classes that are nu"),
     (with_csv("file,a,b", "00000/img0.png,1,2", "00000/img1.png,1"), "2 columns, not 3: 00000"),
 ])  # fmt: skip
 def test_labels_that_cannot_be_used_are_refused_in_one_line(files, message, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.pictures import save_picture
 from helpers.tiny_generators import TINY, loaded_of, random_generator
+from PIL import Image
 
 from stylegan import NetworkConfig, sampling
 from stylegan.config import build_config
@@ -41,6 +42,19 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
     image[:, top:bottom, left:right] = 0
     assert not image.any()
     assert Store(store.path).meta.crop == str(Fit.of(crop))
+
+
+@pytest.mark.parametrize("resolution", [8, 16, 64, 256])
+@pytest.mark.parametrize("crop", ["pad", "pad 3:2", "pad 2:3", "pad 3:1", "pad 7:5", "pad 1:16"])
+def test_a_picture_without_the_bars_becomes_the_same_square_again(crop, resolution):
+    fit = Fit.of(crop)
+    top, bottom, left, right = fit.active_rectangle(resolution)
+    pixels = noise(bottom - top, right - left, 3)
+    assert fit.native_size(right - left, bottom - top) == resolution
+    square = np.asarray(fit.square(Image.fromarray(pixels), resolution))
+    np.testing.assert_array_equal(square[top:bottom, left:right], pixels)
+    assert np.count_nonzero(square) == np.count_nonzero(pixels)
+    fit.square(Image.fromarray(pixels), 4 * resolution)  # enlarged, as a picture to project
 
 
 @pytest.mark.parametrize("resolution", [64, 256, 1024])

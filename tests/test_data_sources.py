@@ -121,6 +121,17 @@ def test_entries_of_a_zip_that_cannot_be_read_are_left_out(tmp_path):
     assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
 
 
+def test_a_zip_of_the_current_folder_is_one_of_its_pictures(tmp_path):
+    files = {"./": b"", "./a/": b"", "./a/0.png": png(), "a/1.png": png(seed=1), "b/./2.png": png()}
+    source = open_source(archive(tmp_path / "dots.zip", files))
+    assert source.names == ["a/0.png", "a/1.png", "b/2.png"]
+    assert source.labels.names == ["a", "b"]
+    assert source.read("a/0.png") == png()
+    archive(tmp_path / "up.zip", {"a/0.png": png(), "../b/1.png": png()})
+    with pytest.raises(ValueError, match=r"up\.zip holds \.\./b/1\.png, a name outside the zip"):
+        open_source(tmp_path / "up.zip")
+
+
 def without_utf8_flag(path):
     """Clear the flag, as if an old program had written the archive; zipfile sets it."""
     content = path.read_bytes()

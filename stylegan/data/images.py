@@ -298,11 +298,16 @@ class Fit:
         return self.kind
 
     def native_size(self, width: int, height: int) -> int:
-        """Return a picture's native resolution: the side of the square it fills."""
+        """Return a picture's native resolution: the side of the square it fills. It also fills the
+        next power of two if it has the whole pixels of that one's active rectangle."""
         across, down = self.aspect
         if across >= down:
-            return min(width, height * across // down)
-        return min(height, width * down // across)
+            size = min(width, height * across // down)
+        else:
+            size = min(height, width * down // across)
+        larger = 1 << size.bit_length()
+        top, bottom, left, right = self.active_rectangle(larger) or (0, larger) * 2
+        return larger if right - left <= width and bottom - top <= height else size
 
     def active_rectangle(self, resolution: int) -> tuple[int, int, int, int] | None:
         """Return top, bottom, left, right of a square without its padding; None: all of it."""
@@ -322,8 +327,8 @@ class Fit:
         width, height = map(float, image.size)
         if self.kind != "stretch":
             size = self.native_size(*image.size)
-            width = size * (right - left) / resolution
-            height = size * (bottom - top) / resolution
+            width = min(width, size * (right - left) / resolution)  # a small picture is enlarged
+            height = min(height, size * (bottom - top) / resolution)
         x = (image.width - width) // 2
         y = (image.height - height) // 2
         box = (x, y, x + width, y + height)

@@ -116,12 +116,21 @@ def composed(name: str) -> str:
 def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
     """Return image and class number, class name or list of numbers, of each; and the names of
     classes or numbers, if the file adds `label_names` to the format of stylegan2-ada."""
-    read = json.loads(content)
+    read = json.loads(content, object_pairs_hook=distinct)
     try:
         pairs = [(str(name), label) for name, label in read["labels"]]
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError('it has no "labels": [[file, label], ...]') from error
     return pairs, names_in_order(read["label_names"]) if "label_names" in read else None
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON. Raise ValueError for a key that it has twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f'it has "{twice}" twice')
+    return made
 
 
 def names_in_order(names: object) -> list[str]:
@@ -173,6 +182,8 @@ def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
             raise ValueError(f"class {wrong[0]} has no name: there are {len(names)}")
         return Labels(names, np.array(values, np.int64))
     if all(isinstance(value, str) and value for value in values):
+        if names is not None:
+            raise ValueError("label_names are for classes that are numbers, and these are names")
         return of_classes(values)
     if not all(isinstance(value, list) for value in values):
         raise ValueError("a label is a class for all images or a list of numbers for all")

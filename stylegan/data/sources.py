@@ -131,10 +131,13 @@ class Source(ABC):
         return lines
 
     def fingerprint(self) -> str:
-        """Return a hash that changes with each image that is added, removed or changed."""
+        """Return a hash that changes with each image that is added, removed or changed, and with
+        what else decides their classes."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
         for line in self.listing():
             digest.update(repr(line).encode())
+        if self.top != only_folder([*self.names, *self.label_files]):  # `include`, or other files
+            digest.update(repr(self.top).encode())
         return digest.hexdigest()
 
 
@@ -225,10 +228,15 @@ class ZipSource(FileSource):
         members = {name_of(info): info for info in self.archive.infolist()}
         if len(members) < len(self.archive.infolist()):
             raise ValueError(f"{readable(path)} holds two files of one name; make the zip anew")
+        if outside := [name for name in members if ".." in name.split("/")]:
+            raise ValueError(
+                f"{readable(path)} holds {readable(outside[0])}, a name outside the zip, which no "
+                "folder of a class can have; make the zip anew, in the folder of the pictures"
+            )
         self.members = {
             name: info
             for name, info in members.items()
-            if not name.endswith("/") and not any(map(hidden, name.split("/")))
+            if name and not name.endswith("/") and not any(map(hidden, name.split("/")))
         }
         super().__init__(path, self.members, include)
 
@@ -245,13 +253,13 @@ class ZipSource(FileSource):
 
 
 def name_of(info: zipfile.ZipInfo) -> str:
-    """Return a name in a zip, with forward slashes. The Finder of macOS writes UTF-8 without its
-    flag, and decomposes letters; other names without it are in code page 437."""
+    """Return a name in a zip, with forward slashes and without `./`. The Finder of macOS writes
+    UTF-8 without its flag, and decomposes letters; other names without it are in code page 437."""
     name = info.filename
     if not info.flag_bits & UTF8_FLAG:
         with contextlib.suppress(UnicodeError):
             name = composed(name.encode("cp437").decode())
-    return name.replace("\\", "/")
+    return "/".join(part for part in name.replace("\\", "/").split("/") if part != ".")
 
 
 class TFRecordSource(Source):
