@@ -11,11 +11,13 @@ from PIL import Image
 from stylegan import load_generator
 from stylegan.config import load_config, parse_options, to_toml
 from stylegan.data import Preparation, prepare
+from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_loaded
 from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.planning import Request, plan
 from stylegan.planning.known import bundled_data, usual_folder
 from stylegan.planning.told import advice, length_lines
+from stylegan.training import TrainState
 from stylegan.training.costs import Costs, Machine
 
 
@@ -325,13 +327,53 @@ def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_
     lone = str(tmp_path / "lone.pt")
     save_loaded(Path(lone), load_generator("faces64").loaded)
     assert decided(pictures, init_from=lone).config.d_warmup_kimg == 1
-    named = decided(pictures, config="transfer-256", init_from=lone, resolution=64)
+    named = decided(pictures, "freeze_d=0", config="transfer-256", init_from=lone, resolution=64)
     assert named.config.d_warmup_kimg == 1
     assert decided(pictures, "d_warmup_kimg=0.0", init_from=lone).config.d_warmup_kimg == 0
     assert decided(pictures, init_from="faces64").config.d_warmup_kimg == 0  # it has one
     for changed in ("network.image_channels=1", "network.max_channels=16"):  # which does not fit
         assert decided(pictures, changed, init_from="faces64").config.d_warmup_kimg == 1
     assert decided(pictures).config.d_warmup_kimg == 0
+
+
+@pytest.mark.parametrize("config", [None, "faces-64"])
+def test_a_discriminator_trains_alone_for_a_twelfth_of_a_run_at_most_and_not_in_a_fade(
+    config, pictures, tmp_path
+):
+    lone = str(tmp_path / "lone.pt")
+    save_loaded(Path(lone), load_generator("faces64").loaded)
+    start = {"config": config, "init_from": lone}
+    planned = decided(pictures, kimg=0.6, **start)
+    assert planned.config.d_warmup_kimg == 0.05
+    line = "the discriminator trains alone for the first {} kimg{} (d_warmup_kimg)"
+    assert line.format(0.05, "") in planned.preview()
+    grows = ["schedule.initial_resolution=32", "schedule.stable_kimg=0.02"]
+    assert decided(pictures, *grows, kimg=0.6, **start).config.d_warmup_kimg == 0.02
+    longer = decided(pictures, *grows, "d_warmup_kimg=0.025", kimg=0.6, **start)
+    assert line.format(0.025, ", while the resolution grows") in longer.preview()
+    nothing = decided(pictures, "d_warmup_kimg=0.6", kimg=0.6, **start)
+    for act in (nothing.preview, nothing.train):
+        with pytest.raises(
+            ValueError, match=r"d_warmup_kimg 0\.6 leaves the generator nothing of 0"
+        ):
+            act()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kimg"), [((), 1), (("a", "x", "y"), 0), (("x", "y", "z"), 1), (("x", "a"), 0)]
+)
+def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
+    theirs, kimg, pictures, tmp_path
+):
+    """The classes are a, b, small. A source of three classes without names knows as many."""
+    source = tiny_config(network={"label_dim": len(theirs) or 4, "image_channels": 3})
+    begun = TrainState.create(source)
+    payload = begun.to_payload() | {"label_names": list(theirs)}
+    checkpoint.save(tmp_path / "state-000000000.pt", "state", payload)
+    found = decided(
+        pictures, "data.labels=true", init_from=tmp_path / "state-000000000.pt", resolution=16
+    )
+    assert found.config.d_warmup_kimg == kimg
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,20 @@ def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
             assert load_generator(path).loaded.images_seen == best["images_seen"]
 
 
+def test_a_best_generator_is_the_best_by_the_number_that_decides_now(store, tmp_path):
+    """Of a and b first a decides, then b, then a again."""
+    values = iter([(2, 1), (2, 3), (3, 2), (2, 9), (3, 9)])
+    best = []
+    for decides, kimg in (("a", 0.012), ("b", 0.024), ("b", 0.036), ("a", 0.048), ("a", 0.060)):
+        a, b = next(values)
+        evaluation = Evaluation(lambda state, stage, a=a, b=b: {"a": a, "b": b}, decides, True, 9.0)
+        config = tiny_config(schedule=SCHEDULE | {"total_kimg": kimg})
+        run(config, store, tmp_path / "run", evaluation=evaluation)
+        loaded = load_generator(tmp_path / "run" / "generator-best.pt").loaded
+        best.append(loaded.images_seen)
+    assert best == [12, 24, 36, 48, 48]
+
+
 def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(store, tmp_path):
     config = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.05}, snapshot_ticks=1)
     numbers = {"resolution": 8, "x": np.float32(0.5), "y": torch.tensor(2.0)}

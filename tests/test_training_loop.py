@@ -22,8 +22,9 @@ from helpers.tiny_training import (
 from PIL import Image
 
 from stylegan.config import CHANGEABLE_WITHIN_RUN, build_config, nested
+from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
-from stylegan.training import start
+from stylegan.training import TrainState, start
 
 STOPS = {
     4: "after the first step",
@@ -54,8 +55,13 @@ def test_a_run_of_another_kind_continues_bit_for_bit(kind, store, tmp_path):
     """Augmented ones: test_augment.py."""
     labels = {"data": {"labels": True}, "network": {"label_dim": 2}} if kind == "labels" else {}
     config = tiny_config(**{"schedule": SHORT} | KINDS[kind] | labels)
-    whole = run(config, store, tmp_path / "whole")
-    run(config, store, tmp_path / "run", stop_at=8)
+    source = None
+    if kind == "frozen":  # which only weights can be that have grown so far
+        source = tmp_path / "source.pt"
+        grown = tiny_config(schedule={"initial_resolution": 16})
+        checkpoint.save(source, "state", TrainState.create(grown).to_payload())
+    whole = run(config, store, tmp_path / "whole", init_from=source)
+    run(config, store, tmp_path / "run", stop_at=8, init_from=source)
     continued = run(config, store, tmp_path / "run")
     assert differing(continued.to_payload(), whole.to_payload()) == []
     for scaler in ("g_scaler", "d_scaler"):  # also if no payload has them

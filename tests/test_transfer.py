@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.consoles import Heard
 from helpers.tiny_generators import assert_same_weights, loaded_of, random_generator
-from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, write_pictures
+from helpers.tiny_training import QUIET, SHORT, merge, run, tiny_config, write_pictures
 
 from stylegan import load_generator
 from stylegan.config import build_config, parse_options, to_dict, to_toml
@@ -139,8 +139,20 @@ def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
 
 
 def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
-    with pytest.raises(ValueError, match=r"freeze_d .* holds those up to 16x16"):
-        train(folder, "too large", resolution=32, init_from=folder / "run", freeze_d=8)
+    alone = folder / "alone.pt"
+    own.save_generator(alone, load_generator(folder / "run").loaded.generator, resolution=16)
+    narrow = {"network": {"max_channels": 4}}
+    for source, changes, found in (
+        (None, {}, "there is none without --init-from"),
+        (alone, {}, f"{alone} holds none"),
+        (folder / "run", {"resolution": 32}, f"{folder / 'run'} holds none"),
+        (folder / "run", narrow, f"{folder / 'run'} holds none"),
+    ):
+        with pytest.raises(ValueError, match=f"freeze_d .*, but {found}; leave freeze_d out"):
+            train(folder, "refused", init_from=source, freeze_d=8, **changes)
+    for source in (None, alone):
+        with pytest.raises(ValueError, match=r"freeze_d keeps blocks"):
+            decided(folder, source and str(source), "freeze_d=8", "network.resolution=16")
 
 
 def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
@@ -149,13 +161,32 @@ def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
     given = load_generator(only).state_dict()
     head = "head.conv.weight"
     schedule = SHORT | {"initial_resolution": 16}
-    for kimg, moves in ((SHORT["total_kimg"], False), (0.0, True)):
-        run = f"warmed for {kimg} kimg"
-        state, _ = train(folder, run, init_from=only, d_warmup_kimg=kimg, schedule=schedule)
+    store = cached_store(folder / "pictures", Preparation(resolution=16))
+    for kimg, moves in ((0.008, False), (0.0, True)):
+        lines, out = [], folder / f"warmed for {kimg} kimg"
+        config = tiny_config(d_warmup_kimg=kimg, schedule=schedule)
+        state = run(config, store, out, stop_at=8, told=lines, init_from=only)
+        said = "the discriminator trains alone for the first 0.008 kimg (d_warmup_kimg)"
+        assert (said in lines) is (kimg > 0)
         trained = dict(state.generator.named_parameters())
         assert any(not torch.equal(p, given[name]) for name, p in trained.items()) is moves
         untrained = TrainState.create(state.config).discriminator.state_dict()[head]
         assert not torch.equal(state.discriminator.state_dict()[head], untrained)
+
+
+def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder):
+    """Its configuration and images are the same."""
+    other = folder / "other.pt"
+    own.save_generator(other, load_generator(folder / "run").loaded.generator, resolution=16)
+    states = {}
+    for name, source in (("from a run", folder / "run"), ("from other", other), ("of none", None)):
+        train(folder, name, init_from=source, schedule=SHORT)
+        states[name] = RunFolder(folder / name).states()[-1].read_bytes()
+    for name in states:
+        for stranger in states.keys() - {name}:
+            RunFolder(folder / name).states()[-1].write_bytes(states[stranger])
+            with pytest.raises(ValueError, match="did not begin from the same weights"):
+                train(folder, name, schedule=SHORT)
 
 
 def test_the_average_stays_where_it_is_while_the_generator_waits():
@@ -257,3 +288,19 @@ def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_sa
             now = getattr(state, network).state_dict()[name]
             assert torch.equal(now[:2], given[network][name][[1, 0]])
             assert torch.equal(now[2:], getattr(untouched, network).state_dict()[name][2:])
+
+
+def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
+    """As many labels, of other names: their rows have the same shapes."""
+    config = tiny_config(network={"label_dim": 2}, schedule=SHORT | {"initial_resolution": 16})
+    trained = TrainState.create(dataclasses.replace(config, seed=5))
+    loaded = loaded_of(trained.generator_ema, label_names=("x", "y"))
+    state, untouched = TrainState.create(config), TrainState.create(config)
+    source = Weights(Path("m.pt"), "memory", loaded, discriminator=trained.discriminator)
+    lines = initialize_from(state, source, ("a", "b"))
+    for network, rows in (("generator_ema", 1), ("discriminator", 2)):
+        every = len(getattr(state, network).state_dict())
+        assert f"{network}: {every - rows} of {every} tensors copied from m.pt" in lines
+    assert "  not copied: head.out.weight belongs to labels that this run has not" in lines
+    own_rows = untouched.discriminator.state_dict()["head.out.weight"]
+    assert torch.equal(state.discriminator.state_dict()["head.out.weight"], own_rows)

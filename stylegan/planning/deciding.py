@@ -31,7 +31,7 @@ from stylegan.training.run import (
     with_precision,
 )
 from stylegan.training.state import TrainState
-from stylegan.training.transfer import GROWS_AGAIN, beginning, warmup
+from stylegan.training.transfer import GROWS_AGAIN, beginning, check_frozen, warmup
 
 TRAINING_SHARE = 0.95  # of the minutes of a run; the rest goes into samples, files, the report
 LEAST_SHARE = 0.5  # of the usual length of a training; for less, a smaller resolution
@@ -153,6 +153,8 @@ def plan(
         lines.append(f"{path} keeps its length of {length:g} kimg; --kimg changes it")
     else:
         config, lines, costs = decide_within(request.minutes, request, known, threads)
+    if not known.stored:
+        check_frozen(config, known.start)
     data = known.data
     if isinstance(data, Path) and is_store(data):
         from_rank0(lambda: Store(data).check_fits(preparation_for(config)))
@@ -174,7 +176,7 @@ def chosen_config(
     if any(name.startswith("augment.") for name in asked):  # these mean nothing without a kind
         asked = {"augment.kind": "ada", **asked}
     config, hindrance = choosing.choose(asked, known, width=width)
-    if known.start and (begins := warmup(known.start, config)):  # by the widths that it has
+    if known.start and (begins := warmup(known.start, config, known.label_names)):  # by its widths
         config, hindrance = choosing.choose({**begins, **asked}, known, width=width)
     lines = told.chosen_lines(config, hindrance)
     if known.start:  # the choice has begun there
@@ -215,7 +217,8 @@ def named_config(
         elif config.network.resolution != usual:
             chosen["r1_gamma"] = choosing.gamma_of_size(config, usual)
     if known.start and WARMUP not in file:
-        chosen |= warmup(known.start, built(chosen))  # by the widths that it will have
+        # by the widths that it will have
+        chosen |= warmup(known.start, built(chosen), known.label_names)
     return built(chosen), lines
 
 

@@ -48,6 +48,11 @@ class Known:
         return self.findings.num_good
 
     @property
+    def label_names(self) -> list[str]:
+        """Return the classes of the pictures; none where they were not looked at."""
+        return self.findings.label_names if self.findings else []
+
+    @property
     def possible(self) -> int:
         """Return the largest resolution that nine of ten pictures reach."""
         assert self.findings is not None

@@ -9,6 +9,7 @@ from stylegan.machine.messages import aligned, count, duration, gib, listed, rea
 from stylegan.machine.toml import toml_value
 from stylegan.schedule import batch_size_at, official_batch_sizes, phases
 from stylegan.training.costs import Costs
+from stylegan.training.transfer import warmup_lines
 
 HANDFUL = 10  # pictures
 MOST_CLASSES = 12  # that are named
@@ -110,7 +111,7 @@ def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[
             mark = "~" if stage.resolution in costs.guessed else ""
             row.append(mark + duration(costs.seconds[stage.resolution] * images))
         rows.append(row)
-    lines = aligned(rows)
+    lines = [*aligned(rows), *warmup_lines(config)]
     if ramp := config.schedule.ramp_kimg:
         lines.append(f"rates rise linearly from 0 over the first {ramp:,.10g} kimg (ramp_kimg)")
     kind = "measured" if has_times and device.type == "cuda" else "estimated"

@@ -154,6 +154,9 @@ def evaluate(
         if distributed.world_size() == 1:  # others may wait elsewhere
             save(recorder, health)
         raise
+    if state.best_by not in ("", evaluation.best_by):
+        state.scores.clear()  # of another metric, whose best ones were written
+    state.best_by = evaluation.best_by
     state.scores.append({"images_seen": state.images_seen, **scores})
     recorder.write_scores(state.scores[-1], evaluation.records)
     if not evaluation.is_best(state.scores):

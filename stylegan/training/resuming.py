@@ -21,7 +21,7 @@ from stylegan.machine.messages import count, listed, readable
 from stylegan.machine.threads import busy
 from stylegan.schedule import coming
 from stylegan.training.state import Counters, Payload, TrainState
-from stylegan.training.transfer import initialize_from
+from stylegan.training.transfer import check_frozen, initialize_from
 
 
 def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | None, Payload]:
@@ -103,6 +103,7 @@ def begin(
             f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "
             "yet: give --init-from again, or choose another --out"
         )
+    check_frozen(state.config, None)
     return []
 
 
@@ -131,9 +132,14 @@ def resume(
         )
     with refusing_state(path, folder):
         state.restore(payload)
+    if state.lineage != on_all_ranks(folder.lineage):
+        raise ValueError(
+            f"{path} cannot be continued: its run did not begin from the same weights as {run}; "
+            "remove it, or choose another --out"
+        )
     processes = payload["processes"], distributed.world_size()
     threads = payload["threads"], torch.get_num_threads()
-    batch_gpu = folder.config().batch_gpu, config.batch_gpu
+    batch_gpu = saved.batch_gpu, config.batch_gpu
     regrouped = False
     for stage in coming(config.schedule, state.images_seen):
         shares = [stage.batch_size // number for number in processes]

@@ -33,6 +33,7 @@ from stylegan.training.interrupts import nothing_to_save, requests
 from stylegan.training.recorder import Recorder
 from stylegan.training.resuming import begin, newest_state, resume, settle_threads
 from stylegan.training.state import TrainState
+from stylegan.training.transfer import check_warmup
 
 
 @dataclass(frozen=True)
@@ -258,9 +259,10 @@ def settled(
     data: Store | Findings | None = None,
 ) -> TrainConfig:
     """Return `config` with the precision of the device and, once the `data` is known, its number of
-    labels. Raise ValueError if processes cannot share the batches, or if the run in `folder`
-    computes something else."""
+    labels. Raise ValueError if processes cannot share the batches, if the generator would not be
+    trained, or if the run in `folder` computes something else."""
     stored = from_rank0(folder.stored_config)
+    check_warmup(config)
     config = with_precision(config, device, stored)
     if data is not None:
         config = fit_to_data(config, data)

@@ -46,6 +46,7 @@ class Counters:
     skipped_in_a_row_d: Counted
     processes: Count = 1  # that have written it, and the threads of each
     threads: Count = 1
+    best_by: str = ""  # older files do not say
 
     @classmethod
     def of(cls, payload: Payload) -> "Counters":
@@ -73,7 +74,9 @@ class TrainState:
     skips: Tensor
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
-    scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
+    # of metrics, with images_seen, since `best_by` decides which generator is the best
+    scores: list[dict[str, float]] = field(default_factory=list)
+    best_by: str = ""
     lineage: Lineage = ()  # where the weights that it began with came from
     stage_networks: StageNetworks | None = None  # not saved; None: to be made for the stage
 
@@ -146,6 +149,7 @@ class TrainState:
             "growth": self.growth,
             "strength": self.strength.to_plain(),
             "scores": [dict(scores) for scores in self.scores],
+            "best_by": self.best_by,
             "lineage": to_plain(self.lineage),
             **dataclasses.asdict(self.position),
             **self.skipped(),
@@ -166,6 +170,7 @@ class TrainState:
         self.growth = counters.growth
         self.strength = Strength(self.config.augment, **vars(counters.strength))
         self.scores = counters.scores
+        self.best_by = counters.best_by
         self.lineage = counters.lineage
         self.position = Position(
             counters.images_seen, counters.schedule_images, counters.repeats_left

@@ -15,11 +15,12 @@ from stylegan.files.weights import Weights
 from stylegan.machine.distributed import from_rank0, on_all_ranks
 from stylegan.machine.lineage import NONCOMMERCIAL, license_of
 from stylegan.machine.messages import listed, readable
-from stylegan.schedule import resolutions
+from stylegan.schedule import phases, resolutions, stage_at
 from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
 
 WARMUP_KIMG = 1.0  # of a discriminator: after 20 steps it knew rendered from drawn faces
+WARMUPS = 12  # in a training, at least
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
 WIDTHS = {"channel_base", "max_channels"}
@@ -52,15 +53,65 @@ def beginning(
     return {GROWS_AGAIN: start}, f"{sentence} {start}x{start} (-o {GROWS_AGAIN}=8 grows again)"
 
 
-def warmup(weights: Weights, config: TrainConfig) -> dict[str, object]:
+def warmup(weights: Weights, config: TrainConfig, label_names: Sequence[str]) -> dict[str, object]:
     """Return the options that let a discriminator that is untrained, or in part, catch up with a
-    trained generator, which would fool it, and be spoiled, in its first steps."""
+    trained generator, which would fool it, and be spoiled, in its first steps: for at most a
+    twelfth of the run, before a resolution fades in. `label_names`: of the data, () if unknown."""
     critic = weights.discriminator
+    loaded = weights.require_loaded()
     trained = critic is not None and (
         bool(critic.config.label_dim) == config.data.labels
         and all(getattr(critic.config, n) == getattr(config.network, n) for n in OF_DISCRIMINATOR)
     )
-    return {} if trained else {"d_warmup_kimg": WARMUP_KIMG}
+    if trained and config.data.labels and label_names:  # one that it knows, or as many
+        known = set(loaded.label_names)
+        as_many = len(label_names) == loaded.generator.config.label_dim
+        trained = not known.isdisjoint(label_names) if known else as_many
+    if trained:
+        return {}
+    _, end, stage = phases(config.schedule)[0]
+    stable_kimg = end / 1000 if stage.alpha == 1 else 0.0
+    kimg = min(WARMUP_KIMG, config.schedule.total_kimg / WARMUPS, stable_kimg)
+    return {"d_warmup_kimg": round(kimg, 3)}  # whole images
+
+
+def warmup_lines(config: TrainConfig) -> list[str]:
+    """Return a line on the time in which the discriminator trains alone, if there is one."""
+    alone = config.d_warmup_kimg
+    first, after = (stage_at(n, config.schedule) for n in (0, round(1000 * alone)))
+    growing = "" if first.growth == after.growth else ", while the resolution grows"
+    line = f"the discriminator trains alone for the first {alone:g} kimg{growing} (d_warmup_kimg)"
+    return [line] if alone else []
+
+
+def check_warmup(config: TrainConfig) -> None:
+    """Raise ValueError if the run is to end before its generator is trained."""
+    alone = config.d_warmup_kimg
+    length = config.schedule.total_kimg
+    if alone >= length:
+        raise ValueError(
+            f"d_warmup_kimg {alone:g} leaves the generator nothing of {length:g} kimg; make it "
+            "less, or --kimg more"
+        )
+
+
+def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
+    """Raise ValueError if `freeze_d` would keep blocks that the weights, if any, do not have
+    trained."""
+    size = config.network.resolution
+    critic = weights.discriminator if weights else None
+    trained = (
+        weights is not None
+        and critic is not None
+        and weights.require_loaded().grown >= size
+        and all(critic.config.channels(r) == config.network.channels(r) for r in resolutions(size))
+    )
+    if config.freeze_d and not trained:
+        found = f"{weights} holds none" if weights else "there is none without --init-from"
+        raise ValueError(
+            f"freeze_d keeps blocks of a discriminator that is trained at {size}x{size} with these "
+            f"widths, but {found}; leave freeze_d out, or take a source or sizes that fit"
+        )
 
 
 def initialize_from(
@@ -74,6 +125,7 @@ def initialize_from(
     else:
         weights = on_all_ranks(lambda: open_weights(source, need="training"))
     resolution = state.config.network.resolution
+    check_frozen(state.config, weights)
     lines = [f"not used: {readable(reason, 1000)}" for reason in weights.left_out]
     lines += replace_stale_layers(weights, state)
     known = weights.require_loaded().label_names
@@ -87,6 +139,9 @@ def initialize_from(
         if order is not None:
             tensors |= rows_of_labels(tensors, network.state_dict(), order)
         refused = copied_from(tensors, network, resolution)
+        if order is not None and set(order) == {None}:  # all are new
+            rows = [name for name in OF_LABELS if name in tensors and name in network.state_dict()]
+            refused |= dict.fromkeys(rows, "belongs to labels that this run has not")
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         tensors = network.state_dict().keys()
@@ -105,9 +160,10 @@ def initialize_from(
             "a run takes the sizes of its source"
         )
     if weights.discriminator is None:
-        line = f"{weights} holds no discriminator: it starts untrained (a state-*.pt has one)"
-        alone = state.config.d_warmup_kimg
-        lines.append(f"{line}, and trains alone for {alone:g} kimg" if alone else line)
+        lines.append(
+            f"{weights} holds no discriminator: it starts untrained (a state-*.pt has one)"
+        )
+    lines += warmup_lines(state.config)
     state.lineage = weights.child_lineage(", ".join(counts))
     if (license_name := license_of(state.lineage)).startswith(NONCOMMERCIAL):
         lines.append(f"license: {license_name} (not for commercial purposes) goes with the run")
@@ -119,13 +175,6 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
     behind (`refitting`): in one process for all. What was fitted, and how well."""
     grown = weights.require_loaded().grown
     schedule = state.config.schedule
-    trained = grown if weights.discriminator is not None else 0
-    if state.config.freeze_d and trained < schedule.resolution:
-        raise ValueError(
-            f"freeze_d would keep blocks of the discriminator that {weights} has not trained: it "
-            f"holds those up to {trained}x{trained}; leave freeze_d out, or take a --resolution "
-            "that they reach"
-        )
     sizes = [r for r in resolutions(schedule.resolution) if schedule.start <= r < grown]
     if not sizes:
         return []
