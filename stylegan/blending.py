@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.data.labels import places
+from stylegan.data.labels import places, told
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.messages import listed
 from stylegan.schedule import resolutions
@@ -95,8 +95,9 @@ def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
         for name, value in shape_of(a).items()
         if value != shape_of_b[name]
     ]
-    if None in places(a.label_names, b.label_names):
-        different.append(f"label_names {list(a.label_names)} and {list(b.label_names)}")
+    if None in places(a.label_names, b.label_names, (a.vectors, b.vectors)):
+        ours, theirs = (told(side.label_names, side.vectors) for side in (a, b))
+        different.append(f"labels ({ours}) and ({theirs})")
     if different:
         raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
 

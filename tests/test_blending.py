@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
 from stylegan.blending import blend, resolution_of
+from stylegan.config import DataConfig
 from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.formats.own import save_generator
 from stylegan.machine.lineage import Source, sha256_of
@@ -77,9 +78,14 @@ def test_what_cannot_be_blended_is_refused():
         blend(loaded(0), loaded(1, active_rectangle=[2, 14, 0, 16]), first=8)
     names = [{"label_names": ("a", "b")}, {"label_names": ("b", "c")}, {}]
     one, other, unnamed = (loaded(0, dataclasses.replace(TINY, label_dim=2), **n) for n in names)
-    with pytest.raises(ValueError, match=r"label_names \['a', 'b'\] and \['b', 'c'\]"):
+    with pytest.raises(ValueError, match=r"labels \(a, b\) and \(b, c\)"):
         blend(one, other, share=0.5)
     blend(one, unnamed, share=0.5)
+    classes = dataclasses.replace(one, trained_on=DataConfig(labels=True))
+    vectors = dataclasses.replace(one, label_rows=torch.eye(2))
+    with pytest.raises(ValueError, match=r"labels \(classes a, b\) and \(vectors of a, b\)"):
+        blend(classes, vectors, share=0.5)
+    blend(vectors, one, share=0.5)  # a file of before does not say which they are
     for first, last in ((5, None), (16, 8)):
         with pytest.raises(ValueError, match=f"{first} to .*, but the resolutions .* 4, 8, 16"):
             blend(loaded(0), loaded(1), first=first, last=last)

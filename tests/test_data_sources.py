@@ -128,7 +128,7 @@ def test_a_zip_of_the_current_folder_is_one_of_its_pictures(tmp_path):
     assert source.labels.names == ["a", "b"]
     assert source.read("a/0.png") == png()
     archive(tmp_path / "up.zip", {"a/0.png": png(), "../b/1.png": png()})
-    with pytest.raises(ValueError, match=r"up\.zip holds \.\./b/1\.png, a name outside the zip"):
+    with pytest.raises(ValueError, match=r"\.\./b/1\.png lies outside of .*up\.zip; make"):
         open_source(tmp_path / "up.zip")
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.charts import cells, enlarged
-from helpers.commands import refused, told
+from helpers.commands import refused, stylegan, told
 from helpers.consoles import Heard
-from helpers.tiny_generators import TINY, random_generator, shown, tiny_loaded
+from helpers.tiny_generators import LABELED, TINY, random_generator, shown, tiny_loaded
 from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -307,6 +307,25 @@ def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(so
     (edit,) = read_edits(["svm:first=2@0-1"], loaded, source)
     assert_close(edit.direction, svm.deviations[0] * svm.vectors[0])
     assert "did you mean first" in refused("generate", source, "--edit", "svm:firs")
+
+
+def test_learning_says_like_generating_that_classes_take_turns(tmp_path):
+    source = tmp_path / "classes.pt"
+    save_generator(source, random_generator(LABELED), label_names=("cat", "dog", "hen"))
+    sides = [tmp_path / "more", tmp_path / "less"]
+    for i in range(10):
+        sides[i % 2].mkdir(exist_ok=True)
+        (sides[i % 2] / f"seed{i:04}.png").touch()
+    line = "classes in turn, as no --class is given: seed 0 is cat, seed 1 is dog, seed 2 is hen"
+    words = ["directions", "learn", source, *sides, "--samples", 99]
+    for arguments, is_said in (
+        (["generate", source, "--seeds", 0, "--out", tmp_path / "pictures"], True),
+        (words, True),
+        ([*words, "--class", "cat", "--name", "cats"], False),
+    ):
+        result = stylegan(*arguments)
+        assert result.exit_code == 0, result.output
+        assert result.stderr.count(line) == is_said
 
 
 def test_a_vector_of_w_in_a_plain_array_is_a_direction(source, tmp_path):

@@ -17,7 +17,7 @@ from helpers.tiny_generators import (
 
 import stylegan
 from stylegan import load_generator
-from stylegan.config import TrainConfig
+from stylegan.config import DataConfig, TrainConfig
 from stylegan.files import checkpoint, download
 from stylegan.files.formats.own import save_discriminator, save_generator, save_loaded
 from stylegan.files.loading import open_weights
@@ -69,6 +69,7 @@ def test_what_a_file_tells_comes_back(tmp_path):
         "cutoff": None,
         "label_names": ("cat", "dog", "hen"),
         "active_rectangle": (2, 14, 0, 16),
+        "trained_on": DataConfig(crop="pad", mirror=True, labels=True),
     }
     save_generator(path, random_generator(LABELED), **about)
     loaded = load_generator(path).loaded

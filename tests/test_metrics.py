@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers.commands import refused, stylegan, told
 from helpers.consoles import Heard
+from helpers.pictures import save_picture
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
 from helpers.tiny_generators import LABELED, loaded_of, random_generator, tiny_loaded
@@ -18,9 +20,10 @@ from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store
 
 from stylegan.cli.metrics import means, metrics
 from stylegan.cli.train import closing_lines
-from stylegan.config import to_toml
-from stylegan.data import Preparation, Store, cached_store
+from stylegan.config import DataConfig, to_toml
+from stylegan.data import Preparation, Store, cached_store, prepare
 from stylegan.files.loaded import weights_sha256
+from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT
 from stylegan.metrics import (
@@ -42,6 +45,7 @@ from stylegan.metrics.engine import kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
+from stylegan.projection import ProjectionRequest, SearchOptions
 from stylegan.training import Evaluation
 
 # Statistics
@@ -408,6 +412,55 @@ def test_labels_are_those_of_the_same_name_and_others_are_refused(store, tmp_pat
             with pytest.raises(ValueError, match=r"generator \(a, c\) are not those of the data"):
                 samples.labels(range(3))
     assert torch.equal(drawn["a", "b"], drawn["b", "a"].flip(1))
+
+
+def test_vectors_and_classes_of_the_same_names_are_not_each_others(store, tmp_path):
+    config = dataclasses.replace(LABELED, label_dim=2)
+    folder = write_pictures(tmp_path / "in")
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*.png"))
+    rows = [f"{file},{i},1" for i, file in enumerate(files)]
+    (folder / "labels.csv").write_text("\n".join(["file,a,b", *rows]))
+    vectors = prepare(folder, tmp_path / "store")
+    assert vectors.label_names == store.label_names == ["a", "b"]
+    said = [{"trained_on": DataConfig(labels=True)}, {"label_rows": torch.eye(2)}, {}]
+    for about, own in zip(said, ([store], [vectors], [store, vectors]), strict=True):
+        loaded = loaded_of(random_generator(config), label_names=("a", "b"), **about)
+        for data in (store, vectors):
+            samples = GeneratorSamples(loaded, store=data)
+            if data in own:
+                assert samples.labels(range(3)).shape == (3, 2)
+            else:
+                with pytest.raises(
+                    ValueError, match=r"classes a, b\).*vectors of a, b|vectors.*cl"
+                ):
+                    samples.labels(range(3))
+
+
+def test_a_generator_on_its_own_has_the_reals_of_its_run(tmp_path, monkeypatch):
+    """Cropped, or not, and mirrored as in training; pictures to project likewise."""
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    pixels = np.random.default_rng(0).integers(0, 256, (14, 16, 24, 3), np.uint8)
+    for i, wide in enumerate(pixels):
+        save_picture(tmp_path / "wide" / f"{i}.png", wide)
+    config = tiny_config(data={"crop": "stretch", "mirror": True}, schedule=SHORT)
+    run(config, tmp_path / "wide", tmp_path / "run")
+    generator = RunFolder(tmp_path / "run").generators()[-1]
+    sent = Path(shutil.copy(generator, tmp_path / "sent.pt"))
+    state = Path(shutil.copy(RunFolder(tmp_path / "run").states()[-1], tmp_path / "state.pt"))
+    told("export", sent, tmp_path / "sent.safetensors")
+    sources = [tmp_path / "run", sent, state, tmp_path / "sent.safetensors"]
+    for source in sources:
+        loaded = open_weights(source).require_loaded()
+        assert (loaded.crop, loaded.trained_on.mirror) == ("stretch", True)
+        distance = SimpleNamespace()
+        assert ProjectionRequest(loaded, distance, SearchOptions()).square == "stretch"
+    words = ["--data", tmp_path / "wide", "--metrics", "swd14", "--device", "cpu"]
+    told("metrics", *sources, *words, "--out", tmp_path / "measured.jsonl")
+    lines = json_lines(tmp_path / "measured.jsonl")
+    assert len({line["values"]["swd"] for line in lines}) == 1
+    assert [line["protocol"]["reals"]["mirror"] for line in lines] == [True] * 4
+    told("metrics", sent, *words, "--no-mirror", "--out", tmp_path / "plain.jsonl")
+    assert json_lines(tmp_path / "plain.jsonl")[0]["protocol"]["reals"]["mirror"] is False
 
 
 def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_path):

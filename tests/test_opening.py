@@ -34,7 +34,7 @@ def state_payload(images_seen=4):
     """The payload of a state, whose discriminator knows the number of images."""
     state = TrainState.create(tiny_config())
     state.discriminator.head.out.bias.data.fill_(images_seen)
-    return {**state.to_payload(), "images_seen": images_seen}
+    return {**state.to_payload(), "images_seen": images_seen, "label_rows": None}
 
 
 def changed(payload, path, value):
@@ -58,6 +58,7 @@ HOSTILE_STATES = [
     (["generator", "w_avg"], torch.zeros(3)),
     (["lineage"], {"source": "x"}),
     (["active_rectangle"], [0, HUGE, 0, HUGE]),
+    (["config", "data", "crop"], "round"),
 ]
 
 
@@ -89,6 +90,10 @@ def test_a_hostile_state_is_named_and_the_one_before_is_taken(tmp_path, path, va
         (["images_seen"], "many"),
         (["label_names"], {"a": 0}),
         (["centers"], torch.zeros(2, 3)),
+        (["trained_on"], True),
+        (["trained_on"], {"crop": "round"}),
+        (["trained_on"], {"mirror": 1}),
+        (["trained_on"], {"mirrored": True}),
         (["weights", "w_avg"], torch.zeros(8, dtype=torch.complex64)),
     ],
 )

@@ -304,3 +304,21 @@ def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
     assert "  not copied: head.out.weight belongs to labels that this run has not" in lines
     own_rows = untouched.discriminator.state_dict()["head.out.weight"]
     assert torch.equal(state.discriminator.state_dict()["head.out.weight"], own_rows)
+
+
+@pytest.mark.parametrize("vectors", [True, False, None])
+def test_vectors_and_classes_of_the_same_names_start_anew(vectors):
+    config = tiny_config(
+        network={"label_dim": 2}, schedule=SHORT | {"initial_resolution": 16}, seed=5
+    )
+    trained = TrainState.create(config).generator_ema
+    loaded = loaded_of(trained, label_names=("a", "b"), label_rows=torch.eye(2))
+    given = trained.mapping.label_embedding.detach().clone()
+    config = dataclasses.replace(config, seed=6)
+    state, untouched = TrainState.create(config), TrainState.create(config)
+    weights = Weights(Path("m.pt"), "memory", loaded, trained)
+    lines = initialize_from(state, weights, ("a", "b"), vectors)
+    anew = "no label is one of m.pt: all start anew"
+    expected = untouched.generator.mapping.label_embedding if vectors is False else given
+    assert (anew in lines) == (vectors is False)
+    assert torch.equal(state.generator.mapping.label_embedding, expected)

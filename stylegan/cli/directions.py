@@ -9,7 +9,7 @@ import click
 
 from stylegan import directions as library
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, say
+from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import Selection, gathered
 from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_picture
@@ -172,7 +172,8 @@ def learn(target: Target, positive: Path, negative: Path, name: str | None, samp
     name = library.check_name(name or positive.stem)
     loaded = target.opened(["svm"], positive, negative, name=name)
     class_name = target.selection.class_name
-    w, present = library.examples_of(loaded, positive, negative, class_name)
+    console = Terminal(say=options.note_once)
+    w, present = library.examples_of(loaded, positive, negative, class_name, console)
     normal, accuracy = library.fit_hyperplane(w, present)
     new = library.to_directions(loaded, name, normal, accuracy, samples)
     larger_side = max(present.mean(), 1 - present.mean())

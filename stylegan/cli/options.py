@@ -23,7 +23,6 @@ from stylegan.files.loading import open_weights
 from stylegan.machine import distributed
 from stylegan.machine.disk import Outputs
 from stylegan.machine.memory import keep_memory
-from stylegan.machine.messages import listed, readable
 from stylegan.metrics import Tools
 from stylegan.sampling import Cutoff
 from stylegan.sampling.centers import find_centers
@@ -128,7 +127,7 @@ LATENTS = click.option(
     help="Show the latents of this file (ws, w or z, perhaps with noise) instead of seeds.",
 )
 MIRROR = click.option(
-    "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
+    "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as in training]"
 )
 PSI = number_option(
     "--psi",
@@ -153,12 +152,18 @@ NOISE = click.option(
     help="Fine detail: the stored maps, drawn from each image's seed, or left out.  "
     "[default: that of --latents if it has any, else const]",
 )
-CLASS = click.option(
-    "--class",
-    "class_name",
-    metavar="NAME|NUMBER",
-    help="Class to show. Several are mixed: smile=0.7,sad=0.3.  [default: classes in turn]",
-)
+
+
+def class_option(default: str) -> Decorator:
+    return click.option(
+        "--class",
+        "class_name",
+        metavar="NAME|NUMBER",
+        help=f"Class to show. Several are mixed: smile=0.7,sad=0.3.  [default: {default}]",
+    )
+
+
+CLASS = class_option("classes in turn")
 RESOLUTION = count_option(
     "--resolution",
     "Resolution, at most the network's; below the trained one images are averaged.  [default: as "
@@ -282,15 +287,8 @@ class Selection:
 
     def labels(self, loaded: LoadedGenerator) -> Tensor | None:
         """Return the chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
-        classes = loaded.generator.config.label_dim
-        if classes and self.class_name is None and loaded.label_rows is not None:
-            note_once(
-                f"labels in turn: {len(loaded.label_rows)} of the data, as --class is not given"
-            )
-        elif classes and self.class_name is None:
-            names = list(loaded.label_names) or [f"class {i}" for i in range(classes)]
-            turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
-            note_once(f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}")
+        if self.class_name is None and (turns := loaded.turns()):
+            note_once(turns)
         return loaded.labels_of(self.chosen_seeds, self.class_name)
 
 

@@ -80,7 +80,7 @@ def tuning_options(
     help="center: middle square; pad: all, with bars, in the shape of the generator's pictures "
     "(else 4:3); stretch: all, squeezed.  [default: as in training]",
 )
-@options.CLASS
+@options.class_option("none; a network with labels needs one")
 @options.BATCH
 @options.ON_DEVICE
 @options.path_option("--out", "Folder to write to.", default="projected")

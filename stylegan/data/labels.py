@@ -21,13 +21,24 @@ MOST_NAMED = 12  # labels in one line
 FEW_IMAGES = 50  # a label of fewer is named before training
 
 
-def places(names: Sequence[str], others: Sequence[str]) -> list[int | None]:
+def places(
+    names: Sequence[str],
+    others: Sequence[str],
+    vectors: tuple[bool | None, bool | None] = (None, None),
+) -> list[int | None]:
     """Return the place of each of these labels among others of the same meaning by name; None:
-    nowhere. Where one side has no names, numbers stand for them."""
+    nowhere. Where one side has no names, numbers stand for them. `vectors` says whether each side
+    is vectors; None: unknown. Those have no meaning in common with classes."""
     if names and others:
-        found = {name: i for i, name in enumerate(others)}
+        found = {} if {*vectors} == {True, False} else {name: i for i, name in enumerate(others)}
         return [found.get(name) for name in names]
     return list(range(max(len(names), len(others))))
+
+
+def told(names: Sequence[str], vectors: bool | None) -> str:
+    """Return the first of these labels and, if it is known, what they are, for a message."""
+    kind = {True: "vectors of ", False: "classes ", None: ""}[vectors]
+    return kind + listed([*map(readable, names)], 4, ", ")
 
 
 class Labels(NamedTuple):

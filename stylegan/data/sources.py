@@ -228,11 +228,8 @@ class ZipSource(FileSource):
         members = {name_of(info): info for info in self.archive.infolist()}
         if len(members) < len(self.archive.infolist()):
             raise ValueError(f"{readable(path)} holds two files of one name; make the zip anew")
-        if outside := [name for name in members if ".." in name.split("/")]:
-            raise ValueError(
-                f"{readable(path)} holds {readable(outside[0])}, a name outside the zip, which no "
-                "folder of a class can have; make the zip anew, in the folder of the pictures"
-            )
+        if outside := [readable(name) for name in members if ".." in name.split("/")]:
+            raise ValueError(f"{outside[0]} lies outside of {readable(path)}; make the zip anew")
         self.members = {
             name: info
             for name, info in members.items()

@@ -244,6 +244,11 @@ class Store:
             raise ValueError(f"labels are asked for, but {self.why_no_labels}")
         return self.labels
 
+    @property
+    def vectors(self) -> bool:
+        """True if labels are vectors, not classes."""
+        return self.labels is not None and self.labels.ndim == 2
+
     def one_hot(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return some of the labels as the networks take them, float32: classes become one-hot."""
         self.require_labels()

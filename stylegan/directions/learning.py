@@ -15,6 +15,7 @@ from stylegan import sampling
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
 from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import without_links
 from stylegan.machine.messages import listed, readable, require
 from stylegan.metrics.separability import best_plane
@@ -74,21 +75,28 @@ def to_directions(
 
 
 def examples_of(
-    loaded: LoadedGenerator, positive: Path, negative: Path, class_name: str | None = None
+    loaded: LoadedGenerator,
+    positive: Path,
+    negative: Path,
+    class_name: str | None = None,
+    console: Console = SILENT,
 ) -> tuple[Tensor, np.ndarray]:
     """Read the latents w (N, w_dim) of two folders or files, see `latents_of`, and which are of the
     first (N,). Raise ValueError if some are in both."""
-    sides = [latents_of(loaded, place, class_name) for place in (positive, negative)]
+    sides = [latents_of(loaded, place, class_name, console) for place in (positive, negative)]
     if both := sides[0].keys() & sides[1].keys():
         raise ValueError(f"{listed(sorted(both))} is in both {positive} and {negative}")
     w = [torch.cat(list(side.values())) for side in sides]
     return torch.cat(w), np.repeat([True, False], [len(rows) for rows in w])
 
 
-def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> dict[str, Tensor]:
+def latents_of(
+    loaded: LoadedGenerator, place: Path, class_name: str | None, console: Console
+) -> dict[str, Tensor]:
     """Read w (n, w_dim) by name, of a file of latents or a folder: of pictures that `generate`
     named by seed, files of latents, or folders of `project`. If w differs between layers, its mean
-    is taken. Unless a class is given, it is that of the seed, as in `generate`."""
+    is taken. Unless a class is given, it is that of the seed, as in `generate`, and the console
+    hears so."""
     if not place.exists():
         raise FileNotFoundError(f"there is no folder or file {place} with examples")
     labels = loaded.label(class_name) if class_name is not None else None
@@ -107,7 +115,9 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
         str(without_links(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files
     }
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
-        labels = loaded.labels_of(seeds) if labels is None else labels
+        if labels is None and (turns := loaded.turns()):
+            console.tell(turns)
+            labels = loaded.labels_of(seeds)
         rows = loaded.styles(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()
         latents |= {f"seed {seed}": row for seed, row in zip(seeds, rows, strict=True)}
     return latents

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.config import DataConfig
 from stylegan.machine.lineage import Lineage, Source, to_plain
-from stylegan.machine.messages import readable, suggestion
+from stylegan.machine.messages import listed, readable, suggestion
 from stylegan.machine.plain import Counted, settle
 from stylegan.networks import Generator, Noise
 from stylegan.networks.edits import Edit, total_move
@@ -34,6 +35,7 @@ class LoadedGenerator:
     images_seen: int | None = None  # None: unknown
     label_names: Sequence[str] = ()
     label_rows: Tensor | None = None  # (K, label_dim) of its data, if labels are no classes
+    trained_on: DataConfig | None = None  # how its data were prepared; None: its file does not say
     lineage: Lineage = ()  # where its weights came from, before this program trained them
 
     def __post_init__(self) -> None:
@@ -43,6 +45,7 @@ class LoadedGenerator:
             images_seen=Counted | None,
             label_names=tuple[str, ...],
             lineage=tuple[Source, ...],
+            trained_on=DataConfig | None,
         )
         config = self.generator.config
         if self.label_rows is not None:
@@ -94,21 +97,32 @@ class LoadedGenerator:
     @property
     def crop(self) -> "Crop":
         """The crop that makes other images squares like those that it was trained on."""
+        if self.trained_on is not None:
+            return self.trained_on.crop
         from stylegan.data.images import Fit
 
         if self.active_rectangle is None:
             return "center"
         return str(Fit.of_rectangle(self.active_rectangle))
 
+    @property
+    def vectors(self) -> bool | None:
+        """True if its labels are vectors, false if classes; None if its file says neither."""
+        if self.trained_on is None and self.label_rows is None:
+            return None
+        return self.label_rows is not None
+
     def description(self) -> dict[str, object]:
         """Return all but the weights, as plain values, for a file."""
         rows = {} if self.label_rows is None else {"label_rows": self.label_rows.tolist()}
+        data = self.trained_on and dataclasses.replace(self.trained_on, include=())  # are private
         return {
             "config": dataclasses.asdict(self.generator.config),
             **self.look.to_plain(),
             "images_seen": self.images_seen,
             "label_names": list(self.label_names),
             **rows,
+            "trained_on": data and dataclasses.asdict(data),
             "lineage": to_plain(self.lineage),
         }
 
@@ -161,6 +175,17 @@ class LoadedGenerator:
         if class_name is not None:
             return self.label(class_name)
         return sampling.cyclic_one_hot(seeds, self.generator.config.label_dim, self.label_rows)
+
+    def turns(self) -> str:
+        """Return a line on which labels `labels_of` gives without a class; "" if there are none."""
+        count = self.generator.config.label_dim
+        if not count:
+            return ""
+        if self.label_rows is not None:
+            return f"labels in turn: {len(self.label_rows)} of the data, as --class is not given"
+        names = self.label_names or [f"class {i}" for i in range(count)]
+        turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
+        return f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}"
 
     def label(self, class_name: str | None) -> Tensor | None:
         """Return the label (1, label_dim) of a class by name or number, or of several with weights

@@ -34,7 +34,7 @@ class Conditions:
     psis: Sequence[float] = (1.0,)  # of generators, each measured at all
     noise: Noise = "random"  # of generators
     resolution: int | None = None  # to which pictures are brought; None: their own
-    mirror: bool | None = None  # flip half of the reals; None: as the run did
+    mirror: bool | None = None  # flip half of the reals; None: as in training
     yardsticks: bool = False  # measure half of the reals, too
     seed: int = 0  # of the first sample
     batch: int | None = None  # images at once; None: what fits into little memory
@@ -149,7 +149,8 @@ def beside_reals(
         store = store_of(loaded, run, data, console=console)
     mirror = conditions.mirror
     if mirror is None:
-        mirror = bool(run and run.config().data.mirror)
+        trained_on = run.config().data if run else loaded.trained_on
+        mirror = trained_on is not None and trained_on.mirror
     return Comparison.of(
         loaded,
         store,

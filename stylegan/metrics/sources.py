@@ -13,7 +13,7 @@ from torch import Tensor
 from stylegan import sampling, streams
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.data.cache import refuse_other_images
-from stylegan.data.labels import places
+from stylegan.data.labels import places, told
 from stylegan.data.sources import reasons_of
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
@@ -21,7 +21,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
-from stylegan.machine.messages import count, listed, readable
+from stylegan.machine.messages import count, readable
 from stylegan.networks import Generator, Noise
 
 CPU = torch.device("cpu")
@@ -140,10 +140,11 @@ class GeneratorSamples:
         classes = self.store.require_labels()
         known = self.store.label_names
         names = self.loaded.label_names
-        order = [place for place in places(names, known) if place is not None]
+        vectors = self.loaded.vectors, self.store.vectors
+        order = [place for place in places(names, known, vectors) if place is not None]
         if not len(order) == len(known) == self.generator.config.label_dim:
-            ours = listed([*map(readable, names)], 4, ", ") or self.generator.config.label_dim
-            theirs = listed([*map(readable, known)], 4, ", ")
+            ours = told(names, vectors[0]) if names else self.generator.config.label_dim
+            theirs = told(known, vectors[1])
             raise ValueError(
                 f"the labels of the generator ({ours}) are not those of the data ({theirs}); pass "
                 "the data that it was trained on"

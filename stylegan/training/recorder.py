@@ -67,7 +67,7 @@ class Recorder:
         self.next_save_at = time.monotonic() + self.save_seconds
         rectangle = self.store.active_rectangle
         labels = self.state.config.data.labels
-        vectors = labels and self.store.require_labels().ndim == 2
+        vectors = labels and self.store.vectors
         resolution = self.state.config.network.resolution
         self.images = self.store.training_identity(resolution, labels=labels)
         self.about_data: AboutData = {
@@ -261,6 +261,7 @@ class Recorder:
                 alpha=stage.alpha,
                 images_seen=state.images_seen,
                 lineage=state.lineage,
+                trained_on=state.config.data,
                 **self.about_data,
             ),
         )

@@ -97,7 +97,7 @@ def begin(
     """Give a new state the weights of `init_from` that fit; which do."""
     if init_from is not None:
         names = store.label_names if state.config.data.labels else []
-        return initialize_from(state, init_from, names)
+        return initialize_from(state, init_from, names, store.vectors)
     if lost := on_all_ranks(folder.lineage):
         raise ValueError(
             f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "

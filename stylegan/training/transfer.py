@@ -115,11 +115,15 @@ def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
 
 
 def initialize_from(
-    state: TrainState, source: str | Path | Weights, label_names: Sequence[str] = ()
+    state: TrainState,
+    source: str | Path | Weights,
+    label_names: Sequence[str] = (),
+    vectors: bool | None = None,
 ) -> list[str]:
     """Copy the weights of another run that fit (transfer), of each network that it has; what was
     copied and what not. `label_names` are those of the run: what belongs to a label is taken from
-    that of the same name. The state keeps where they came from; `Weights` lose their networks."""
+    that of the same name, unless one side is `vectors` and the other classes. The state keeps where
+    they came from; `Weights` lose their networks."""
     if isinstance(source, Weights):
         weights = source
     else:
@@ -129,7 +133,8 @@ def initialize_from(
     lines = [f"not used: {readable(reason, 1000)}" for reason in weights.left_out]
     lines += replace_stale_layers(weights, state)
     known = weights.require_loaded().label_names
-    order = places(label_names, known) if label_names and known else None
+    both = vectors, weights.require_loaded().vectors
+    order = places(label_names, known, both) if label_names and known else None
     lines += about_labels(weights, state, label_names, order)
     counts = []  # of tensors, for the lineage
     fitting = 0
@@ -208,6 +213,8 @@ def about_labels(
     weights: Weights, state: TrainState, names: Sequence[str], order: list[int | None] | None
 ) -> list[str]:
     """Return a line on how a run's labels relate to those of the weights."""
+    if order is not None and {*order} == {None}:
+        return [f"no label is one of {weights}: all start anew"]
     if order is not None:
         new = [readable(name) for name, place in zip(names, order, strict=True) if place is None]
         starting = f"; {listed(new, NAMED_AT_MOST, ', ')} start anew" if new else ""

@@ -47,6 +47,7 @@ def loaded_of(
     images_seen=None,
     label_names=(),
     label_rows=None,
+    trained_on=None,
     lineage=(),
     active_rectangle=None,
     **look,
@@ -62,6 +63,7 @@ def loaded_of(
         images_seen=images_seen,
         label_names=label_names,
         label_rows=label_rows,
+        trained_on=trained_on,
         lineage=lineage,
     )
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from stylegan import networks
+from stylegan.config import DataConfig
 from stylegan.files import checkpoint
 from stylegan.files.formats.matching import Match, network_from
 from stylegan.files.loaded import LoadedGenerator
@@ -57,10 +58,13 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         look = Look(stage.resolution, stage.alpha)
         average = network_of(networks.make_generator, config, payload["generator_ema"])
         generator = network_of(networks.make_generator, config, payload["generator"])
+        # without label_rows, which may be None, it is unknown whether labels are classes
+        trained_on = payload["config"]["data"] if "label_rows" in payload else None
     else:
         look = Look(payload["resolution"], payload["alpha"], payload["psi"], payload["cutoff"])
         average = network_of(networks.make_generator, config, payload["weights"])
         generator = average
+        trained_on = payload.get("trained_on")
     loaded = LoadedGenerator(
         average,
         f"{kind} {path}",
@@ -70,6 +74,7 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         images_seen=payload["images_seen"],
         label_names=payload.get("label_names", ()),
         label_rows=payload.get("label_rows"),
+        trained_on=trained_on,
         lineage=lineage,
     )
     return Weights(path, kind, loaded, generator, critic, lineage)
@@ -110,6 +115,7 @@ def save_generator(
     images_seen: int | None = None,
     label_names: Sequence[str] = (),
     label_rows: object = None,
+    trained_on: DataConfig | None = None,
     lineage: Lineage = (),
 ) -> None:
     """Save a generator with this description, as `save_loaded` does."""
@@ -122,6 +128,7 @@ def save_generator(
         images_seen=images_seen,
         label_names=label_names,
         label_rows=None if label_rows is None else checked_rows("label_rows", label_rows),
+        trained_on=trained_on,
         lineage=lineage,
     )
     save_loaded(path, said)
