@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers.commands import look, pixels, refused, told
 from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
-from helpers.tiny_generators import TINY, loaded_of, random_generator
+from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator
 from PIL import Image
 from torch import nn
 from torch.testing import assert_close
@@ -310,6 +310,13 @@ def test_what_cannot_be_projected_is_said_before_anything_is_written(folder):
     assert "would both be written to" in refused(*request(folder, "a.png a.jpg"))
     assert "has no labels" in refused(*request(folder, "a.png", "--class", "cat"))
     assert not (folder / "out").exists()
+
+
+def test_help_says_of_a_class_what_a_network_with_labels_asks_for(folder):
+    save_generator(folder / "labeled.pt", random_generator(LABELED))
+    assert "a class is needed" in refused(*request(folder, "a.png", source="labeled.pt"))
+    text = " ".join(told("project", "--help").split())
+    assert "[default: none; a network with labels needs one]" in text and "turn" not in text
 
 
 def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
