@@ -92,6 +92,8 @@ def test_what_was_fading_in_fades_in_again(folder):
     config = sketch(folder / "fades.toml")
     found = decided(folder, folder / "fading.pt", config=config)
     assert found.config.schedule.initial_resolution == 8
+    (said,) = (line for line in found.lines if "has grown to" in line)
+    assert said.endswith("training starts at 8x8")  # not that 8 is where it grows again
 
 
 def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):

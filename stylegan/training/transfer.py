@@ -50,7 +50,8 @@ def beginning(
     sentence = f"{weights} has grown to {grown}x{grown}; training starts at"
     if is_asked or not schedule.stable_kimg + schedule.fade_kimg > 0:
         return {}, f"{sentence} {schedule.start}x{schedule.start}, as configured"
-    return {GROWS_AGAIN: start}, f"{sentence} {start}x{start} (-o {GROWS_AGAIN}=8 grows again)"
+    again = f" (-o {GROWS_AGAIN}=8 grows again)" if start > 8 else ""
+    return {GROWS_AGAIN: start}, f"{sentence} {start}x{start}{again}"
 
 
 def warmup(weights: Weights, config: TrainConfig, label_names: Sequence[str]) -> dict[str, object]:
