@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.data.labels import places, told
+from stylegan.data.labels import described, places
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.messages import listed
 from stylegan.schedule import resolutions
@@ -96,7 +96,7 @@ def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
         if value != shape_of_b[name]
     ]
     if None in places(a.label_names, b.label_names, (a.vectors, b.vectors)):
-        ours, theirs = (told(side.label_names, side.vectors) for side in (a, b))
+        ours, theirs = (described(side.label_names, side.vectors) for side in (a, b))
         different.append(f"labels ({ours}) and ({theirs})")
     if different:
         raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")

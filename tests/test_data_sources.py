@@ -122,7 +122,8 @@ def test_entries_of_a_zip_that_cannot_be_read_are_left_out(tmp_path):
 
 
 def test_a_zip_of_the_current_folder_is_one_of_its_pictures(tmp_path):
-    files = {"./": b"", "./a/": b"", "./a/0.png": png(), "a/1.png": png(seed=1), "b/./2.png": png()}
+    files = {"./": b"", "./a/": b"", "a/": b"", "__MACOSX/../x": b""}  # none of these is taken
+    files |= {"./a/0.png": png(), "a/1.png": png(seed=1), "b/./2.png": png()}
     source = open_source(archive(tmp_path / "dots.zip", files))
     assert source.names == ["a/0.png", "a/1.png", "b/2.png"]
     assert source.labels.names == ["a", "b"]

@@ -1,6 +1,7 @@
 """Every source of a generator, and what is said about everything else."""
 
 import copy
+import dataclasses
 import email.message
 import io
 
@@ -71,7 +72,9 @@ def test_what_a_file_tells_comes_back(tmp_path):
         "active_rectangle": (2, 14, 0, 16),
         "trained_on": DataConfig(crop="pad", mirror=True, labels=True),
     }
-    save_generator(path, random_generator(LABELED), **about)
+    private = {"trained_on": dataclasses.replace(about["trained_on"], include=("private",))}
+    save_generator(path, random_generator(LABELED), **about | private)
+    assert b"private" not in path.read_bytes()
     loaded = load_generator(path).loaded
     assert {name: getattr(loaded, name) for name in about} == about
     assert loaded.origin == f"generator file {path}"

@@ -349,6 +349,8 @@ def test_a_discriminator_trains_alone_for_a_twelfth_of_a_run_at_most_and_not_in_
     assert line.format(0.05, "") in planned.preview()
     grows = ["schedule.initial_resolution=32", "schedule.stable_kimg=0.02"]
     assert decided(pictures, *grows, kimg=0.6, **start).config.d_warmup_kimg == 0.02
+    fades = ["schedule.initial_resolution=32", "schedule.stable_kimg=0.0"]
+    assert decided(pictures, *fades, kimg=0.6, **start).config.d_warmup_kimg == 0
     longer = decided(pictures, *grows, "d_warmup_kimg=0.025", kimg=0.6, **start)
     assert line.format(0.025, ", while the resolution grows") in longer.preview()
     nothing = decided(pictures, "d_warmup_kimg=0.6", kimg=0.6, **start)
@@ -357,18 +359,31 @@ def test_a_discriminator_trains_alone_for_a_twelfth_of_a_run_at_most_and_not_in_
             ValueError, match=r"d_warmup_kimg 0\.6 leaves the generator nothing of 0"
         ):
             act()
+    before = begin(tmp_path / "before", nothing)  # that was refused, and can be looked at
+    assert decided(None, out=before).preview()
+
+
+KNOWN = ("a", "b", "small")
 
 
 @pytest.mark.parametrize(
-    ("theirs", "kimg"), [((), 1), (("a", "x", "y"), 0), (("x", "y", "z"), 1), (("x", "a"), 0)]
+    ("theirs", "rows", "kimg"),
+    [
+        ((), None, 1),
+        (("a", "x", "y"), None, 0),
+        (("x", "y", "z"), None, 1),
+        (("x", "a"), None, 0),
+        (KNOWN, None, 0),
+        (KNOWN, [[0.5, 1.0, 2.0]], 1),  # vectors
+    ],
 )
 def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
-    theirs, kimg, pictures, tmp_path
+    theirs, rows, kimg, pictures, tmp_path
 ):
     """The classes are a, b, small. A source of three classes without names knows as many."""
     source = tiny_config(network={"label_dim": len(theirs) or 4, "image_channels": 3})
     begun = TrainState.create(source)
-    payload = begun.to_payload() | {"label_names": list(theirs)}
+    payload = begun.to_payload() | {"label_names": list(theirs), "label_rows": rows}
     checkpoint.save(tmp_path / "state-000000000.pt", "state", payload)
     found = decided(
         pictures, "data.labels=true", init_from=tmp_path / "state-000000000.pt", resolution=16

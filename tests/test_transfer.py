@@ -11,7 +11,7 @@ from helpers.tiny_generators import assert_same_weights, loaded_of, random_gener
 from helpers.tiny_training import QUIET, SHORT, merge, run, tiny_config, write_pictures
 
 from stylegan import load_generator
-from stylegan.config import build_config, parse_options, to_dict, to_toml
+from stylegan.config import TrainConfig, build_config, parse_options, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
@@ -20,13 +20,14 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.layers import EqualizedConv2d
 from stylegan.machine.lineage import to_toml as lineage_toml
+from stylegan.networks import NetworkConfig
 from stylegan.ops import reduced
 from stylegan.planning import Request, plan
 from stylegan.sampling import latents, mapped
 from stylegan.training import Share, TrainState, draw, start, train_step
 from stylegan.training.costs import Machine
 from stylegan.training.refitting import solve
-from stylegan.training.transfer import initialize_from
+from stylegan.training.transfer import check_frozen, initialize_from
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +151,16 @@ def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
         (folder / "run", {"resolution": 32}, f"{folder / 'run'} holds none"),
         (folder / "run", narrow, f"{folder / 'run'} holds none"),
     ):
-        with pytest.raises(ValueError, match=f"freeze_d .*, but {found}; leave freeze_d out"):
+        with pytest.raises(ValueError, match=f"freeze_d .*, but {found}; pass -o freeze_d=0"):
             train(folder, "refused", init_from=source, freeze_d=8, **changes)
-    for source in (None, alone):
+    of_none = decided(folder, None, "freeze_d=8", "network.resolution=16")  # may be looked at
+    for act in (of_none.train, lambda: decided(folder, str(alone), "freeze_d=8")):
         with pytest.raises(ValueError, match=r"freeze_d keeps blocks"):
-            decided(folder, source and str(source), "freeze_d=8", "network.resolution=16")
+            act()
+    fits = TrainConfig(freeze_d=64, network=NetworkConfig(64, max_channels=128, channel_base=2048))
+    check_frozen(fits, open_weights("faces64"))  # 32x32 and 64x64 have as many channels
+    with pytest.raises(ValueError, match=r"freeze_d keeps blocks"):
+        check_frozen(dataclasses.replace(fits, freeze_d=16), open_weights("faces64"))
 
 
 def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
@@ -303,7 +309,7 @@ def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
     for network, rows in (("generator_ema", 1), ("discriminator", 2)):
         every = len(getattr(state, network).state_dict())
         assert f"{network}: {every - rows} of {every} tensors copied from m.pt" in lines
-    assert "  not copied: head.out.weight belongs to labels that this run has not" in lines
+    assert "  not copied: head.out.weight belongs to labels that this run lacks" in lines
     own_rows = untouched.discriminator.state_dict()["head.out.weight"]
     assert torch.equal(state.discriminator.state_dict()["head.out.weight"], own_rows)
 

@@ -18,6 +18,7 @@ from stylegan.data import default_cache_dir
 from stylegan.data.images import Fit
 from stylegan.directions import read_edits
 from stylegan.figures import Points, StyleRange, of_latents, of_seeds
+from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.machine import distributed
@@ -279,7 +280,9 @@ class Selection:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
         label = None if self.class_name is None else loaded.label(self.class_name)
         if label is not None and self.centers != "class":
-            note_once("--class is that of latents z alone: ws and w have theirs already")
+            kind = read_latents(self.latents, loaded.generator, label).kind
+            if kind != "z":
+                note_once(f"--class changes nothing: {kind} has its class already")
         return of_latents(loaded, self.latents, self.seeds, label, self.noise)
 
     def other(self, seeds: list[int] | None, default: str) -> "Selection":

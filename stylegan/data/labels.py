@@ -35,7 +35,7 @@ def places(
     return list(range(max(len(names), len(others))))
 
 
-def told(names: Sequence[str], vectors: bool | None) -> str:
+def described(names: Sequence[str], vectors: bool | None) -> str:
     """Return the first of these labels and, if it is known, what they are, for a message."""
     kind = {True: "vectors of ", False: "classes ", None: ""}[vectors]
     return kind + listed([*map(readable, names)], 4, ", ")
@@ -139,7 +139,7 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object of JSON. Raise ValueError for a key that it has twice."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f'it has "{twice}" twice')
     return made
 

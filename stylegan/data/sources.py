@@ -225,16 +225,17 @@ class ZipSource(FileSource):
         hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
         with refusing(readable(path), "is neither a folder nor a sound zip", f"{hint}{SEE}"):
             self.archive = zipfile.ZipFile(path)
-        members = {name_of(info): info for info in self.archive.infolist()}
-        if len(members) < len(self.archive.infolist()):
-            raise ValueError(f"{readable(path)} holds two files of one name; make the zip anew")
-        if outside := [readable(name) for name in members if ".." in name.split("/")]:
-            raise ValueError(f"{outside[0]} lies outside of {readable(path)}; make the zip anew")
-        self.members = {
-            name: info
-            for name, info in members.items()
+        entries = [(name_of(info), info) for info in self.archive.infolist()]
+        files = [
+            (name, info)
+            for name, info in entries
             if name and not name.endswith("/") and not any(map(hidden, name.split("/")))
-        }
+        ]
+        self.members = dict(files)
+        if len(self.members) < len(files):
+            raise ValueError(f"{readable(path)} holds two files of one name; make the zip anew")
+        if outside := [readable(name) for name in self.members if ".." in name.split("/")]:
+            raise ValueError(f"{outside[0]} lies outside of {readable(path)}; make the zip anew")
         super().__init__(path, self.members, include)
 
     def open(self, name: str) -> IO[bytes]:
@@ -383,7 +384,7 @@ def reasons_of(skipped: Sequence[Skipped]) -> str:
 
 
 def hidden(part: str) -> bool:
-    return part.startswith(".") or part in ("__MACOSX", "lost+found")
+    return (part.startswith(".") and part != "..") or part in ("__MACOSX", "lost+found")
 
 
 def walk(root: Path) -> Iterator[str]:

@@ -37,6 +37,7 @@ class Latents(NamedTuple):
 
     ws: Tensor  # (N, num_styles, w_dim), not truncated
     noise: list[Tensor] | None  # (1 or N, 1, r, r) for each layer up to some resolution
+    kind: str  # in the file: ws, w or z
 
 
 def write_latents(
@@ -79,7 +80,7 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
         ws = mapped(generator, ws, labels).cpu().float()
     if kind != "ws":
         ws = generator.broadcast(ws).clone()
-    return Latents(ws, noise)
+    return Latents(ws, noise, kind)
 
 
 def checked_numbers(name: str, array: np.ndarray) -> Tensor:

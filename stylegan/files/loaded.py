@@ -115,14 +115,16 @@ class LoadedGenerator:
     def description(self) -> dict[str, object]:
         """Return all but the weights, as plain values, for a file."""
         rows = {} if self.label_rows is None else {"label_rows": self.label_rows.tolist()}
-        data = self.trained_on and dataclasses.replace(self.trained_on, include=())  # are private
+        data = self.trained_on
+        # its folders are nobody else's business
+        told = data and {"crop": data.crop, "labels": data.labels, "mirror": data.mirror}
         return {
             "config": dataclasses.asdict(self.generator.config),
             **self.look.to_plain(),
             "images_seen": self.images_seen,
             "label_names": list(self.label_names),
             **rows,
-            "trained_on": data and dataclasses.asdict(data),
+            "trained_on": told,
             "lineage": to_plain(self.lineage),
         }
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from stylegan import sampling, streams
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.data.cache import refuse_other_images
-from stylegan.data.labels import places, told
+from stylegan.data.labels import described, places
 from stylegan.data.sources import reasons_of
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
@@ -143,8 +143,8 @@ class GeneratorSamples:
         vectors = self.loaded.vectors, self.store.vectors
         order = [place for place in places(names, known, vectors) if place is not None]
         if not len(order) == len(known) == self.generator.config.label_dim:
-            ours = told(names, vectors[0]) if names else self.generator.config.label_dim
-            theirs = told(known, vectors[1])
+            ours = described(names, vectors[0]) if names else self.generator.config.label_dim
+            theirs = described(known, vectors[1])
             raise ValueError(
                 f"the labels of the generator ({ours}) are not those of the data ({theirs}); pass "
                 "the data that it was trained on"

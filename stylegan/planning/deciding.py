@@ -54,6 +54,8 @@ class Plan:
         self, *, console: Console = SILENT, strict: bool = False, hang_minutes: float = 30.0
     ) -> AbstractContextManager[Run]:
         """Open the run of this plan, with its images prepared; see `training.Run.open`."""
+        if not self.known.stored:
+            check_frozen(self.config, self.known.start)
         return Run.open(
             self.config,
             self.known.data,
@@ -153,7 +155,7 @@ def plan(
         lines.append(f"{path} keeps its length of {length:g} kimg; --kimg changes it")
     else:
         config, lines, costs = decide_within(request.minutes, request, known, threads)
-    if not known.stored:
+    if known.start:
         check_frozen(config, known.start)
     data = known.data
     if isinstance(data, Path) and is_store(data):
@@ -176,7 +178,7 @@ def chosen_config(
     if any(name.startswith("augment.") for name in asked):  # these mean nothing without a kind
         asked = {"augment.kind": "ada", **asked}
     config, hindrance = choosing.choose(asked, known, width=width)
-    if known.start and (begins := warmup(known.start, config, known.label_names)):  # by its widths
+    if known.start and (begins := warmup(known.start, config, known.labels)):  # by its widths
         config, hindrance = choosing.choose({**begins, **asked}, known, width=width)
     lines = told.chosen_lines(config, hindrance)
     if known.start:  # the choice has begun there
@@ -218,7 +220,7 @@ def named_config(
             chosen["r1_gamma"] = choosing.gamma_of_size(config, usual)
     if known.start and WARMUP not in file:
         # by the widths that it will have
-        chosen |= warmup(known.start, built(chosen), known.label_names)
+        chosen |= warmup(known.start, built(chosen), known.labels)
     return built(chosen), lines
 
 

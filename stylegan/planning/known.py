@@ -8,6 +8,7 @@ from pathlib import Path
 from stylegan.config import AUTO, TrainConfig, bundled, load_config
 from stylegan.data import Findings, Source, check, is_store, open_source
 from stylegan.data.check import needed_channels
+from stylegan.data.labels import Labels
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
@@ -48,9 +49,9 @@ class Known:
         return self.findings.num_good
 
     @property
-    def label_names(self) -> list[str]:
-        """Return the classes of the pictures; none where they were not looked at."""
-        return self.findings.label_names if self.findings else []
+    def labels(self) -> Labels | None:
+        """Return the labels of the pictures; None where they were not looked at, or have none."""
+        return self.findings.labels if self.findings else None
 
     @property
     def possible(self) -> int:

@@ -112,7 +112,7 @@ class Recorder:
         self.folder.check_held()
         try:
             write()
-        except (OSError, UnicodeError) as error:  # TensorBoard names files in UTF-8 alone
+        except OSError as error:
             if path not in self.refused:
                 self.refused.add(path)
                 reason = reason_of(error)
@@ -173,7 +173,10 @@ class Recorder:
 
                 # what an earlier process wrote beyond the image where this one began is void
                 folder = str(self.folder.tensorboard)
-                self.curves = SummaryWriter(folder, purge_step=self.began + 1)
+                try:
+                    self.curves = SummaryWriter(folder, purge_step=self.began + 1)
+                except UnicodeError as error:  # in a name that is not UTF-8
+                    raise OSError(str(error)) from error
             for name, value in values.items():
                 is_picture = isinstance(value, Tensor) and value.ndim == 3
                 add = self.curves.add_image if is_picture else self.curves.add_scalar

@@ -259,10 +259,11 @@ def settled(
     data: Store | Findings | None = None,
 ) -> TrainConfig:
     """Return `config` with the precision of the device and, once the `data` is known, its number of
-    labels. Raise ValueError if processes cannot share the batches, if the generator would not be
-    trained, or if the run in `folder` computes something else."""
+    labels. Raise ValueError if processes cannot share the batches, if a new run would not train the
+    generator, or if the run in `folder` computes something else."""
     stored = from_rank0(folder.stored_config)
-    check_warmup(config)
+    if stored is None:
+        check_warmup(config)
     config = with_precision(config, device, stored)
     if data is not None:
         config = fit_to_data(config, data)

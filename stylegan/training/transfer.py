@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from stylegan.config import TrainConfig
-from stylegan.data.labels import places
+from stylegan.data.labels import Labels, places
 from stylegan.files import checkpoint
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
@@ -20,7 +20,7 @@ from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
 
 WARMUP_KIMG = 1.0  # of a discriminator: after 20 steps it knew rendered from drawn faces
-WARMUPS = 12  # in a training, at least
+MOST_WARMUP = 1 / 12  # of a training
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
 WIDTHS = {"channel_base", "max_channels"}
@@ -54,35 +54,38 @@ def beginning(
     return {GROWS_AGAIN: start}, f"{sentence} {start}x{start}{again}"
 
 
-def warmup(weights: Weights, config: TrainConfig, label_names: Sequence[str]) -> dict[str, object]:
+def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict[str, object]:
     """Return the options that let a discriminator that is untrained, or in part, catch up with a
     trained generator, which would fool it, and be spoiled, in its first steps: for at most a
-    twelfth of the run, before a resolution fades in. `label_names`: of the data, () if unknown."""
+    twelfth of the run, before a resolution fades in. `labels`: of the data, None if unknown."""
     critic = weights.discriminator
     loaded = weights.require_loaded()
     trained = critic is not None and (
         bool(critic.config.label_dim) == config.data.labels
         and all(getattr(critic.config, n) == getattr(config.network, n) for n in OF_DISCRIMINATOR)
     )
-    if trained and config.data.labels and label_names:  # one that it knows, or as many
-        known = set(loaded.label_names)
-        as_many = len(label_names) == loaded.generator.config.label_dim
-        trained = not known.isdisjoint(label_names) if known else as_many
+    if trained and config.data.labels and labels:  # one that it knows, or as many
+        if known := loaded.label_names:
+            order = places(labels.names, known, (labels.vectors, loaded.vectors))
+            trained = set(order) != {None}
+        else:
+            trained = len(labels.names) == loaded.generator.config.label_dim
     if trained:
         return {}
     _, end, stage = phases(config.schedule)[0]
     stable_kimg = end / 1000 if stage.alpha == 1 else 0.0
-    kimg = min(WARMUP_KIMG, config.schedule.total_kimg / WARMUPS, stable_kimg)
+    kimg = min(WARMUP_KIMG, MOST_WARMUP * config.schedule.total_kimg, stable_kimg)
     return {"d_warmup_kimg": round(kimg, 3)}  # whole images
 
 
 def warmup_lines(config: TrainConfig) -> list[str]:
     """Return a line on the time in which the discriminator trains alone, if there is one."""
     alone = config.d_warmup_kimg
+    if not alone:
+        return []
     first, after = (stage_at(n, config.schedule) for n in (0, round(1000 * alone)))
     growing = "" if first.growth == after.growth else ", while the resolution grows"
-    line = f"the discriminator trains alone for the first {alone:g} kimg{growing} (d_warmup_kimg)"
-    return [line] if alone else []
+    return [f"the discriminator trains alone for the first {alone:g} kimg{growing} (d_warmup_kimg)"]
 
 
 def check_warmup(config: TrainConfig) -> None:
@@ -97,21 +100,21 @@ def check_warmup(config: TrainConfig) -> None:
 
 
 def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
-    """Raise ValueError if `freeze_d` would keep blocks that the weights, if any, do not have
-    trained."""
+    """Raise ValueError if `freeze_d` would keep blocks that are not trained."""
     size = config.network.resolution
     critic = weights.discriminator if weights else None
+    kept = [r for r in resolutions(size) if 2 * r >= config.freeze_d]  # and what they lead to
     trained = (
         weights is not None
         and critic is not None
         and weights.require_loaded().grown >= size
-        and all(critic.config.channels(r) == config.network.channels(r) for r in resolutions(size))
+        and all(critic.config.channels(r) == config.network.channels(r) for r in kept)
     )
     if config.freeze_d and not trained:
         found = f"{weights} holds none" if weights else "there is none without --init-from"
         raise ValueError(
             f"freeze_d keeps blocks of a discriminator that is trained at {size}x{size} with these "
-            f"widths, but {found}; leave freeze_d out, or take a source or sizes that fit"
+            f"widths, but {found}; pass -o freeze_d=0, or take a source or sizes that fit"
         )
 
 
@@ -147,7 +150,7 @@ def initialize_from(
         refused = copied_from(tensors, network, resolution)
         if order is not None and set(order) == {None}:  # all are new
             rows = [name for name in OF_LABELS if name in tensors and name in network.state_dict()]
-            refused |= dict.fromkeys(rows, "belongs to labels that this run has not")
+            refused |= dict.fromkeys(rows, "belongs to labels that this run lacks")
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         tensors = network.state_dict().keys()
@@ -214,7 +217,7 @@ def about_labels(
     weights: Weights, state: TrainState, names: Sequence[str], order: list[int | None] | None
 ) -> list[str]:
     """Return a line on how a run's labels relate to those of the weights."""
-    if order is not None and {*order} == {None}:
+    if order is not None and set(order) == {None}:
         return [f"no label is one of {weights}: all start anew"]
     if order is not None:
         new = [readable(name) for name, place in zip(names, order, strict=True) if place is None]
