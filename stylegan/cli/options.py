@@ -18,7 +18,7 @@ from stylegan.data import default_cache_dir
 from stylegan.data.images import Fit
 from stylegan.directions import read_edits
 from stylegan.figures import Points, StyleRange, of_latents, of_seeds
-from stylegan.files.latents import read_latents
+from stylegan.files.latents import has_styles
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.machine import distributed
@@ -279,11 +279,10 @@ class Selection:
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
         label = None if self.class_name is None else loaded.label(self.class_name)
-        if label is not None and self.centers != "class":
-            kind = read_latents(self.latents, loaded.generator, label).kind
-            if kind != "z":
-                note_once(f"--class changes nothing: {kind} has its class already")
-        return of_latents(loaded, self.latents, self.seeds, label, self.noise)
+        points = of_latents(loaded, self.latents, self.seeds, label, self.noise)
+        if label is not None and self.centers != "class" and has_styles(self.latents):
+            note_once("--class changes nothing: ws and w have their class already")
+        return points
 
     def other(self, seeds: list[int] | None, default: str) -> "Selection":
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))

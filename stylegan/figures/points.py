@@ -55,7 +55,7 @@ def of_latents(
     noise: Noise | None = None,
 ) -> Points:
     """Return all points of a file, or some by number, with its noise unless another is given."""
-    ws, maps, _ = read_latents(path, loaded.generator, labels)
+    ws, maps = read_latents(path, loaded.generator, labels)
     rows = list(range(len(ws)) if rows is None else rows)
     for row in rows:
         if not 0 <= row < len(ws):

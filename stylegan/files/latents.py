@@ -37,7 +37,6 @@ class Latents(NamedTuple):
 
     ws: Tensor  # (N, num_styles, w_dim), not truncated
     noise: list[Tensor] | None  # (1 or N, 1, r, r) for each layer up to some resolution
-    kind: str  # in the file: ws, w or z
 
 
 def write_latents(
@@ -80,7 +79,12 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
         ws = mapped(generator, ws, labels).cpu().float()
     if kind != "ws":
         ws = generator.broadcast(ws).clone()
-    return Latents(ws, noise, kind)
+    return Latents(ws, noise)
+
+
+def has_styles(path: Path) -> bool:
+    """Return true if a file of latents holds ws or w, which no label changes."""
+    return is_npy(path) or "z" not in npz_arrays(path)
 
 
 def checked_numbers(name: str, array: np.ndarray) -> Tensor:
