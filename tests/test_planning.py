@@ -19,6 +19,7 @@ from stylegan.planning.known import bundled_data, usual_folder
 from stylegan.planning.told import advice, length_lines
 from stylegan.training import TrainState
 from stylegan.training.costs import Costs, Machine
+from stylegan.training.transfer import warmup_lines
 
 
 @pytest.fixture
@@ -343,17 +344,17 @@ def test_a_discriminator_trains_alone_for_a_twelfth_of_a_run_at_most_and_not_in_
     lone = str(tmp_path / "lone.pt")
     save_loaded(Path(lone), load_generator("faces64").loaded)
     start = {"config": config, "init_from": lone}
-    planned = decided(pictures, kimg=0.6, **start)
-    assert planned.config.d_warmup_kimg == 0.05
-    line = "the discriminator trains alone for the first {} kimg{} (d_warmup_kimg)"
-    assert line.format(0.05, "") in planned.preview()
+    assert decided(pictures, kimg=0.6, **start).config.d_warmup_kimg == 0.05
     grows = ["schedule.initial_resolution=32", "schedule.stable_kimg=0.02"]
     assert decided(pictures, *grows, kimg=0.6, **start).config.d_warmup_kimg == 0.02
     fades = ["schedule.initial_resolution=32", "schedule.stable_kimg=0.0"]
     assert decided(pictures, *fades, kimg=0.6, **start).config.d_warmup_kimg == 0
-    longer = decided(pictures, *grows, "d_warmup_kimg=0.025", kimg=0.6, **start)
-    assert line.format(0.025, ", while the resolution grows") in longer.preview()
-    nothing = decided(pictures, "d_warmup_kimg=0.6", kimg=0.6, **start)
+    longer = decided(pictures, *grows, "d_warmup_kimg=0.025", kimg=0.6, **start).config
+    line = "the discriminator trains alone for the first {} kimg{} (d_warmup_kimg)"
+    assert warmup_lines(longer) == [line.format(0.025, ", while the resolution grows")]
+    tiny = {"kimg": 0.6, "resolution": 8, "width": 8}
+    assert line.format(0.05, "") in decided(pictures, "d_warmup_kimg=0.05", **tiny).preview()
+    nothing = decided(pictures, "d_warmup_kimg=0.6", **tiny)
     for act in (nothing.preview, nothing.train):
         with pytest.raises(
             ValueError, match=r"d_warmup_kimg 0\.6 leaves the generator nothing of 0"
