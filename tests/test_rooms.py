@@ -2,6 +2,8 @@
 
 import ast
 import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +43,12 @@ def sources() -> list[Path]:
 
 def imported(path: Path) -> Iterator[str]:
     """Dotted names of everything imported anywhere in a file, also in functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    yield from imported_of(ast.parse(path.read_text(encoding="utf-8")), path)
+
+
+def imported_of(tree: ast.AST, path: Path) -> Iterator[str]:
+    """Dotted names of everything imported in a part of a file."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -75,3 +82,15 @@ def test_the_recipes_are_not_a_package_and_nobody_imports_them():
     own = {"datasets", "train", "generate", "hubconf", "tests", "configs", "examples"}
     for path in sources():
         assert not own & {name.split(".")[0] for name in imported(path)}
+
+
+def test_modules_import_nothing_that_only_an_extra_brings():
+    """A library of an extra is imported where it is used, so that all else works without it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    plain = {re.split("[><=]", line)[0] for line in project["dependencies"]} - {"pillow"} | {"PIL", "pydantic_core"}
+    allowed = plain | {"stylegan"} | set(sys.stdlib_module_names)
+    for path in sorted((ROOT / "stylegan").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {name.split(".")[0] for name in imported_of(node, path)}
+                assert names <= allowed, f"{path.relative_to(ROOT)}: {names - allowed}"

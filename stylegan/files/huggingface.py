@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from huggingface_hub import ModelCard, ModelCardData
+from typing import TYPE_CHECKING
 
 from stylegan.files.formats import README, SHARED
 from stylegan.files.formats.official import LICENSE
@@ -12,7 +11,10 @@ from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.lineage import described, license_of
-from stylegan.machine.messages import readable
+from stylegan.machine.messages import readable, require
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCard
 
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
 TEXT = """# StyleGAN generator
@@ -54,8 +56,14 @@ def save_folder(
     outputs.text(out / README, text)
 
 
-def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
-    """Make the card. Raise ValueError without a license that the weights may have."""
+def model_card(loaded: LoadedGenerator, card: Card) -> "ModelCard":
+    """Make the card.
+
+    Raises ValueError if huggingface_hub is missing, or without a license that the weights may have.
+    """
+    require("huggingface_hub", packages="huggingface-hub", purpose="a folder for the Hub")
+    from huggingface_hub import ModelCard, ModelCardData
+
     is_nvidias = license_of(loaded.lineage) == LICENSE
     license = card.license or (NONCOMMERCIAL if is_nvidias else "")
     if is_nvidias and not license.startswith("cc-by-nc"):
