@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stylegan import ops
 from stylegan.ops import cpu, formulas
 from stylegan.ops.cpu import Direct, Unfolded, UnfoldedByTap, Winograd, choose, pointwise, winograd
-from stylegan.ops.cpu.bilinear import Bilinear
+from stylegan.ops.bilinear import Bilinear
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3

@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..bilinear import OfBlurred, product
 from ..constants import filtered
 from ..precision import (
     HALF,
@@ -40,7 +41,7 @@ from ..precision import (
     traced,
     without_autocast,
 )
-from .bilinear import Blur, Dense, OfBlurred, product
+from .bilinear import Blur, Dense
 from .convolution import Direct, Size, Unfolded, UnfoldedByTap, fast_format
 from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..bilinear import BilinearMap, ByInputs, Maybe, Needed
 from ..constants import constant
-from .bilinear import BilinearMap, ByInputs, Maybe, Needed
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
 WINDOWS_BYTES = 2**24  # of the windows that exist at a time, about: they stay in a cache

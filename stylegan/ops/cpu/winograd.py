@@ -23,8 +23,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ..bilinear import BilinearMap, ByInputs, Maybe, Needed
 from ..constants import constant
-from .bilinear import BilinearMap, ByInputs, Maybe, Needed
 from .convolution import Size, channels_last, empty_image, image_shape, is_large, result_shape
 
 PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
