@@ -12,8 +12,8 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.data.labels import described, places
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.messages import listed
+from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
 LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")
@@ -31,13 +31,13 @@ def resolution_of(name: str) -> int | None:
 
 @torch.no_grad()
 def blend(
-    a: LoadedGenerator,
-    b: LoadedGenerator,
+    a: Pretrained,
+    b: Pretrained,
     *,
     first: int | None = None,
     last: int | None = None,
     share: float = 1.0,
-) -> LoadedGenerator:
+) -> Pretrained:
     """Replace a `share` of the layers of `a` from resolution `first` to `last` (None: the finest)
     by those of `b`. Without `first` it is the whole network, mapping included, whose new average w
     is measured, toward which it truncates. The result has all else that the file of `a` says, and
@@ -77,8 +77,7 @@ def blend(
     sources = {source.sha256: source for source in [*a.lineage, *b.lineage]}
     file_of_b = sources.pop(b.lineage[-1].sha256)
     file_of_b = dataclasses.replace(file_of_b, copied=f"{layers}, share {share:g}")
-    return dataclasses.replace(
-        a,
+    return a.but(
         generator=network.eval(),
         origin=f"blend of {a.origin} and {b.origin}",
         look=a.look.but(centers="none") if first is None and share else a.look,
@@ -87,7 +86,7 @@ def blend(
     )
 
 
-def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
+def check_alike(a: Pretrained, b: Pretrained) -> None:
     """Raise ValueError unless two generators have the same shapes, growth and labels."""
     shape_of_b = shape_of(b)
     different = [
@@ -102,11 +101,11 @@ def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
         raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
 
 
-def shape_of(loaded: LoadedGenerator) -> dict[str, object]:
+def shape_of(loaded: Pretrained) -> dict[str, object]:
     """Return the properties that two blended networks must share, by name."""
     look = {
         "resolution reached": loaded.look.drawn,
-        "alpha": loaded.alpha,
-        "rectangle": loaded.active_rectangle,
+        "alpha": loaded.look.alpha,
+        "rectangle": loaded.look.rectangle,
     }
     return dataclasses.asdict(loaded.generator.config) | look

@@ -81,8 +81,8 @@ def test_what_cannot_be_blended_is_refused():
     with pytest.raises(ValueError, match=r"labels \(a, b\) and \(b, c\)"):
         blend(one, other, share=0.5)
     blend(one, unnamed, share=0.5)
-    classes = dataclasses.replace(one, trained_on=DataConfig(labels=True))
-    vectors = dataclasses.replace(one, label_rows=torch.eye(2))
+    classes = one.but(trained_on=DataConfig(labels=True))
+    vectors = one.but(label_rows=torch.eye(2))
     with pytest.raises(ValueError, match=r"labels \(classes a, b\) and \(vectors of a, b\)"):
         blend(classes, vectors, share=0.5)
     blend(vectors, one, share=0.5)  # a file of before does not say which they are
@@ -93,9 +93,9 @@ def test_what_cannot_be_blended_is_refused():
 
 def test_without_a_share_the_centers_of_the_first_stay():
     centers = torch.ones(2, 8)
-    a = dataclasses.replace(loaded(0), look=loaded(0).look.but(centers=centers))
-    assert torch.equal(blend(a, loaded(1), share=0).centers, centers)
-    assert blend(a, loaded(1), share=0.5).centers is None  # w means something else there
+    a = loaded(0).shown(centers=centers)
+    assert torch.equal(blend(a, loaded(1), share=0).look.centers, centers)
+    assert blend(a, loaded(1), share=0.5).look.centers is None  # w means something else there
 
 
 def test_labels_are_blended_by_name():
@@ -109,12 +109,10 @@ def test_labels_are_blended_by_name():
 def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path):
     a, b = files
     told("blend", a, b, "--from", 8, "--until", 8, "--out", tmp_path / "c.pt")
-    found = load_generator(tmp_path / "c.pt").loaded
-    assert (found.psi, found.images_seen) == (0.6, None)
+    found = load_generator(tmp_path / "c.pt")
+    assert (found.look.psi, found.images_seen) == (0.6, None)
     assert [s.source for s in found.lineage] == ["a.pt", "b.pt"]
     assert found.lineage[1].copied == "layers 8 to 8, share 1"
     assert NVIDIA in told("info", tmp_path / "c.pt")
-    whole = blend(
-        load_generator(a).loaded, load_generator(b).loaded, first=8, last=8
-    ).generator.state_dict()
+    whole = blend(load_generator(a), load_generator(b), first=8, last=8).generator.state_dict()
     assert all(torch.equal(found.generator.state_dict()[n], t) for n, t in whole.items())

@@ -72,8 +72,8 @@ def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
     path = tmp_path / f"c{ending}"
     if ending != ".pt":
         told("export", tmp_path / "c.pt", path)
-    loaded = load_generator(path).loaded
-    assert_close(loaded.centers, find_centers(loaded.generator, 4))
+    loaded = load_generator(path)
+    assert_close(loaded.look.centers, find_centers(loaded.generator, 4))
     assert "toward 4 centers" in told("info", path)
     shown = {
         "of the file": [path],
@@ -91,4 +91,4 @@ def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
 def test_centers_that_cannot_be_are_refused(source):
     assert "no means of classes" in refused("generate", source, "--centers", "class")
     with pytest.raises(ValueError, match="centers must be rows of 8 numbers"):
-        shown(load_generator(source).loaded, centers=torch.zeros(2, 7))
+        shown(load_generator(source), centers=torch.zeros(2, 7))

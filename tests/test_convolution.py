@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stylegan import ops
 from stylegan.ops import cpu, formulas
-from stylegan.ops.cpu import Direct, Unfolded, UnfoldedByTap, Winograd, choose, pointwise, winograd
 from stylegan.ops.bilinear import Bilinear
+from stylegan.ops.cpu import Direct, Unfolded, UnfoldedByTap, Winograd, choose, pointwise, winograd
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3

@@ -17,7 +17,7 @@ from stylegan.config import load_config
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT
 from stylegan.networks import Discriminator, Generator
-from stylegan.planning.told import plan_lines
+from stylegan.planning import plan_lines
 from stylegan.schedule import coming, phases
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.costs import (

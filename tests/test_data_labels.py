@@ -126,7 +126,7 @@ def test_a_run_on_vectors_goes_on_exactly(tmp_path):
     continued = run(config, store, tmp_path / "run")
     once = run(config, store, tmp_path / "once")
     assert differing(continued.to_payload(), once.to_payload()) == []
-    loaded = load_generator(tmp_path / "run").loaded
+    loaded = load_generator(tmp_path / "run")
     assert loaded.label_names == ("sad", "smile")
     assert torch.equal(loaded.label_rows, torch.from_numpy(store.sample_labels(32)))
     assert loaded.label("smile=0.25,0=0.75").tolist() == [[0.75, 0.25]]

@@ -159,7 +159,7 @@ def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
 
 
 def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_path):
-    loaded = load_generator(source).loaded
+    loaded = load_generator(source)
     found = find_directions(loaded.generator, count=3, samples=100, layers=range(1, 3))
     save_directions(tmp_path / "d.npz", found, loaded.generator)
     again = load_directions(tmp_path / "d.npz", loaded.generator)
@@ -189,7 +189,7 @@ def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp
     with pytest.raises(ValueError, match=f"{tmp_path / 'directions.npz'} has no directions of svm"):
         read_edits(["svm:smile"], loaded, file)
     assert not said
-    other = dataclasses.replace(loaded, generator=random_generator(seed=1))  # an earlier file's
+    other = loaded.but(generator=random_generator(seed=1))  # an earlier file's
     known_directions(file, other, methods=["pca"], console=Heard(said))
     assert "directions.npz has directions of other weights" in said[0]
 
@@ -212,7 +212,7 @@ def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change
 
 
 def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
-    loaded = shown(load_generator(source).loaded, psi=0.5)
+    loaded = shown(load_generator(source), psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
     expected = enlarged(next(loaded.pictures([4]))).astype(int)
     for row in cells(draw_directions(loaded, d, seed=4), 3, 7):
@@ -224,7 +224,7 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
     options = [source, "--samples", 100, "--count", 2, "--layers", "0-3"]
     options += ["--figure", tmp_path / "new" / "d.WEBP"]
     assert "2 by pca and 2 by sefa" in told("directions", "find", *options)
-    found = load_directions(default_path(source), load_generator(source).loaded.generator)
+    found = load_directions(default_path(source), load_generator(source).generator)
     assert [(d.method, d.layers) for d in found] == [("pca", range(4)), ("sefa", range(4))]
     for method in ("pca", "sefa"):
         with Image.open(tmp_path / "new" / f"d-{method}.WEBP") as image:
@@ -250,7 +250,7 @@ def test_directions_that_another_command_has_added_meanwhile_are_kept(source, mo
 
     monkeypatch.setattr(directions, "find_directions", slowly)
     told(*words, "pca")
-    found = load_directions(default_path(source), load_generator(source).loaded.generator)
+    found = load_directions(default_path(source), load_generator(source).generator)
     assert [d.method for d in found] == ["pca", "sefa"]
     monkeypatch.setattr(directions, "find_directions", slowly)
     default_path(source).unlink()
@@ -286,7 +286,7 @@ def sorted_by_first_number(loaded, folder, seeds):
 
 
 def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(source, tmp_path):
-    loaded = load_generator(source).loaded
+    loaded = load_generator(source)
     more, less = sorted_by_first_number(loaded, tmp_path, range(200))
     (more / "grid.png").touch()  # as generate writes it
     told("directions", "find", source, "--samples", 99, "--count", 2)
@@ -329,7 +329,7 @@ def test_learning_says_like_generating_that_classes_take_turns(tmp_path):
 
 
 def test_a_vector_of_w_in_a_plain_array_is_a_direction(source, tmp_path):
-    loaded = load_generator(source).loaded
+    loaded = load_generator(source)
     boundary = np.random.RandomState(0).randn(1, TINY.w_dim)  # as InterFaceGAN's
     file = tmp_path / "smile_w_boundary.npy"
     np.save(file, boundary)

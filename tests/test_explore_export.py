@@ -58,8 +58,8 @@ def large():
 
 
 SOURCES = {
-    "faces64": lambda: load_generator("faces64").loaded,
-    "glyphs64, with classes": lambda: load_generator("glyphs64").loaded,
+    "faces64": lambda: load_generator("faces64"),
+    "glyphs64, with classes": lambda: load_generator("glyphs64"),
     "fading in": lambda: tiny(alpha=0.3),
     "not fully grown": lambda: tiny(resolution=8, cutoff=2),
     "3:2": lambda: loaded_of(
@@ -97,7 +97,7 @@ def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
         page.goto(address)
         page.wait_for_selector("body.built")
         for noise, seeds in (("const", range(count)), ("random", [5]), ("none", [6])):
-            expected = loaded.pictures(seeds, psi=loaded.psi, noise=noise)
+            expected = loaded.pictures(seeds, psi=loaded.look.psi, noise=noise)
             for seed, picture in zip(seeds, expected, strict=True):
                 change = {"seed": seed}
                 if loaded.generator.config.noise:

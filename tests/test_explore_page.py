@@ -63,7 +63,7 @@ def source(tmp_path_factory):
     lineage = [Source("the <b>begin</b>", "0" * 64, "CC0")]
     generator = random_generator(LABELED, noise=0.5)
     save_generator(path, generator, label_names=NAMES, lineage=lineage)
-    generator = load_generator(path).loaded.generator
+    generator = load_generator(path).generator
     found = find_directions(generator, ["pca", "sefa"], count=3, samples=200)
     save_directions(default_path(path), found, generator)
     return path
@@ -71,7 +71,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(source):
-    return load_generator(source).loaded
+    return load_generator(source)
 
 
 @pytest.fixture(scope="module")

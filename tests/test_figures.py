@@ -29,7 +29,7 @@ def points(loaded):
 
 def one(loaded, seeds, **settings):
     """What `generate` makes of the seeds."""
-    settings = {"psi": loaded.psi, "cutoff": loaded.cutoff, **settings}
+    settings = {"psi": loaded.look.psi, "cutoff": loaded.look.cutoff, **settings}
     return np.concatenate(list(sampling.generate(loaded.generator, seeds, **settings)))
 
 
@@ -179,10 +179,10 @@ def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path)
     files = [tmp_path / "a.pt", tmp_path / "b.pt"]
     save_generator(files[0], random_generator(), images_seen=20_000, resolution=8)
     save_generator(files[1], random_generator(), images_seen=30_000, alpha=0.5)
-    moments = [load_generator(file).loaded for file in files]
+    moments = [load_generator(file) for file in files]
     image = figures.timelapse(moments, lambda loaded: figures.of_seeds(loaded, [3]))
     small, large = cells(image, 1, 2)[0]
-    at_last = load_generator(files[1]).loaded
+    at_last = load_generator(files[1])
     same(small, one(at_last, [3], resolution=8)[0])
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
 

@@ -89,7 +89,7 @@ def make_exported(folder):
 
 def use_generator(path):
     """Load a file and make one picture with its settings."""
-    loaded = load_generator(path).loaded
+    loaded = load_generator(path)
     label_dim = loaded.generator.config.label_dim
     next(iter(loaded.pictures([0], labels=torch.eye(label_dim)[:1] if label_dim else None)))
 

@@ -128,13 +128,9 @@ def test_a_loaded_generator_averages_below_its_resolution_and_its_file_stays(tmp
     z = latents([1, 2], 8)
     with torch.no_grad():
         large = generator(z, noise="const")
-        assert_close(generator(z, noise="const", resolution=8), reduced(large, 8))
-        raw = generator.synthesis(generator.broadcast(generator.mapping(z)), resolution=8,
-                                  alpha=0.25, noise="const")  # fmt: skip
-        assert_close(generator(z, noise="const", resolution=8, alpha=0.25), raw)
-    loaded = generator.loaded
-    small = dataclasses.replace(loaded, look=loaded.look.but(resolution=4, psi=1))
-    assert (small.resolution, small.alpha, small.grown) == (4, 0.5, 8)
+        assert_close(generator.shown(resolution=8)(z, noise="const"), reduced(large, 8))
+    small = generator.shown(resolution=4, psi=1)
+    assert (small.resolution, small.look.alpha, small.grown) == (4, 0.5, 8)
     (picture,) = small.pictures([1])
     assert np.array_equal(picture, to_uint8(reduced(large[:1], 4))[0])
     assert small.description()["resolution"] == 16
@@ -168,7 +164,7 @@ def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
     rows = torch.tensor([[0.5, 2.0, -1.0], [0.25, 0.0, 3.0]])
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(LABELED), label_rows=rows.tolist())
-    loaded = load_generator(path).loaded
+    loaded = load_generator(path)
     assert torch.equal(loaded.label_rows, rows)
     assert torch.equal(loaded.labels_of([4, 5, 7]), rows[[0, 1, 1]])
     mean = torch.cat([loaded.styles(latents([i], 8), rows[i % 2][None])[:, 0] for i in range(64)])
@@ -182,7 +178,7 @@ def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
         loaded.label(None)
     with pytest.raises(ValueError, match="numbers, not classes: choose some by --classes"):
         figures.classes(loaded, [0])
-    parent = dataclasses.replace(loaded, lineage=(Source("m.pt", "0"),))
+    parent = loaded.but(lineage=(Source("m.pt", "0"),))
     average = blend(loaded, parent, share=0.5).generator.w_avg
     assert_close(average, center)
     with pytest.raises(ValueError, match="label_rows"):

@@ -49,9 +49,12 @@ chosen = torch.hub.load(clone, "generator", weights, source="local")
 for name, G in {{"local": local, "remote": remote, "chosen": chosen}}.items():
     found[name] = G(z, psi=0.7, noise="const").flatten().tolist()
 found["sample"] = chosen.sample([3, 4]).flatten().tolist()
-found["kinds"] = [isinstance(local, torch.nn.Module), str(local.w_avg.device), local.training]
-found["w"] = list(local.mapping(z).shape)
-found["by parts"] = local.synthesis(local.broadcast(local.mapping(z))).shape[1:] == (3, 16, 16)
+device = str(local.generator.w_avg.device)
+found["kinds"] = [isinstance(local, torch.nn.Module), device, local.training]
+found["w"] = list(local.generator.mapping(z).shape)
+network = local.generator
+images = network.synthesis(network.broadcast(network.mapping(z)))
+found["by parts"] = images.shape[1:] == (3, 16, 16)
 D = torch.hub.load(clone, "discriminator", sys.argv[1] + "/critic.pt", source="local")
 found["logits"] = list(D(local(z)).shape)
 print(json.dumps(found))
@@ -160,7 +163,7 @@ def test_sample_takes_labels_where_there_are_any(tmp_path):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(LABELED), label_names=("cat", "dog", "hen"))
     G = entry("generator", path)
-    assert list(G.loaded.label_names) == ["cat", "dog", "hen"]
+    assert list(G.label_names) == ["cat", "dog", "hen"]
     dog = torch.eye(3)[1:2]
     assert not torch.equal(G.sample([0], labels=dog), G.sample([0], labels=torch.eye(3)[:1]))
     for wrong, found in (([1], "found list"), (dog[0], r"found \(3,\)")):

@@ -39,7 +39,7 @@ def test_the_card_tells_license_and_metrics_to_the_hub_and_to_people(source, tmp
 @pytest.mark.parametrize("labels", [0, 2])
 def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source, tmp_path, labels):
     network = Generator(dataclasses.replace(TINY, label_dim=labels)).eval()
-    source = dataclasses.replace(source, generator=network)
+    source = source.but(generator=network)
     save_folder(source, tmp_path, Card("mit"))
     text = (tmp_path / "README.md").read_text()
     code = text.partition("```python\n")[2].partition("```")[0]

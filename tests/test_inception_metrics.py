@@ -66,7 +66,7 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    loaded = shown(load_generator("faces64").loaded, resolution=32)
+    loaded = shown(load_generator("faces64"), resolution=32)
     return Comparison.of(loaded, store, batch=8, **options)
 
 

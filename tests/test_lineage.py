@@ -71,7 +71,7 @@ def test_the_chain_survives_every_format(tmp_path, ending):
     path = tmp_path / f"g{ending}"
     write = own.save_loaded if ending == ".pt" else own.save_safetensors
     write(path, loaded_of(random_generator(), lineage=(OFFICIAL, MINE)))
-    assert load_generator(path).loaded.lineage == (OFFICIAL, MINE)
+    assert load_generator(path).lineage == (OFFICIAL, MINE)
     facts = facts_of(str(path))
     assert facts["license"] == NVIDIA
     assert f"{SNAPSHOT.name} (SHA-256 {OFFICIAL.sha256[:16]}" in facts["weights from"]
@@ -80,7 +80,7 @@ def test_the_chain_survives_every_format(tmp_path, ending):
 
 def test_official_weights_carry_their_license_through_conversion_and_training(store, tmp_path):
     assert open_weights(SNAPSHOT).lineage == (OFFICIAL,)
-    own.save_loaded(tmp_path / "ffhq.pt", load_generator(SNAPSHOT).loaded)
+    own.save_loaded(tmp_path / "ffhq.pt", load_generator(SNAPSHOT))
     critic = tmp_path / "critic.pt"
     own.save_discriminator(critic, open_weights(SNAPSHOT).discriminator, (OFFICIAL,))
     assert facts_of(str(critic))["license"] == NVIDIA
@@ -96,7 +96,7 @@ def test_official_weights_carry_their_license_through_conversion_and_training(st
     (said,) = [line for line in lines if NVIDIA in line]
     assert said.startswith("license: ")
     assert "not for commercial purposes" in said
-    chain = load_generator(tmp_path / "run").loaded.lineage
+    chain = load_generator(tmp_path / "run").lineage
     assert chain[0] == OFFICIAL
     assert (chain[1].source, chain[1].license) == ("ffhq.pt", NVIDIA)
 
@@ -104,7 +104,7 @@ def test_official_weights_carry_their_license_through_conversion_and_training(st
 def test_bundled_weights_have_their_name_and_license():
     (bundled,) = open_weights("faces64").child_lineage()
     assert (bundled.source, bundled.license) == ("faces64", "MIT")
-    assert load_generator("faces64").loaded.lineage == (bundled,)
+    assert load_generator("faces64").lineage == (bundled,)
     assert facts_of("faces64")["license"] == "MIT"
 
 

@@ -51,13 +51,13 @@ def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_
     before = torch.get_rng_state()
     back = stylegan.load_generator(str(path))
     assert torch.equal(before, torch.get_rng_state())
-    assert_same_weights(generator, back)
-    assert (back.config, back.w_avg.dtype, back.training) == (TINY, torch.float64, False)
+    assert_same_weights(generator, back.generator)
+    assert (back.config, back.generator.w_avg.dtype, back.training) == (TINY, torch.float64, False)
     assert not any(p.requires_grad for p in back.parameters())
     assert torch.load(path, weights_only=True)["kind"] == "generator"
-    loaded = load_generator(path).loaded
-    assert (loaded.resolution, loaded.alpha, loaded.images_seen) == (16, 1.0, None)
-    assert (loaded.psi, loaded.cutoff, loaded.label_names) == (0.7, 8, ())
+    loaded = load_generator(path)
+    assert (loaded.resolution, loaded.look.alpha, loaded.images_seen) == (16, 1.0, None)
+    assert (loaded.look.psi, loaded.look.cutoff, loaded.label_names) == (0.7, 8, ())
 
 
 def test_what_a_file_tells_comes_back(tmp_path):
@@ -75,8 +75,10 @@ def test_what_a_file_tells_comes_back(tmp_path):
     private = {"trained_on": dataclasses.replace(about["trained_on"], include=("private",))}
     save_generator(path, random_generator(LABELED), **about | private)
     assert b"private" not in path.read_bytes()
-    loaded = load_generator(path).loaded
-    assert {name: getattr(loaded, name) for name in about} == about
+    loaded = load_generator(path)
+    about["rectangle"] = about.pop("active_rectangle")
+    owner = {name: loaded.look if hasattr(loaded.look, name) else loaded for name in about}
+    assert {name: getattr(owner[name], name) for name in about} == about
     assert loaded.origin == f"generator file {path}"
 
 
@@ -88,11 +90,11 @@ def test_a_state_gives_its_average_generator_at_the_stage_it_was_saved_in(
 ):
     path = tmp_path / "state-000001500.pt"
     state = save_state(path, images_seen, label_names=[], active_rectangle=[2, 14, 0, 16])
-    loaded = load_generator(path).loaded
+    loaded = load_generator(path)
     assert_same_weights(loaded.generator, state.generator_ema)
     assert (loaded.resolution, loaded.images_seen) == (resolution, images_seen)
-    assert loaded.alpha == pytest.approx(alpha, abs=1e-3)
-    assert (loaded.label_names, loaded.active_rectangle) == ((), (2, 14, 0, 16))
+    assert loaded.look.alpha == pytest.approx(alpha, abs=1e-3)
+    assert (loaded.label_names, loaded.look.rectangle) == ((), (2, 14, 0, 16))
     assert not loaded.generator.training
 
 
@@ -100,7 +102,7 @@ def test_a_run_gives_its_newest_generator_by_number(tmp_path):
     for seed, number in enumerate(("000000900", "000001000", "1001", "000000999")):
         save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
     save_state(tmp_path / "state-000002000.pt")
-    loaded = load_generator(tmp_path).loaded
+    loaded = load_generator(tmp_path)
     assert_same_weights(loaded.generator, random_generator(seed=2))
     assert loaded.origin.endswith("generator-1001.pt")
 
@@ -110,7 +112,7 @@ def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_pa
     save_state(tmp_path / "state-000000200.pt", 200)
     newest = tmp_path / "state-000000300.pt"
     newest.write_bytes((tmp_path / "state-000000200.pt").read_bytes()[:1000])
-    loaded = load_generator(str(tmp_path)).loaded
+    loaded = load_generator(str(tmp_path))
     assert loaded.images_seen == 200
     assert f"not used: {newest}" in loaded.origin
 
@@ -177,7 +179,7 @@ def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_nam
     save_generator(tmp_path / "new.pt", random_generator())
     bundled = named_by_hash(tmp_path / "new.pt", "faces64")
     (tmp_path / "faces64").mkdir()
-    assert_same_weights(load_generator("faces64"), random_generator())
+    assert_same_weights(load_generator("faces64").generator, random_generator())
     with pytest.raises(FileNotFoundError, match="the folder faces64 holds neither"):
         load_generator("./faces64")
     bundled.write_bytes(bundled.read_bytes() + b"\0")
@@ -226,10 +228,10 @@ def test_a_download_is_kept_if_its_hash_is_the_promised_one(hub_cache, tmp_path,
     with pytest.raises(OSError, match=r"could not be downloaded \(invalid hash value"):
         load_generator(f"{HOST}/faces.pt#sha256=01234567")
     assert not [file for file in hub_cache.rglob("*") if file.is_file()]
-    assert_same_weights(load_generator(f"{HOST}/{path.name}"), random_generator())
+    assert_same_weights(load_generator(f"{HOST}/{path.name}").generator, random_generator())
     monkeypatch.undo()  # what was downloaded needs no network
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    assert_same_weights(load_generator(f"{HOST}/{path.name}"), random_generator())
+    assert_same_weights(load_generator(f"{HOST}/{path.name}").generator, random_generator())
     (kept,) = hub_cache.rglob("*.pt")
     kept.write_bytes(kept.read_bytes() + b"\0")
     with pytest.raises(ValueError, match="is damaged"):
@@ -237,7 +239,7 @@ def test_a_download_is_kept_if_its_hash_is_the_promised_one(hub_cache, tmp_path,
 
 
 def test_a_loaded_generator_is_frozen_and_gradients_reach_its_inputs_and_a_training(source):
-    generator = load_generator(source)
+    generator = load_generator(source).generator
     ws = generator.broadcast(generator.w_avg[None]).clone().requires_grad_()
     images = generator.synthesis(ws, noise="const")
     assert torch.equal(images, generator.synthesis(ws, noise="const"))

@@ -111,7 +111,7 @@ def test_what_is_asked_for_reaches_the_library(
     command = [group, name, source, "--seeds", "3,4", *options]
     (loaded, points, *rest), _ = reached(monkeypatch, function, *command)
     whole = "all" in words
-    assert (loaded.psi, loaded.cutoff) == ((0.7, None) if whole else (0.2, 1))
+    assert (loaded.look.psi, loaded.look.cutoff) == ((0.7, None) if whole else (0.2, 1))
     assert (loaded.resolution, points.names) == (8, ["seed 3", "seed 4"])
     moves = [(edit.strength, edit.layers) for edit in loaded.look.edits]
     assert moves == ([] if function == "edit_film" else [(2, range(2))])
@@ -135,7 +135,7 @@ def test_a_figure_is_that_of_the_library_in_lossless_formats_and_again(source, t
     arguments = ["grid", source, "--seeds", "0-3", "--columns", 2]
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
     found = drawn(png, *arguments)
-    loaded = load_generator(source).loaded
+    loaded = load_generator(source)
     expected = figures.labeled_grid(loaded, figures.of_seeds(loaded, range(4)), 2)
     assert np.array_equal(found, np.asarray(expected))
     assert np.array_equal(found, drawn(webp, *arguments))
@@ -178,7 +178,7 @@ def test_classes_have_columns_or_are_chosen(classes, tmp_path):
     assert every.shape[1] - bees.shape[1] == 2 * 100
     shown = [row[0] for row in cells(bees, 2, 1)]
     assert np.array_equal([row[1] for row in cells(every, 2, 3)], shown)
-    loaded = load_generator(classes).loaded
+    loaded = load_generator(classes)
     (bee,) = loaded.pictures([5], labels=loaded.label("bee"))
     assert np.array_equal(shown[1], enlarged(bee))
     alone = drawn(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class=1")
@@ -191,7 +191,7 @@ def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path
     pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
     for i, picture in enumerate(pixels):
         save_picture(photos / f"{i}.png", picture)
-    loaded = load_generator(run_folder).loaded
+    loaded = load_generator(run_folder)
     whole = np.stack(list(loaded.pictures([0, 1, 2], psi=1, noise="random")))
     arguments = ["neighbors", run_folder, "--data", photos, "--rows", 3, "--nearest", 2]
     shown = drawn(tmp_path / "a.png", *arguments)
@@ -211,7 +211,7 @@ def filmed(source, out, words):
 def test_a_film_is_that_of_the_library(source, tmp_path):
     out, own = tmp_path / "a.webp", tmp_path / "b.webp"
     filmed(source, out, "walk --grid 2x1 --psi 0.3")
-    loaded = load_generator(source).loaded
+    loaded = load_generator(source)
     knots = figures.of_seeds(loaded, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
     t = places(5, 4, closed=True)
     film = library.film(shown(loaded, psi=0.3), spline(knots, closed=True), t, columns=2)
@@ -262,6 +262,6 @@ def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
     texts = ["pca:2=+3@0-3", "sefa:1=-1@0-3"]
     options = [word for text in texts for word in ("--edit", text)]
     told("generate", source, "--seeds", 5, *options, "--out", tmp_path)
-    loaded = load_generator(source).loaded
+    loaded = load_generator(source)
     (expected,) = loaded.pictures([5], edits=read_edits(texts, loaded, source))
     assert np.array_equal(commands.pixels(tmp_path / "seed0005.png"), expected)

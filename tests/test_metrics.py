@@ -22,7 +22,6 @@ from stylegan.cli.metrics import means, metrics
 from stylegan.cli.train import closing_lines
 from stylegan.config import DataConfig, to_toml
 from stylegan.data import Preparation, Store, cached_store, prepare
-from stylegan.files.loaded import weights_sha256
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT
@@ -46,6 +45,7 @@ from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.projection import ProjectionRequest, SearchOptions
+from stylegan.sampling.pretrained import weights_sha256
 from stylegan.training import Evaluation
 
 # Statistics

@@ -193,7 +193,7 @@ def test_truncation_is_what_the_file_says_and_none_without_a_cutoff(
     official, tmp_path, settings, expected
 ):
     snapshot = load_official(written(tmp_path, snapshot_objects(official, settings)))
-    assert (snapshot.loaded.psi, snapshot.loaded.cutoff) == expected
+    assert (snapshot.loaded.look.psi, snapshot.loaded.look.cutoff) == expected
 
 
 ODD = [
@@ -279,8 +279,13 @@ def test_a_snapshot_that_contradicts_its_settings_is_an_error_with_the_path(offi
 def test_the_converted_snapshot_has_the_weights_and_the_truncation_of_the_official_one(tmp_path):
     files = tmp_path / "g.pt", tmp_path / "d.pt"
     told("convert", SNAPSHOT, files[0], "--discriminator", files[1])
-    snapshot, loaded = load_official(SNAPSHOT), load_generator(files[0]).loaded
-    assert (loaded.psi, loaded.cutoff, loaded.resolution, loaded.alpha) == (0.7, 8, 32, 1.0)
+    snapshot, loaded = load_official(SNAPSHOT), load_generator(files[0])
+    assert (loaded.look.psi, loaded.look.cutoff, loaded.resolution, loaded.look.alpha) == (
+        0.7,
+        8,
+        32,
+        1.0,
+    )
     assert loaded.generator.config == snapshot.generator_ema.config
     assert_same_weights(loaded.generator, snapshot.generator_ema)
     discriminator = open_weights(files[1], need="discriminator").discriminator
@@ -292,8 +297,8 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(0.25)}))
     told("convert", path, tmp_path / "g.pt")
     for file in (path, tmp_path / "g.pt"):
-        loaded = load_generator(file).loaded
-        assert (loaded.resolution, loaded.alpha) == (8, 0.75)
+        loaded = load_generator(file)
+        assert (loaded.resolution, loaded.look.alpha) == (8, 0.75)
     assert sorted(os.listdir(tmp_path)) == ["g.pt", "network.pkl"]
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(2)}))
     assert "lod is 2.0, which is not a level of 8x8 images" in refused(
@@ -314,7 +319,7 @@ def test_pictures_of_a_rectangular_set_come_without_their_padding(official, tmp_
 def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, labels=3))
     told("convert", path, tmp_path / "g.pt")
-    snapshot, loaded = load_official(path), load_generator(tmp_path / "g.pt").loaded
+    snapshot, loaded = load_official(path), load_generator(tmp_path / "g.pt")
     z, labels = torch.randn(3, 6), torch.eye(3)
     theirs = snapshot.generator_ema(z, labels, noise="const")
     torch.testing.assert_close(loaded.generator(z, labels, noise="const"), theirs)
@@ -332,7 +337,7 @@ def test_nothing_is_overwritten_unless_asked(official, tmp_path):
     assert target.read_bytes() == other.read_bytes() == b"mine"
     assert not (tmp_path / "new.pt").exists()
     told("convert", source, target, "--overwrite")
-    assert load_generator(target).loaded.resolution == 8
+    assert load_generator(target).resolution == 8
     before = source.read_bytes()
     assert f"{source} is the source" in refused("convert", source, source, "--overwrite")
     assert source.read_bytes() == before
@@ -347,7 +352,7 @@ def test_the_average_generator_has_the_architecture_of_the_trained_one(official,
     assert "the networks contradict each other: activation is lrelu in G, relu in Gs" in message
     other = snapshot_objects(official, {"truncation_psi": 0.5, "fused_scale": True})[2]
     told("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
-    assert load_generator(tmp_path / "g.pt").loaded.psi == 0.5
+    assert load_generator(tmp_path / "g.pt").look.psi == 0.5
 
 
 def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path):

@@ -95,7 +95,7 @@ def test_an_old_run_continues_bit_for_bit(continued):
     ids=["old", "of 871c5d9"],
 )
 def test_an_old_generator_loads(file):
-    generator = load_generator(file)
+    generator = load_generator(file).generator
     weights = checkpoint.load(file)["weights"]
     assert_same_weights(generator, weights)
 

@@ -69,7 +69,7 @@ def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(o
     assert isinstance(state.discriminator, DoubledDiscriminator)
     gain = state.generator_ema.mapping.gain
     assert not torch.equal(gain, torch.full((7,), 1.5))
-    assert torch.equal(load_generator(tmp_path / "run").mapping.gain, gain)
+    assert torch.equal(load_generator(tmp_path / "run").generator.mapping.gain, gain)
     log = (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8")
     assert all(f'"{name}"' in log for name in ("g/own", "d/own_pair_real", "d/own_pair"))
     for table, name in ((GENERATORS, "gain"), (DISCRIMINATORS, "doubled")):
@@ -134,7 +134,7 @@ def test_a_block_of_ones_own_begins_as_the_block_inside_and_is_trained_and_measu
     assert block.gain != 0
     file = tmp_path / "own.pt"
     save_generator(file, state.generator_ema)
-    loaded = load_generator(file).loaded
+    loaded = load_generator(file)
     source = Comparison.of(loaded)
     (result,) = evaluate(source, parse("contrast20"), Tools(tmp_path))
     images = load_generator(file).sample(range(20), psi=1.0, noise="random").float()

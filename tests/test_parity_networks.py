@@ -179,7 +179,7 @@ def test_truncated_generator_equals_the_official_one(dtype):
 def test_an_official_pickle_loads_and_computes_what_it_did():
     arrays, meta = FILES["official_snapshot_expected"]
     snapshot = load_official(SNAPSHOT)
-    assert (snapshot.loaded.psi, snapshot.loaded.cutoff) == (0.7, 8)
+    assert (snapshot.loaded.look.psi, snapshot.loaded.look.cutoff) == (0.7, 8)
     for network in (snapshot.generator, snapshot.generator_ema, snapshot.discriminator):
         network.to(DEVICE)
     ema = snapshot.generator_ema
@@ -187,11 +187,11 @@ def test_an_official_pickle_loads_and_computes_what_it_did():
     assert_near(ema.broadcast(ema.mapping(z)), arrays["dlatents"], IMAGES)
     for name, case in meta["cases"].items():
         psi = case["truncation_psi"]
-        images = ema(z, psi=psi, cutoff=snapshot.loaded.cutoff, noise="const")
+        images = ema(z, psi=psi, cutoff=snapshot.loaded.look.cutoff, noise="const")
         assert_near(images, arrays[f"Gs_images/{name}"], IMAGES)
         logits = snapshot.discriminator(there(arrays[f"Gs_images/{name}"]))
         assert_near(logits[:, None], arrays[f"D_scores/{name}"], SCORES)
-    images = snapshot.generator(z, psi=0.7, cutoff=snapshot.loaded.cutoff, noise="const")
+    images = snapshot.generator(z, psi=0.7, cutoff=snapshot.loaded.look.cutoff, noise="const")
     assert_near(images, arrays["G_images/psi0.7"], IMAGES)
 
 

@@ -19,7 +19,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.networks import Generator
 from stylegan.ops import HALF, float32_products, in_float32, resolved_precision
 from stylegan.ops import precision as precision_of_ops
-from stylegan.planning.told import plan_lines
+from stylegan.planning import plan_lines
 from stylegan.report import write_report
 from stylegan.sampling import repeatable
 from stylegan.training import Share, TrainState, draw, train_step

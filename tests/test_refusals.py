@@ -144,7 +144,7 @@ def originals(folder):
         (folder / name).parent.mkdir(exist_ok=True)
         save_generator(folder / name, random_generator())
     (folder / "shared").mkdir()
-    loaded = load_generator(folder / "g.pt").loaded
+    loaded = load_generator(folder / "g.pt")
     save_safetensors(folder / "shared" / "model.safetensors", loaded)
     for name in ("in/a.png", "old/target/target.png"):
         save_picture(folder / name, np.full((32, 32, 3), 99, np.uint8))

@@ -120,7 +120,7 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
         measured(4, fid=30.0) + measured(8, fid=11.5) + measured(12, fid=12.25) + json.dumps(half)
     )
     shown = Captioned(Image.new("RGB", (40, 30)), "the caption")
-    sweep = truncation_sweep(load_generator(folder).loaded, seeds=range(2))
+    sweep = truncation_sweep(load_generator(folder), seeds=range(2))
     assert write_report(folder, Drawings(sweep, shown)) == folder / "report.html"
     page = Page(folder / "report.html")
     page.check_alone()

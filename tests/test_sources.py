@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
     for name in ("run", "shared"):
         (folder / name).mkdir()
     shutil.copy(folder / "generator.pt", folder / "run" / "generator-000000004.pt")
-    loaded = load_generator(folder / "generator.pt").loaded
+    loaded = load_generator(folder / "generator.pt")
     for path in (folder / "mine.safetensors", folder / "shared" / "model.safetensors"):
         save_safetensors(path, loaded)
     shutil.copy(SNAPSHOT, folder / "official.pkl")
@@ -80,7 +80,7 @@ def source_of(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_generate_and_info_take_every_source(source_of, kind):
     source = source_of(kind)
-    loaded = load_generator(source).loaded
+    loaded = load_generator(source)
     told("generate", source, "--seeds", "7", "--device", "cpu")
     with Image.open("out/seed0007.png") as picture:
         assert picture.size == (loaded.resolution, loaded.resolution)
@@ -106,10 +106,10 @@ def test_convert_and_export_write_the_weights_of_their_source(source_of, name, f
     """Both open it as `generate` does, which takes every kind."""
     source = source_of(kind)
     told(name, source, file)
-    found, wanted = load_generator(file).loaded, load_generator(source).loaded
+    found, wanted = load_generator(file), load_generator(source)
     assert_same_weights(found.generator, wanted.generator)
-    assert (found.psi, found.cutoff) == (wanted.psi, wanted.cutoff)
-    assert (found.resolution, found.alpha) == (wanted.resolution, wanted.alpha)
+    assert (found.look.psi, found.look.cutoff) == (wanted.look.psi, wanted.look.cutoff)
+    assert (found.resolution, found.look.alpha) == (wanted.resolution, wanted.look.alpha)
 
 
 @pytest.mark.parametrize("kind", ["run", "shared", "official.pkl", "faces64"])
@@ -123,5 +123,5 @@ def test_metrics_tells_generators_from_pictures(source_of, folder, kind):
 def test_training_finds_the_weights_of_every_source(source_of, kind):
     source = source_of(kind)
     networks = open_weights(source, need="training").networks()
-    assert_same_weights(networks["generator_ema"], load_generator(source))
+    assert_same_weights(networks["generator_ema"], load_generator(source).generator)
     assert networks.keys() >= {"generator", "generator_ema"}

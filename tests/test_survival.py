@@ -292,7 +292,7 @@ def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
         best = choose(once.scores, key=lambda score: score["brightness"])
         for out in (tmp_path / name, tmp_path / f"{name}2"):
             path = out / "generator-best.pt"
-            assert load_generator(path).loaded.images_seen == best["images_seen"]
+            assert load_generator(path).images_seen == best["images_seen"]
 
 
 def test_a_best_generator_is_the_best_by_the_number_that_decides_now(store, tmp_path):
@@ -304,7 +304,7 @@ def test_a_best_generator_is_the_best_by_the_number_that_decides_now(store, tmp_
         evaluation = Evaluation(lambda state, stage, a=a, b=b: {"a": a, "b": b}, decides, True, 9.0)
         config = tiny_config(schedule=SCHEDULE | {"total_kimg": kimg})
         run(config, store, tmp_path / "run", evaluation=evaluation)
-        loaded = load_generator(tmp_path / "run" / "generator-best.pt").loaded
+        loaded = load_generator(tmp_path / "run" / "generator-best.pt")
         best.append(loaded.images_seen)
     assert best == [12, 24, 24, 48, 48]
 

@@ -118,8 +118,8 @@ def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finis
     assert [path.name for path in (out / "samples").iterdir()] == ["000000.png"]
     for name, rows in (("reals.png", 2), ("samples/000000.png", 4)):
         assert commands.look(out / name).size == (8 * 16, rows * 16)
-    loaded = load_generator(out / "generator-000000012.pt").loaded
-    assert (loaded.images_seen, loaded.resolution, loaded.alpha) == (12, 16, 1.0)
+    loaded = load_generator(out / "generator-000000012.pt")
+    assert (loaded.images_seen, loaded.resolution, loaded.look.alpha) == (12, 16, 1.0)
     assert loaded.label_names == ()
 
 
@@ -191,7 +191,7 @@ def test_what_writes_pictures_refuses_to_write_among_the_training_pictures(here)
 @pytest.mark.parametrize("option", ["--labels", "--cond", "--cond=1"])
 def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, option):
     assert "2 labels" in told(option)
-    loaded = load_generator(here / "run" / "generator-000000012.pt").loaded
+    loaded = load_generator(here / "run" / "generator-000000012.pt")
     assert loaded.label_names == ("a", "b")
     assert loaded.generator.config.label_dim == 2
     assert newest_state("run")["config"]["data"]["labels"] is True

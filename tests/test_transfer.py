@@ -99,7 +99,7 @@ def test_what_was_fading_in_fades_in_again(folder):
 
 def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
     usual, found = decided(folder, None).config, decided(folder, "faces64").config
-    theirs = load_generator("faces64").loaded.generator.config
+    theirs = load_generator("faces64").generator.config
     assert found.network == dataclasses.replace(theirs, resolution=32)
     assert found.schedule.initial_resolution == 32
     for name in ("style_mixing", "data", "augment"):
@@ -107,7 +107,7 @@ def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
     assert found.r1_gamma == usual.r1_gamma[32] == 0.1  # nothing grows
     assert found.schedule.total_kimg == usual.schedule.total_kimg
     larger = decided(folder, "faces64", "network.resolution=128").config.network
-    assert larger.channel_base == load_generator("faces64").loaded.generator.config.channel_base
+    assert larger.channel_base == load_generator("faces64").generator.config.channel_base
 
 
 def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
@@ -143,7 +143,7 @@ def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
 
 def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
     alone = folder / "alone.pt"
-    own.save_generator(alone, load_generator(folder / "run").loaded.generator, resolution=16)
+    own.save_generator(alone, load_generator(folder / "run").generator, resolution=16)
     narrow = {"network": {"max_channels": 4}}
     for source, changes, found in (
         (None, {}, "there is none without --init-from"),
@@ -165,8 +165,8 @@ def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
 
 def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
     only = folder / "only.pt"
-    own.save_generator(only, load_generator(folder / "run").loaded.generator, resolution=16)
-    given = load_generator(only).state_dict()
+    own.save_generator(only, load_generator(folder / "run").generator, resolution=16)
+    given = load_generator(only).generator.state_dict()
     head = "head.conv.weight"
     schedule = SHORT | {"initial_resolution": 16}
     store = cached_store(folder / "pictures", Preparation(resolution=16))
@@ -185,7 +185,7 @@ def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
 def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder):
     """Its configuration and images are the same."""
     other = folder / "other.pt"
-    own.save_generator(other, load_generator(folder / "run").loaded.generator, resolution=16)
+    own.save_generator(other, load_generator(folder / "run").generator, resolution=16)
     states = {}
     for name, source in (("from a run", folder / "run"), ("from other", other), ("of none", None)):
         train(folder, name, init_from=source, schedule=SHORT)

@@ -142,7 +142,7 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     for i, name in enumerate("ab"):
         again = pixels(folder / "new" / f"latent000{i}.png")
         assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
-    lineage = load_generator(out / "tuned.pt").loaded.lineage
+    lineage = load_generator(out / "tuned.pt").lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].license == NVIDIA
 

@@ -186,7 +186,7 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
             files[-1], random_generator(SMALL), images_seen=images, resolution=resolution
         )
     made = video.timelapse_film(
-        files, lambda file: load_generator(file).loaded, lambda loaded: of_seeds(loaded, [1]), 10
+        files, lambda file: load_generator(file), lambda loaded: of_seeds(loaded, [1]), 10
     )
     shown, captions = zip(*made.frames, strict=True)
     kimg = ["1"] * 4 + ["5"] * 5 + ["6"]  # 1000, 1556, 2111, 2667 images; 3222, ... 5444; 6000

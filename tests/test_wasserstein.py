@@ -105,7 +105,7 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 
 
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
-    loaded = shown(load_generator("faces64").loaded, resolution=16)
+    loaded = shown(load_generator("faces64"), resolution=16)
     source = Comparison.of(loaded, faces, mirror=True)
     values, about = measure_swd(source, ["swd"], 100, Tools(tmp_path))["swd"]
     assert list(values) == ["swd", "swd-16"]

@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from stylegan.cli.common import Command
+from stylegan.config import bundled
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.records import read_lines
-from stylegan.planning.known import bundled_data
+from stylegan.planning import BUNDLED_DATA
 
 SMALL = (  # the quickstart's network at 16x16 with half of its channels; three minutes of one core
     "r1_gamma={4=0.4,16=0.1}",  # as strong as the quickstart's
@@ -117,7 +118,7 @@ def train(name: str, folder: Path) -> None:
 
 def few_pictures(folder: Path) -> Path:
     """A folder with the first 26 of the bundled faces."""
-    with zipfile.ZipFile(bundled_data()) as faces:
+    with zipfile.ZipFile(bundled(BUNDLED_DATA)) as faces:
         names = [name for name in faces.namelist() if name.endswith(".webp")]
         faces.extractall(folder, sorted(names)[:26])
     return folder

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import REPLACING
@@ -26,6 +25,7 @@ from stylegan.metrics.path_length import measured_lengths, trimmed_mean
 from stylegan.metrics.separability import best_plane, conditional_entropy, most_confident
 from stylegan.networks import Generator
 from stylegan.projection.distance import EfficientNetDistance
+from stylegan.sampling.pretrained import Pretrained
 from stylegan.training import TrainState
 
 LATENTS = (1, 2, 3, 4)  # of an image
@@ -101,7 +101,7 @@ class Bench:
         return values[self.distance]
 
 
-def with_latents(loaded: LoadedGenerator, latents: int) -> LoadedGenerator:
+def with_latents(loaded: Pretrained, latents: int) -> Pretrained:
     """The generator, with other images' styles after each of `latents` - 1 random crossovers."""
     plain = loaded.generator.broadcast
     rng = torch.Generator().manual_seed(0)

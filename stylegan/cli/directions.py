@@ -13,9 +13,9 @@ from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import Selection, gathered
 from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_picture
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
+from stylegan.sampling.pretrained import Pretrained
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 SAMPLES = options.count_option(
@@ -75,7 +75,7 @@ class Target:
 
     def opened(
         self, methods: Sequence[Method], *examples: Path, name: str | None = None
-    ) -> LoadedGenerator:
+    ) -> Pretrained:
         """Open the generator. ValueError, before the work, if the results cannot be written."""
         source = self.selection.source
         originals = [Path(source), *examples]

@@ -12,7 +12,6 @@ from stylegan.data import Store, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import NoiseInput, own
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import Outputs
@@ -20,6 +19,7 @@ from stylegan.machine.lineage import Lineage, described, license_of, sha256_of
 from stylegan.machine.messages import count, readable
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import Cutoff
+from stylegan.sampling.pretrained import Pretrained
 
 Facts = dict[str, str]  # by a word of at most 12 letters
 
@@ -69,15 +69,15 @@ def facts_of(source: str) -> Facts:
     return facts
 
 
-def generator_facts(loaded: LoadedGenerator) -> Facts:
+def generator_facts(loaded: Pretrained) -> Facts:
     config = loaded.generator.config
     full = config.resolution
     images = f"{full}x{full}, {count(config.image_channels, 'channel')}"
-    if loaded.resolution < full or loaded.alpha < 1:
+    if loaded.resolution < full or loaded.look.alpha < 1:
         images += f", trained up to {loaded.resolution}x{loaded.resolution}"
-        images += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
-    cutoff = "all" if loaded.cutoff is None else loaded.cutoff
-    toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centers"
+        images += f" (fading in, alpha {loaded.look.alpha:.2f})" if loaded.look.alpha < 1 else ""
+    cutoff = "all" if loaded.look.cutoff is None else loaded.look.cutoff
+    toward = "" if loaded.look.centers is None else f", toward {len(loaded.look.centers)} centers"
     usual = dataclasses.asdict(NetworkConfig())
     settings = dataclasses.asdict(config).items()
     changed = [f"{name} = {value}" for name, value in settings if value != usual[name]]
@@ -85,7 +85,7 @@ def generator_facts(loaded: LoadedGenerator) -> Facts:
         "kind": loaded.origin,
         "images": images,
         "parameters": f"{sum(p.numel() for p in loaded.generator.parameters()):,} in the generator",
-        "truncation": f"psi {loaded.psi:g}, cutoff {cutoff}{toward}",
+        "truncation": f"psi {loaded.look.psi:g}, cutoff {cutoff}{toward}",
         "config": ", ".join(changed) or "the paper's",
     }
     if loaded.images_seen is not None:
@@ -93,8 +93,8 @@ def generator_facts(loaded: LoadedGenerator) -> Facts:
     if config.label_dim:
         names = ", ".join(map(readable, loaded.label_names)) or "unnamed"
         facts["labels"] = f"{config.label_dim}: {names}"
-    if loaded.active_rectangle is not None:
-        top, bottom, left, right = loaded.active_rectangle
+    if loaded.look.rectangle is not None:
+        top, bottom, left, right = loaded.look.rectangle
         facts["active part"] = f"rows {top} to {bottom}, columns {left} to {right}; rest is padding"
     return facts | lineage_facts(loaded.lineage)
 
@@ -211,7 +211,7 @@ def export(
     weights = open_weights(source)
     formats.check_request(destination, outputs, noise=noise, sources=[weights.file])
     loaded = weights.require_loaded()
-    loaded = dataclasses.replace(loaded, look=loaded.look.but(psi=psi, cutoff=cutoff))
+    loaded = loaded.shown(psi=psi, cutoff=cutoff)
     if to_folder:
         card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
         huggingface.save_folder(loaded, destination, card, outputs=outputs)

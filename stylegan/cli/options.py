@@ -19,7 +19,6 @@ from stylegan.data.images import Fit
 from stylegan.directions import read_edits
 from stylegan.figures import Points, StyleRange, of_latents, of_seeds
 from stylegan.files.latents import has_styles
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.machine import distributed
 from stylegan.machine.disk import Outputs
@@ -27,6 +26,7 @@ from stylegan.machine.memory import keep_memory
 from stylegan.metrics import Tools
 from stylegan.sampling import Cutoff
 from stylegan.sampling.centers import find_centers
+from stylegan.sampling.pretrained import Pretrained
 
 FEATURES = "metrics"  # folder in the cache, for features of real images
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an option of click, say
@@ -248,7 +248,7 @@ class Selection:
         return self.default_seeds if self.seeds is None else self.seeds
 
     @functools.cached_property
-    def loaded(self) -> LoadedGenerator:
+    def loaded(self) -> Pretrained:
         """The generator of the source, truncated, grown and edited as chosen."""
         loaded = open_weights(self.source, map_location=self.device).require_loaded()
         full = loaded.generator.config.resolution
@@ -260,20 +260,19 @@ class Selection:
         edits = None
         if self.edits:
             edits = read_edits(self.edits, loaded, self.source, console=Terminal(say=note_once))
-        look = loaded.look.but(
+        loaded = loaded.shown(
             resolution=self.resolution,
             psi=1.0 if self.psi is None and self.latents is not None else self.psi,
             cutoff=self.cutoff,
             edits=edits,
         )
-        loaded = dataclasses.replace(loaded, look=look)
         return with_centers(loaded, self.centers, self.class_name)
 
-    def of_file(self, file: Path) -> LoadedGenerator:
+    def of_file(self, file: Path) -> Pretrained:
         """Open another generator, shown as that of the source."""
         return dataclasses.replace(self, source=str(file)).loaded
 
-    def points(self, loaded: LoadedGenerator | None = None) -> Points:
+    def points(self, loaded: Pretrained | None = None) -> Points:
         """Return the seeds, or the chosen latents of the file, in this generator or another."""
         loaded = loaded or self.loaded
         if self.latents is None:
@@ -287,7 +286,7 @@ class Selection:
     def other(self, seeds: list[int] | None, default: str) -> "Selection":
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
 
-    def labels(self, loaded: LoadedGenerator) -> Tensor | None:
+    def labels(self, loaded: Pretrained) -> Tensor | None:
         """Return the chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
         if self.class_name is None and (turns := loaded.turns()):
             note_once(turns)
@@ -295,8 +294,8 @@ class Selection:
 
 
 def with_centers(
-    loaded: LoadedGenerator, centers: values.Centers, class_name: str | None = None
-) -> LoadedGenerator:
+    loaded: Pretrained, centers: values.Centers, class_name: str | None = None
+) -> Pretrained:
     """Truncate toward the centers of `--centers`; with a class only toward those of its latents."""
     if centers is None:
         return loaded
@@ -304,7 +303,7 @@ def with_centers(
     toward: Tensor | Literal["none"] = "none"
     if centers != "none":
         toward = find_centers(loaded.generator, centers, label, loaded.label_rows)
-    return dataclasses.replace(loaded, look=loaded.look.but(centers=toward))
+    return loaded.shown(centers=toward)
 
 
 def note_once(text: str) -> None:

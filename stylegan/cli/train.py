@@ -24,9 +24,7 @@ from stylegan.metrics import KINDS, Tools, default_names
 from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.sources import StoreImages
-from stylegan.planning import Request, plan
-from stylegan.planning.known import DEFAULT_CONFIG
-from stylegan.planning.told import advice
+from stylegan.planning import DEFAULT_CONFIG, Request, advice, plan
 from stylegan.report import Drawings, truncation_sweep, write_report
 from stylegan.training import Stopped, TrainingProgress
 from stylegan.training.costs import Costs, Machine
@@ -196,13 +194,13 @@ def train(
             return
         if names is not None:  # refused now instead of at the first measurement
             require(measurable(names), tools, place)
-        folder = planned.known.run
+        folder = planned.facts.run
         begun = folder.saved()
         opened = planned.open(console=console, strict=strict, hang_minutes=hang_minutes)
         with opened as run, closing(console):
             console.config = run.config
-            if planned.known.is_own and not begun:
-                started = planned.known.start is not None
+            if planned.facts.is_own and not begun:
+                started = planned.facts.start is not None
                 print_hint(*advice(run.store.num_images, run.config, started=started))
             evaluation = None
             if names is not None:

@@ -234,7 +234,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> l
     edits = dict(zip(selection.edits, selection.loaded.look.edits, strict=True))
     if len(edits) < len(selection.edits):
         raise click.UsageError("an --edit is given twice; give one of their strengths together")
-    loaded = replace(selection.loaded, look=selection.loaded.look.but(edits=()))
+    loaded = selection.loaded.shown(edits=())
     now = library.between(*strengths, frames(), closed=loop)
     return library.edit_film(loaded, selection.points(loaded), edits, now)
 

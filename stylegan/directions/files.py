@@ -21,12 +21,12 @@ from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import DIRECTIONS, checked_numbers
-from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import REPLACING, Outputs, refusing
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
+from stylegan.sampling.pretrained import Pretrained, weights_sha256
 
 VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
@@ -162,7 +162,7 @@ def updated(others: Sequence[Directions], new: Sequence[Directions]) -> list[Dir
 
 def known_directions(
     source: str | Path,
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     file: Path | None = None,
     *,
     methods: Sequence[str] = METHODS,
@@ -197,7 +197,7 @@ def known_directions(
 
 def read_edits(
     texts: Sequence[str],
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     source: str | Path,
     *,
     console: Console = SILENT,

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.figures import chart
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.messages import readable, suggestion
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
+from stylegan.sampling.pretrained import Pretrained
 
 Method = Literal["pca", "sefa", "svm"]
 KNOWN: tuple[Method, ...] = get_args(Method)
@@ -131,7 +131,7 @@ def find_directions(
 
 
 def draw_directions(
-    loaded: LoadedGenerator, directions: Directions, *, seed: int = 0, labels: Tensor | None = None
+    loaded: Pretrained, directions: Directions, *, seed: int = 0, labels: Tensor | None = None
 ) -> Image:
     """Draw a row for each direction: a picture, moved by -3 to 3 deviations; `labels` (1,
     label_dim)."""

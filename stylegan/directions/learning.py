@@ -14,11 +14,11 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
 from stylegan.files.latents import read_latents
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import without_links
 from stylegan.machine.messages import listed, readable, require
 from stylegan.metrics.separability import best_plane
+from stylegan.sampling.pretrained import Pretrained
 
 FOLDS = 5  # each holds out a fifth of the examples, of both sides in turn
 FEWEST = 5  # examples of each side
@@ -62,7 +62,7 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
 
 
 def to_directions(
-    loaded: LoadedGenerator, name: str, normal: Tensor, accuracy: float, samples: int
+    loaded: Pretrained, name: str, normal: Tensor, accuracy: float, samples: int
 ) -> Directions:
     """Return the normal as a direction, with the standard deviation of w along it."""
     generator = loaded.generator
@@ -75,7 +75,7 @@ def to_directions(
 
 
 def examples_of(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     positive: Path,
     negative: Path,
     class_name: str | None = None,
@@ -91,7 +91,7 @@ def examples_of(
 
 
 def latents_of(
-    loaded: LoadedGenerator, place: Path, class_name: str | None, console: Console
+    loaded: Pretrained, place: Path, class_name: str | None, console: Console
 ) -> dict[str, Tensor]:
     """Read w (n, w_dim) by name, of a file of latents or a folder: of pictures that `generate`
     named by seed, files of latents, or folders of `project`. If w differs between layers, its mean

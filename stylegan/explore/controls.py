@@ -8,11 +8,11 @@ from torch import Tensor
 
 from stylegan.directions import Directions
 from stylegan.directions.texts import parsed
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.messages import listed, readable
 from stylegan.networks.edits import Edit
 from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
+from stylegan.sampling.pretrained import Pretrained
 
 FIRST_SEED = 10  # the first picture: a good one of both bundled generators
 SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
@@ -135,7 +135,7 @@ class Controls:
     """The controls of a generator and its edits, by section of the page; without those of the
     user's picture unless one `can_project`."""
 
-    def __init__(self, loaded: LoadedGenerator, moves: Moves, *, can_project: bool = True) -> None:
+    def __init__(self, loaded: Pretrained, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
         self.layers = config.num_styles()
         self.moves = moves
@@ -148,7 +148,7 @@ class Controls:
         along = "Standard deviations along this direction"
         same = "The same seed always gives the same picture"
         average = "0 is the average picture, 1 full variety, below 0 the opposite"
-        reach = max(1.5, abs(loaded.psi))
+        reach = max(1.5, abs(loaded.look.psi))
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
         noise: list[Control] = [
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),
@@ -170,7 +170,7 @@ class Controls:
             "picture": [
                 seed_slider("seed", "Seed", same, FIRST_SEED),
                 *([Menu("label", "Class", "The kind of picture", classes, "0")] if classes else []),
-                Slider("psi", "Truncation ψ", average, -reach, reach, loaded.psi, 0.05),
+                Slider("psi", "Truncation ψ", average, -reach, reach, loaded.look.psi, 0.05),
                 *(noise if config.noise else []),
             ],
             "plane": [

@@ -1,7 +1,6 @@
 """A folder with the page for any web server: the pictures are made in the visitor's browser."""
 
 import copy
-import dataclasses
 import importlib.resources
 import json
 import warnings
@@ -17,9 +16,9 @@ from stylegan import sampling
 from stylegan.explore.controls import Controls, Moves
 from stylegan.explore.page import scene_of, styles_of
 from stylegan.explore.server import FOLDER
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.messages import require
+from stylegan.sampling.pretrained import Pretrained
 
 RUNTIME = {  # file in the page's folder: file of the npm package onnxruntime-web, in its dist/
     "onnxruntime/ort.js": "ort.wasm.bundle.min.mjs",
@@ -56,7 +55,7 @@ class Stored(nn.Module):
 class Drawing(nn.Module):
     """The computation of the page: its worker's numbers -> pixels uint8 (H, W, 4)."""
 
-    def __init__(self, loaded: LoadedGenerator, moves: Moves) -> None:
+    def __init__(self, loaded: Pretrained, moves: Moves) -> None:
         super().__init__()
         self.loaded = loaded
         self.generator = loaded.generator
@@ -128,7 +127,7 @@ def check_request(folder: Path, runtime: Path, outputs: Outputs) -> None:
 
 
 def save_page(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     moves: Moves,
     name: str,
     folder: Path,
@@ -168,14 +167,14 @@ def save_page(
     return Exported(sizes, half_differs, is_half)
 
 
-def difference_of_half(loaded: LoadedGenerator) -> int:
+def difference_of_half(loaded: Pretrained) -> int:
     """Measure the largest difference [gray levels] that weights in half precision make to
     pictures, truncated or not."""
     rounded = copy.deepcopy(loaded.generator).half().float()
-    both = (loaded, dataclasses.replace(loaded, generator=rounded))
+    both = (loaded, loaded.but(generator=rounded))
     return max(
         int(np.abs(a.astype(int) - b).max())
-        for psi in (1, loaded.psi)
+        for psi in (1, loaded.look.psi)
         for a, b in zip(*(one.pictures(SEEDS, psi=psi, batch=1) for one in both), strict=True)
     )
 

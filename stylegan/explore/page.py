@@ -14,10 +14,10 @@ from torch import Tensor
 from stylegan import projection, sampling
 from stylegan.explore.controls import PLANE, Controls, Moves, Values, View
 from stylegan.files.latents import write_latents
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.lineage import described
 from stylegan.machine.messages import readable
 from stylegan.networks.edits import edited
+from stylegan.sampling.pretrained import Pretrained
 
 LOOKS = 40  # pictures that are shown of a search
 Answer = dict[str, object]
@@ -27,7 +27,7 @@ Parts = Generator[Answer, None, None]
 class Page:
     """Answers for one generator. ValueError and OSError are for the user to read."""
 
-    def __init__(self, loaded: LoadedGenerator, moves: Moves, name: str = "") -> None:
+    def __init__(self, loaded: Pretrained, moves: Moves, name: str = "") -> None:
         self.loaded = loaded
         self.name = name
         self.controls = Controls(loaded, moves)
@@ -77,7 +77,13 @@ class Page:
         options = projection.SearchOptions(view.steps, view.space)
         labels = loaded.labels_of([view.label])
         states = projection.project(
-            network, target, distance, options, labels=labels, resolution=size, alpha=loaded.alpha
+            network,
+            target,
+            distance,
+            options,
+            labels=labels,
+            resolution=size,
+            alpha=loaded.look.alpha,
         )
         with self.searching:
             for state in states:
@@ -86,15 +92,15 @@ class Page:
                 if state.step % max(1, options.steps // LOOKS) and state.step < options.steps:
                     continue
                 pixels = sampling.to_uint8(state.images, premultiplied=premultiplied)
-                near = projection.psnr(state.images, target.to(device), loaded.active_rectangle)
+                near = projection.psnr(state.images, target.to(device), loaded.look.rectangle)
                 yield {
-                    "picture": png_url(sampling.unpadded(pixels, loaded.active_rectangle)[0]),
+                    "picture": png_url(sampling.unpadded(pixels, loaded.look.rectangle)[0]),
                     "caption": f"step {state.step} of {options.steps} · {float(near):.1f} dB",
                 }
             self.own = state.ws[0].float().cpu()
 
 
-def scene_of(name: str, loaded: LoadedGenerator, controls: Controls) -> Answer:
+def scene_of(name: str, loaded: Pretrained, controls: Controls) -> Answer:
     """Describe a page to the script that builds it."""
     sections = {
         section: [{"kind": type(control).__name__, **vars(control)} for control in members]
@@ -111,7 +117,7 @@ def scene_of(name: str, loaded: LoadedGenerator, controls: Controls) -> Answer:
 
 
 def styles_of(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     z: Tensor,
     labels: Tensor | None,
     plane: Tensor,
@@ -129,7 +135,7 @@ def styles_of(
 
 
 @torch.inference_mode()
-def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
+def final_styles(loaded: Pretrained, view: View) -> Tensor:
     """Return the seed's styles, moved in a plane, mixed and truncated, or those of the own
     picture; then edited: float32 (num_styles, w_dim) on the CPU."""
     config = loaded.generator.config
@@ -146,14 +152,14 @@ def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
     return edited(ws, view.edits)[0].float().cpu().clone()
 
 
-def render(loaded: LoadedGenerator, view: View) -> np.ndarray:
+def render(loaded: Pretrained, view: View) -> np.ndarray:
     """Draw the picture, uint8 (H, W, C)."""
     ws = final_styles(loaded, view)[None]
     (picture,) = loaded.pictures([view.noise_seed], ws=ws, psi=1, noise=view.noise)
     return picture
 
 
-def latents_file(loaded: LoadedGenerator, view: View) -> bytes:
+def latents_file(loaded: Pretrained, view: View) -> bytes:
     """Write a file for `--latents` of the commands that gives this picture again: its final styles
     and the maps of random noise."""
     config = loaded.generator.config

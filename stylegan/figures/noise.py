@@ -11,8 +11,8 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.figures.layout import chart, span
 from stylegan.figures.points import Points, pictures
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import NetworkConfig
+from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
 REALIZATIONS = 100  # draws of noise to measure the deviation, as in the paper
@@ -22,7 +22,7 @@ ZOOM = 4
 FINE = 64  # noise counts as fine from this resolution on, in networks that reach it
 
 
-def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
+def noise_detail(loaded: Pretrained, points: Points) -> Image.Image:
     """Draw a row for each point: its picture, 4 with other noise, and the standard deviation of
     each pixel over 100. Figure 4 of the paper. From 128 pixels on the examples show the part that
     varies most, four times enlarged and framed in the picture. Seed n draws noise n."""
@@ -41,7 +41,7 @@ def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
     return chart(rows, columns=columns, names=points.names)
 
 
-def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
+def deviation(loaded: Pretrained, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
     """Measure the standard deviation of each pixel (H, W) over noise, root mean square over
     channels, of the style ws (1, num_styles, w_dim)."""
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
@@ -73,7 +73,7 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
     return image
 
 
-def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
+def noise_components(loaded: Pretrained, points: Points) -> Image.Image:
     """Draw a row for each point: with all noise, none, that of fine layers alone, that of coarse
     layers alone. Figure 5 of the paper."""
     config = loaded.generator.config

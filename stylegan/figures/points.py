@@ -1,7 +1,7 @@
 """Points of the latent space that have names, and the pictures there."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,8 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.figures.layout import chart, grid
 from stylegan.files.latents import read_latents
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
+from stylegan.sampling.pretrained import Pretrained
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Points:
 
 
 def of_seeds(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     seeds: Sequence[int],
     labels: Tensor | None = None,
     noise: Noise = "const",
@@ -48,7 +48,7 @@ def of_seeds(
 
 
 def of_latents(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     path: Path,
     rows: Sequence[int] | None = None,
     labels: Tensor | None = None,
@@ -66,27 +66,26 @@ def of_latents(
     return Points(names, rows, ws[rows], "const" if noise is None else noise)
 
 
-def pictures(loaded: LoadedGenerator, points: Points) -> np.ndarray:
+def pictures(loaded: Pretrained, points: Points) -> np.ndarray:
     """Draw pictures uint8 (N, H, W, C), truncated and grown as `loaded` says, without padding."""
     return np.stack(list(loaded.pictures(points.seeds, ws=points.ws, noise=points.noise)))
 
 
-def labeled_grid(loaded: LoadedGenerator, points: Points, columns: int | None = None) -> Image:
+def labeled_grid(loaded: Pretrained, points: Points, columns: int | None = None) -> Image:
     """Draw a picture for each point, none left out. Figure 2 of the paper."""
     return grid(pictures(loaded, points), columns, labels=points.names)
 
 
-def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> Image:
+def truncation(loaded: Pretrained, points: Points, psis: Sequence[float]) -> Image:
     """Draw a row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are
     the average picture, below it their opposites."""
-    looks = [loaded.look.but(psi=psi) for psi in psis]
-    columns = [pictures(replace(loaded, look=look), points) for look in looks]
+    columns = [pictures(loaded.shown(psi=psi), points) for psi in psis]
     names = [f"psi {psi:g}" for psi in psis]
     return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
 
 
 def classes(
-    loaded: LoadedGenerator, seeds: Sequence[int], shown: Sequence[str] = (), noise: Noise = "const"
+    loaded: Pretrained, seeds: Sequence[int], shown: Sequence[str] = (), noise: Noise = "const"
 ) -> Image:
     """Draw a row for each seed, a column for each class, or for those `shown`, by name or number:
     the same latent with every label. Raise ValueError for a network without labels."""
@@ -103,9 +102,7 @@ def classes(
     return chart(list(zip(*columns, strict=True)), columns=shown, names=points[0].names)
 
 
-def timelapse(
-    snapshots: Iterable[LoadedGenerator], points_of: Callable[[LoadedGenerator], Points]
-) -> Image:
+def timelapse(snapshots: Iterable[Pretrained], points_of: Callable[[Pretrained], Points]) -> Image:
     """Draw a row for each point, a column for each snapshot of a run."""
     columns = []
     labels = []
@@ -134,7 +131,7 @@ def timelapse_of_samples(
     return chart(list(zip(*shown, strict=True)), columns=labels, names=names)
 
 
-def moment(loaded: LoadedGenerator) -> str:
+def moment(loaded: Pretrained) -> str:
     """Say when a generator was saved: `1,200 kimg, 64 px`."""
     kimg = (loaded.images_seen or 0) / 1000
     number = f"{kimg:,.0f}" if kimg >= 10 else f"{kimg:.2g}"

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from stylegan.figures.layout import chart, span
 from stylegan.figures.points import Points, pictures
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import NetworkConfig
+from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
 NAMES = ("coarse", "middle", "fine")
@@ -68,7 +68,7 @@ def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
 
 
 def mixing(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     sources: Points,
     others: Points,
     ranges: Sequence[StyleRange] | None = None,

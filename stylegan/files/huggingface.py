@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from stylegan.files.formats import README, SHARED
 from stylegan.files.formats.official import LICENSE
 from stylegan.files.formats.own import save_safetensors
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.lineage import described, license_of
 from stylegan.machine.messages import readable, require
+from stylegan.sampling.pretrained import Pretrained
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
@@ -46,9 +46,7 @@ class Card:
     text: str = ""  # anything more, in Markdown
 
 
-def save_folder(
-    loaded: LoadedGenerator, out: Path, card: Card, *, outputs: Outputs = KEEPING
-) -> None:
+def save_folder(loaded: Pretrained, out: Path, card: Card, *, outputs: Outputs = KEEPING) -> None:
     """Write a folder that can be uploaded, and that every command takes as a source."""
     text = str(model_card(loaded, card))
     outputs.check(out / SHARED, out / README)
@@ -56,7 +54,7 @@ def save_folder(
     outputs.text(out / README, text)
 
 
-def model_card(loaded: LoadedGenerator, card: Card) -> "ModelCard":
+def model_card(loaded: Pretrained, card: Card) -> "ModelCard":
     """Make the card.
 
     Raises ValueError if huggingface_hub is missing, or without a license that the weights may have.

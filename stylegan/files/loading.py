@@ -9,14 +9,13 @@ import torch
 
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_weights
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Need, Weights
 from stylegan.machine.disk import errors_name, without_links
 from stylegan.machine.lineage import public_address
 from stylegan.machine.messages import listed, readable
-from stylegan.networks import Generator, NetworkConfig, make_generator
-from stylegan.sampling import Look
+from stylegan.networks import NetworkConfig, make_generator
+from stylegan.sampling.pretrained import Pretrained
 
 ACCEPTED = (
     f"a run folder, a folder with {SHARED}, a generator or state file of this project "
@@ -28,25 +27,17 @@ ACCEPTED = (
 Device = str | torch.device
 
 
-def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Generator:
+def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Pretrained:
     """Open the generator of what `open_weights` takes, in eval mode and frozen: gradients reach z
-    and w, and weights after `requires_grad_()`. It knows what its file says, `loaded`: `sample`
-    makes pictures by that, and calls show it as far as it has grown."""
+    and w, and weights after `requires_grad_()`."""
     loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
-    return attached(loaded).requires_grad_(requires_grad=False)
+    return loaded.requires_grad_(requires_grad=False)
 
 
-def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
+def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Pretrained:
     """Return a network with random weights, as `load_generator` does one of a file."""
     generator = make_generator(config).eval().to(map_location)
-    loaded = LoadedGenerator(generator, "random weights", Look(config.resolution))
-    return attached(loaded).requires_grad_(requires_grad=False)
-
-
-def attached(loaded: LoadedGenerator) -> Generator:
-    """Set `generator.loaded` and return the generator."""
-    loaded.generator.loaded = loaded
-    return loaded.generator
+    return Pretrained(generator, origin="random weights").requires_grad_(requires_grad=False)
 
 
 def open_weights(
@@ -76,7 +67,7 @@ def open_weights(
         left_out = tuple(map(str, unusable))
         if loaded is not None and left_out:
             reasons = listed([f"not used: {reason}" for reason in left_out], 3)
-            loaded = replace(loaded, origin=f"{loaded.origin}; {reasons}")
+            loaded = loaded.but(origin=f"{loaded.origin}; {reasons}")
         return replace(weights, loaded=loaded, source=str(source), left_out=left_out)
     raise unusable[0]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.lineage import Lineage, Source
 from stylegan.machine.messages import readable
 from stylegan.networks import Discriminator, Generator
+from stylegan.sampling.pretrained import Pretrained
 
 # The reason to open weights: a generator to make pictures with, all networks that there are to go
 # on training from, or a discriminator.
@@ -31,7 +31,7 @@ class Weights:
 
     file: Path
     kind: str  # "generator file", "official snapshot", ...
-    loaded: LoadedGenerator | None  # the average generator, to make pictures with
+    loaded: Pretrained | None  # the average generator, to make pictures with
     generator: Generator | None = None  # the one that training moves; the average if it is alone
     discriminator: Discriminator | None = None
     lineage: Lineage = ()  # where the weights came from, the oldest first
@@ -72,7 +72,7 @@ class Weights:
                     f"{self.file} holds a discriminator; a state or generator is needed here"
                 )
 
-    def require_loaded(self) -> LoadedGenerator:
+    def require_loaded(self) -> Pretrained:
         """Return the generator to make pictures with. Raise ValueError if there is none."""
         if self.loaded is None:
             raise ValueError(
@@ -97,11 +97,11 @@ class Weights:
         before = [source for source in self.lineage if source.sha256 != self.own_entry.sha256]
         return (*before, dataclasses.replace(self.own_entry, copied=copied))
 
-    def as_parent(self) -> LoadedGenerator:
+    def as_parent(self) -> Pretrained:
         """Return the generator to make networks from: its lineage ends with this file."""
-        return dataclasses.replace(self.require_loaded(), lineage=self.child_lineage())
+        return self.require_loaded().but(lineage=self.child_lineage())
 
     def with_lineage_of(self, entry: Source) -> Self:
         """Return a copy whose lineage is the file itself, `entry`: of a foreign or bundled one."""
-        loaded = self.loaded and dataclasses.replace(self.loaded, lineage=(entry,))
+        loaded = self.loaded and self.loaded.but(lineage=(entry,))
         return dataclasses.replace(self, loaded=loaded, lineage=(entry,), own_entry=entry)

@@ -13,7 +13,6 @@ from stylegan import sampling
 from stylegan.config import to_toml
 from stylegan.data import Store
 from stylegan.data.images import is_image
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import check_there, open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
@@ -23,6 +22,7 @@ from stylegan.metrics.engine import KINDS, LEAST, Request, Result, evaluate, par
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
 from stylegan.metrics.sources import Comparison, store_of
+from stylegan.sampling.pretrained import Pretrained
 
 Noise = Literal["const", "random"]
 
@@ -77,7 +77,7 @@ def compare(
     *,
     device: torch.device,
     conditions: Conditions | None = None,
-    adjust: Callable[[LoadedGenerator], LoadedGenerator] = lambda loaded: loaded,
+    adjust: Callable[[Pretrained], Pretrained] = lambda loaded: loaded,
 ) -> Iterator[Row]:
     """Open each source in turn; its rows can measure what `names` says.
 
@@ -134,7 +134,7 @@ def compare(
 
 
 def beside_reals(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     run: RunFolder | None,
     data: Path | None,
     conditions: Conditions | None = None,

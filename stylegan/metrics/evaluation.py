@@ -4,12 +4,12 @@ import math
 
 from stylegan import sampling
 from stylegan.data import Store
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.run_folder import RunFolder
 from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.sampling import Look
+from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState
 
@@ -45,10 +45,10 @@ def evaluation_of(
 
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
         records.clear()
-        average = LoadedGenerator(
+        average = Pretrained(
             state.generator_ema,
-            f"the run {run.path}",
             Look(stage.resolution, stage.alpha, cutoff=None),
+            f"the run {run.path}",
             images_seen=state.images_seen,
         )
         comparison = Comparison.of(

@@ -16,13 +16,13 @@ from stylegan.data.cache import refuse_other_images
 from stylegan.data.labels import described, places
 from stylegan.data.sources import reasons_of
 from stylegan.files import checkpoint
-from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
 from stylegan.machine.messages import count, readable
 from stylegan.networks import Generator, Noise
+from stylegan.sampling.pretrained import Pretrained, weights_sha256
 
 CPU = torch.device("cpu")
 
@@ -102,7 +102,7 @@ class StoreImages:
 class GeneratorSamples:
     """Samples of a generator, truncated as it is loaded. Sample i depends on `seed` and i alone."""
 
-    loaded: LoadedGenerator  # on the device to use
+    loaded: Pretrained  # on the device to use
     _: KW_ONLY
     store: Store | None = None  # from whose labels those of samples are drawn
     noise: Literal["const", "random", "none"] = "random"
@@ -191,12 +191,12 @@ class GeneratorSamples:
         }
         fakes: dict[str, object] = {
             "resolution": loaded.resolution,
-            "alpha": loaded.alpha,
-            "psi": loaded.psi,
-            "cutoff": loaded.cutoff,
+            "alpha": loaded.look.alpha,
+            "psi": loaded.look.psi,
+            "cutoff": loaded.look.cutoff,
             "noise": self.noise,
             "seed": self.seed,
-            **({} if loaded.centers is None else {"centers": len(loaded.centers)}),
+            **({} if loaded.look.centers is None else {"centers": len(loaded.look.centers)}),
             **({"edits": len(loaded.look.edits)} if loaded.look.edits else {}),
         }
         return {"generator": where, "fakes": fakes}
@@ -215,7 +215,7 @@ class Comparison:
     @classmethod
     def of(
         cls,
-        loaded: LoadedGenerator,
+        loaded: Pretrained,
         store: Store | None = None,
         *,
         psi: float = 1.0,  # as officially for all metrics
@@ -226,8 +226,7 @@ class Comparison:
         console: Console = SILENT,
     ) -> Self:
         """Return samples of a generator at its grown size, beside the images of a store."""
-        loaded = replace(loaded, look=loaded.look.but(psi=psi))
-        samples = GeneratorSamples(loaded, store=store, noise=noise, seed=seed)
+        samples = GeneratorSamples(loaded.shown(psi=psi), store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
             resolution = loaded.resolution
@@ -262,8 +261,7 @@ class Comparison:
     def at_psi(self, psi: float) -> Self:
         """Return the same generator with another truncation."""
         samples = self.require_generator()
-        loaded = replace(samples.loaded, look=samples.loaded.look.but(psi=psi))
-        return replace(self, samples=replace(samples, loaded=loaded))
+        return replace(self, samples=replace(samples, loaded=samples.loaded.shown(psi=psi)))
 
     def batches(self, num: int, description: str) -> Iterator[range]:
         """Yield the numbers of each batch of this process's part of `num` images."""
@@ -286,7 +284,7 @@ class Comparison:
 
 
 def store_of(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     run: RunFolder | None,
     data: Path | None = None,
     *,

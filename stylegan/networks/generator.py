@@ -3,9 +3,8 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +18,6 @@ from stylegan.layers import (
     run_block,
 )
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
-from stylegan.networks.edits import Edit
 from stylegan.ops import (
     activate,
     at_least_float32,
@@ -28,7 +26,6 @@ from stylegan.ops import (
     fade,
     in_float32,
     pixel_norm,
-    reduced,
     truncate,
     upsample,
     without_autocast,
@@ -261,33 +258,10 @@ class SynthesisNetwork(nn.Module):
         return noise
 
 
-class Loaded(Protocol):
-    """The part of `files.loaded.LoadedGenerator` that a generator uses."""
-
-    @property
-    def resolution(self) -> int: ...
-
-    @property
-    def alpha(self) -> float: ...
-
-    def pictures(
-        self,
-        seeds: Sequence[int],
-        *,
-        psi: float | None,
-        cutoff: int | Literal["all"] | None,
-        edits: Sequence[Edit] | None,
-        labels: Tensor | None,
-        noise: Noise,
-        batch: int | None,
-    ) -> Iterator[np.ndarray]: ...
-
-
 class Generator(nn.Module):
     """z -> w -> image, with the average of w that truncation needs."""
 
     w_avg: Tensor  # (w_dim,) moving average of w, updated by the training step alone
-    loaded: Loaded | None = None  # of its file, if `load_generator` made it
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -304,71 +278,23 @@ class Generator(nn.Module):
         psi: float = 1.0,
         cutoff: int | None = None,
         resolution: int | None = None,
-        alpha: float | None = None,
+        alpha: float = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
         """Make images (N, image_channels, resolution, resolution) of z (N, z_dim), nominally in
         [-1, 1].
 
-        psi: truncation toward the average (toward centers of a file: `sample`), 1 = none, 0 = the
-        average image, any real number. cutoff: layers that it reaches, None = all. resolution,
-        alpha: see `SynthesisNetwork`; None = as far as the file of `load_generator` has grown,
-        else fully. Below that a generator of a file
-        averages its images, unless alpha is given: smaller RGB layers are stale. noise: "const"
-        uses the stored maps, "random" draws from torch's global generator at every call
-        (`sampling.generate` draws from each seed instead), "none" leaves noise out; or one map per
-        layer.
+        psi: truncation toward the average, 1 = none, 0 = the average image, any real number.
+        cutoff: layers that it reaches, None = all. resolution, alpha: see `SynthesisNetwork`.
+        noise: "const" uses the stored maps, "random" draws from torch's global generator at every
+        call (`sampling.generate` draws from each seed instead), "none" leaves noise out; or one map
+        per layer.
         """
         if not len(z):
             raise ValueError("z has no rows, so there is nothing to make")
-        full = self.config.resolution
-        resolution = self.shown if resolution is None else check_resolution(resolution, full)
-        drawn = resolution
-        if self.loaded is not None and alpha is None and resolution <= self.shown:
-            drawn = self.shown
-            alpha = self.loaded.alpha
-        ws = self.broadcast(self.mapping(z, labels))
-        ws = truncate(ws, self.w_avg, psi, cutoff)
-        alpha = 1.0 if alpha is None else alpha
-        images: Tensor = self.synthesis(ws, resolution=drawn, alpha=alpha, noise=noise)
-        return images if drawn == resolution else reduced(images, resolution)
-
-    @property
-    def shown(self) -> int:
-        """The resolution that calls show unless they say another."""
-        return self.config.resolution if self.loaded is None else self.loaded.resolution
-
-    def sample(
-        self,
-        seeds: Sequence[int],
-        psi: float | None = None,
-        *,
-        cutoff: int | Literal["all"] | None = None,
-        labels: Tensor | None = None,
-        noise: Noise = "const",
-        edits: Sequence[Edit] | None = None,
-        batch: int | None = None,
-    ) -> Tensor:
-        """Return the pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W),
-        on the CPU, made where the network is, without gradients and padding, as far as growth has
-        come.
-
-        Truncation (`psi`, and `cutoff` layers or "all") is what the file says unless given. Without
-        `labels` (N or 1, label_dim) the classes of a network that has any take turns. `noise`
-        "random" draws each image's from its seed. `edits` (`stylegan.directions.read_edits`) move
-        what truncation leaves; `batch` images are made at once.
-        """
-        if self.loaded is None:
-            raise ValueError(
-                "sample() needs a generator of load_generator(), whose file says how to show it; "
-                "stylegan.sampling.generate takes any"
-            )
-        if not len(seeds):
-            raise ValueError("there are no seeds, so there is nothing to make")
-        pictures = self.loaded.pictures(
-            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch
-        )
-        return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
+        ws = truncate(self.broadcast(self.mapping(z, labels)), self.w_avg, psi, cutoff)
+        images: Tensor = self.synthesis(ws, resolution=resolution, alpha=alpha, noise=noise)
+        return images
 
     def broadcast(self, w: Tensor) -> Tensor:
         """Repeat w (N, w_dim) for every layer: ws (N, num_styles, w_dim), a view, of which

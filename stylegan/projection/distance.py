@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics import efficientnet
 from stylegan.metrics.features import as_rgb, averaged_down, hub_file
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
 from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
+from stylegan.sampling.pretrained import Pretrained
 
 LAST_OF_SIZE = (0, 1, 2, 4, 6)  # stages of EfficientNet whose maps the next one makes smaller
 COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
@@ -83,7 +83,7 @@ class EfficientNetDistance:
 
 def choose_distance(
     name: Literal["auto", "lpips", "eff", "pixels"],
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     weights: Path | None = None,
 ) -> tuple[Distance, str]:
     """Return the distance for pictures of a generator, and the reason for the choice.

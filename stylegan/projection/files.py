@@ -15,7 +15,6 @@ from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of
 from stylegan.machine.messages import count
@@ -24,6 +23,7 @@ from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, SearchState, project
 from stylegan.projection.tuning import TuningOptions, tune
 from stylegan.sampling import Rectangle
+from stylegan.sampling.pretrained import Pretrained
 
 LATENTS = "latents.npz"
 TARGET = "target.png"
@@ -87,7 +87,7 @@ class Projection(NamedTuple):
 class ProjectionRequest:
     """The method of a projection, the same for all pictures of a command."""
 
-    loaded: LoadedGenerator
+    loaded: Pretrained
     distance: Distance
     search: SearchOptions
     tuning: TuningOptions | None = None
@@ -105,14 +105,14 @@ class ProjectionRequest:
     @property
     def square(self) -> Crop:
         """Return the crop of a picture to a square; that of the training data knows the aspect."""
-        if self.crop is None or (self.crop == "pad" and self.loaded.active_rectangle is not None):
+        if self.crop is None or (self.crop == "pad" and self.loaded.look.rectangle is not None):
             return self.loaded.crop
         return self.crop
 
     @property
     def rectangle(self) -> Rectangle | None:
         """The part of a picture that is not padding."""
-        return self.loaded.active_rectangle if self.square.startswith("pad") else None
+        return self.loaded.look.rectangle if self.square.startswith("pad") else None
 
     def described(self) -> dict[str, object]:
         """Return the settings and distances of a result."""
@@ -168,7 +168,7 @@ def project_files(
             noise=noise,
             labels=request.label,
             resolution=loaded.look.drawn,
-            alpha=loaded.alpha,
+            alpha=loaded.look.alpha,
             batch=request.batch,
             seed=request.seed,
         ):
@@ -217,7 +217,7 @@ def nearest_of_starts(
                 request.search,
                 labels=request.label,
                 resolution=request.loaded.look.drawn,
-                alpha=request.loaded.alpha,
+                alpha=request.loaded.look.alpha,
                 seed=request.seed,
                 start=start,
             ):
@@ -280,5 +280,5 @@ def write_tuned(
         near = float(psnr(image, target.to(image), request.rectangle))
         console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
     origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
-    tuned = dataclasses.replace(loaded, generator=generator, origin=origin)
+    tuned = loaded.but(generator=generator, origin=origin)
     save_loaded(out / TUNED, tuned, outputs=request.outputs)

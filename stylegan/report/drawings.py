@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 from stylegan.figures import of_seeds, truncation
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.metrics import Tools, beside_reals
 from stylegan.metrics.neighbors import NoUnit, comparing, samples_and_nearest
+from stylegan.sampling.pretrained import Pretrained
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
@@ -34,10 +34,12 @@ class Drawings(NamedTuple):
     neighbors: Captioned | str = "Not computed yet; stylegan report RUN adds them."
 
 
-def truncation_sweep(loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS) -> Captioned:
+def truncation_sweep(loaded: Pretrained, seeds: Sequence[int] = SEEDS) -> Captioned:
     """Draw a row for each seed, at falling psi, as far as the generator has grown."""
     labels = loaded.labels_of(range(len(seeds)))
-    layers = "all layers" if loaded.cutoff is None else f"the first {loaded.cutoff} layers"
+    layers = (
+        "all layers" if loaded.look.cutoff is None else f"the first {loaded.look.cutoff} layers"
+    )
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
     return Captioned(
         truncation(loaded, of_seeds(loaded, seeds, labels), PSIS),

@@ -101,9 +101,9 @@ class Look:
             edits=self.edits if edits is None else tuple(edits),
         )
 
-    def styles(self, ws: Tensor, average: Tensor, psi: Tensor | None = None) -> Tensor:
+    def styles(self, ws: Tensor, average: Tensor, psi: Tensor | float | None = None) -> Tensor:
         """Pull ws (N, num_styles, w_dim) toward `average` (w_dim,) or the nearest of the centers,
-        then edit them. `psi` () is an input of a program in place of the field."""
+        then edit them. `psi` takes the place of the field; as a tensor () it may be any number."""
         toward = average if self.centers is None else nearest(ws, self.centers)
         ws = truncate(ws, toward, self.psi if psi is None else psi, self.cutoff)
         return edited(ws, self.edits)

@@ -4,7 +4,6 @@ A place is a number: a point of a walk, or the psi or strength of a morph. A `St
 the styles of all pictures of a frame, its cells, at several places.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,11 +18,11 @@ from torch import Tensor
 from stylegan import figures, sampling, streams
 from stylegan.figures import Points, StyleRange
 from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.run_folder import images_of
 from stylegan.networks import Noise
 from stylegan.networks.edits import Edit, edited
 from stylegan.sampling.curves import Curve, places, spline
+from stylegan.sampling.pretrained import Pretrained
 
 SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
 LARGEST_SIDE = 16_383  # pixels of a frame, of WebP; H.264 has one more
@@ -77,7 +76,7 @@ class Film:
 
 
 def film(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     styles: Styles,
     t: Tensor,
     *,
@@ -102,9 +101,7 @@ def film(
     return Film(frames, len(t), FrameLayout(loaded.picture_size(), columns, labels))
 
 
-def walk_in_z(
-    loaded: LoadedGenerator, curves: Sequence[Curve], labels: Tensor | None = None
-) -> Styles:
+def walk_in_z(loaded: Pretrained, curves: Sequence[Curve], labels: Tensor | None = None) -> Styles:
     """Follow each curve through z in a cell; labels are (1 or cells, label_dim) or None."""
 
     def at(t: Tensor) -> Tensor:
@@ -135,7 +132,7 @@ def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
 
 
 def mixing_walk(
-    loaded: LoadedGenerator, ws: Tensor, path: Tensor, ranges: Sequence[StyleRange], *, closed: bool
+    loaded: Pretrained, ws: Tensor, path: Tensor, ranges: Sequence[StyleRange], *, closed: bool
 ) -> Styles:
     """Make a cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers
     walk through `path` (points, num_styles, w_dim), the other layers keep theirs."""
@@ -155,7 +152,7 @@ def mixing_walk(
     return at
 
 
-def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Film:
+def truncation_film(loaded: Pretrained, points: Points, psis: Tensor) -> Film:
     """Make a frame of the points for each psi, its caption."""
 
     def at(psis: Tensor) -> Tensor:
@@ -166,7 +163,7 @@ def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Fi
 
 
 def edit_film(
-    loaded: LoadedGenerator, points: Points, edits: Mapping[str, Edit], strengths: Tensor
+    loaded: Pretrained, points: Points, edits: Mapping[str, Edit], strengths: Tensor
 ) -> Film:
     """Make a frame of the points for each strength of all edits."""
     truncated = loaded.look.styles(points.ws, loaded.generator.w_avg)
@@ -182,11 +179,11 @@ def edit_film(
 
 
 def morph_film(
-    loaded: LoadedGenerator, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
+    loaded: Pretrained, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
 ) -> Film:
     """Make a film of styles that are truncated and edited already."""
     columns = figures.default_columns(len(points.names))
-    final = dataclasses.replace(loaded, look=loaded.look.but(psi=1, edits=()))
+    final = loaded.shown(psi=1, edits=())
     return film(final, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
@@ -200,8 +197,8 @@ def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
 
 def timelapse_film(
     files: Sequence[Path],
-    load: Callable[[Path], LoadedGenerator],
-    points_of: Callable[[LoadedGenerator], Points],
+    load: Callable[[Path], Pretrained],
+    points_of: Callable[[Pretrained], Points],
     count: int,
 ) -> Film:
     """Make `count` frames of the same points during a training. Each shows the nearest in time of

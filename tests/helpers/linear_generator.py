@@ -13,13 +13,14 @@ from stylegan.networks import NetworkConfig
 KINDS = ("ppl-z-full", "ppl-w-full", "ppl-z-end", "ppl-w-end")
 
 
-class LinearGenerator:
+class LinearGenerator(torch.nn.Module):
     """z -> w = z -> the image `matrix @ w`.
 
     The noise of its first layer, 4x4, is added `loud` times to the corner of the image.
     """
 
     def __init__(self, matrix, size=4, loud=0.0):
+        super().__init__()
         dim = matrix.shape[1]
         self.config = NetworkConfig(
             resolution=size, image_channels=1, z_dim=dim, w_dim=dim, mapping_width=dim

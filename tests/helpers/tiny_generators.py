@@ -6,9 +6,9 @@ import hashlib
 import torch
 from torch.testing import assert_close
 
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import Look
+from stylegan.sampling.pretrained import Pretrained
 
 TINY = NetworkConfig(
     resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
@@ -56,9 +56,8 @@ def loaded_of(
     another is given."""
     look = {"resolution": generator.config.resolution, "rectangle": active_rectangle} | look
     look = Look(**look)
-    return LoadedGenerator(
+    return Pretrained(
         generator,
-        "memory",
         look,
         images_seen=images_seen,
         label_names=label_names,
@@ -75,7 +74,7 @@ def tiny_loaded(resolution=16):
 
 def shown(loaded, **changes):
     """The same with another look."""
-    return dataclasses.replace(loaded, look=loaded.look.but(**changes))
+    return loaded.shown(**changes)
 
 
 def assert_same_weights(a, b, *, but=(), atol=0.0):

@@ -10,12 +10,12 @@ from stylegan.files.formats import own
 from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.formats.program import save_onnx, save_program
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import KEEPING, Outputs, refuse_mistaken
 from stylegan.machine.lineage import Source, source_of
 from stylegan.machine.messages import reason_of, require
+from stylegan.sampling.pretrained import Pretrained
 
 README = "README.md"  # the model card beside them
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
@@ -68,7 +68,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
 
 
 def export(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     path: Path,
     *,
     noise: NoiseInput | None = None,
@@ -82,10 +82,11 @@ def export(
     """
     check_file(path, outputs, noise=noise)
     ending = path.suffix.lower()
-    if ending in PROGRAMS and loaded.centers is not None:
+    if ending in PROGRAMS and loaded.look.centers is not None:
         raise ValueError(
             f"a {ending} file truncates toward the average, and {loaded.origin} has "
-            f"{len(loaded.centers)} centers; write .safetensors, or convert it with --centers none"
+            f"{len(loaded.look.centers)} centers; write .safetensors, or convert it with --centers "
+            "none"
         )
     if ending == ".safetensors":
         own.save_safetensors(path, loaded, outputs=outputs)

@@ -12,11 +12,11 @@ from torch import Tensor
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, Tensors
 from stylegan.files.formats.matching import network_from
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import refusing
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
 from stylegan.sampling import Look, cyclic_one_hot, mapped
+from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
@@ -92,10 +92,10 @@ def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -
             notes = layout.notes[:1]
     kind = f"checkpoint of {layout.program}"
     resolution = progress.resolution or trained_resolution(network.synthesis)
-    loaded = LoadedGenerator(
+    loaded = Pretrained(
         network,
-        f"{kind} {file}",
         Look(resolution, progress.alpha, psi=psi, cutoff=cutoff),
+        f"{kind} {file}",
         images_seen=progress.images_seen,
     )
     return Weights(file, kind, loaded, network, notes=notes)

@@ -21,12 +21,12 @@ from stylegan.files.formats.correspondence import (
 from stylegan.files.formats.matching import N, growth, network_from
 from stylegan.files.formats.own import HEAD, from_json, weights_of
 from stylegan.files.formats.pickles import OfficialNetwork, read_networks
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import refusing
 from stylegan.machine.lineage import source_of, to_plain
 from stylegan.machine.messages import readable
 from stylegan.sampling import Look, Rectangle
+from stylegan.sampling.pretrained import Pretrained
 
 Variables = Mapping[str, npt.ArrayLike]  # official path, relative to its network -> array
 Arguments = Mapping[str, object]  # official keyword arguments; official defaults where absent
@@ -87,13 +87,13 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
     with refusing(path, "cannot be used"):
         config, d_config = shared_configs(g, d, ema)
         settings = ", ".join(f"{key} {value}" for key, value in ema.settings.items())
-        loaded = LoadedGenerator(
+        loaded = Pretrained(
             generator_from_official(ema.variables, ema.settings, config),
-            f"{LAYOUT} {path}",
             dataclasses.replace(
                 look_of(ema.variables, ema.settings, config.resolution),
                 rectangle=rectangle_in_name(path.name, config.resolution),
             ),
+            f"{LAYOUT} {path}",
         )
         weights = Weights(
             path,

@@ -12,13 +12,13 @@ from stylegan import networks
 from stylegan.config import DataConfig
 from stylegan.files import checkpoint
 from stylegan.files.formats.matching import Match, network_from
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import REPLACING, Outputs, refusing
 from stylegan.machine.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.machine.messages import readable, require
 from stylegan.machine.plain import read
-from stylegan.sampling import CUTOFF, PSI, Look, Rectangle, checked_rows
+from stylegan.sampling import CUTOFF, PSI, Look, Rectangle
+from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
@@ -65,12 +65,12 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         average = network_of(networks.make_generator, config, payload["weights"])
         generator = average
         trained_on = payload.get("trained_on")
-    loaded = LoadedGenerator(
+    loaded = Pretrained(
         average,
-        f"{kind} {path}",
         dataclasses.replace(
             look, centers=payload.get("centers"), rectangle=payload.get("active_rectangle")
         ),
+        f"{kind} {path}",
         images_seen=payload["images_seen"],
         label_names=payload.get("label_names", ()),
         label_rows=payload.get("label_rows"),
@@ -91,7 +91,7 @@ def network_of(
 
 def save_loaded(
     path: Path,
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     *,
     discriminator: networks.Discriminator | None = None,
     outputs: Outputs = REPLACING,
@@ -121,13 +121,12 @@ def save_generator(
     """Save a generator with this description, as `save_loaded` does."""
     resolution = generator.config.resolution if resolution is None else resolution
     look = Look(resolution, alpha, psi, cutoff, rectangle=active_rectangle)
-    said = LoadedGenerator(
+    said = Pretrained(
         generator,
-        "memory",
         look,
         images_seen=images_seen,
         label_names=label_names,
-        label_rows=None if label_rows is None else checked_rows("label_rows", label_rows),
+        label_rows=label_rows,
         trained_on=trained_on,
         lineage=lineage,
     )
@@ -149,7 +148,7 @@ def save_discriminator(
     checkpoint.save(path, "discriminator", payload, outputs=outputs)
 
 
-def save_safetensors(path: Path, loaded: LoadedGenerator, *, outputs: Outputs = REPLACING) -> None:
+def save_safetensors(path: Path, loaded: Pretrained, *, outputs: Outputs = REPLACING) -> None:
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
@@ -186,7 +185,7 @@ def load_safetensors(path: Path, *, name: str = "") -> Weights:
     return weights_of(payload, path, name=name)
 
 
-def description_as_json(loaded: LoadedGenerator) -> str:
+def description_as_json(loaded: Pretrained) -> str:
     """Return the description for a file of another format, as JSON."""
     return json.dumps(HEAD | loaded.description(), allow_nan=False)
 

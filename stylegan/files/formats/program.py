@@ -1,7 +1,6 @@
 """The generator as a program: of torch.export, which runs with torch alone, and in ONNX."""
 
 import copy
-import dataclasses
 import io
 import warnings
 from pathlib import Path
@@ -15,9 +14,9 @@ from torch.export import Dim, ExportedProgram
 from stylegan import sampling
 from stylegan.files.checkpoint import FORMAT
 from stylegan.files.formats.own import description_as_json
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.machine.disk import Outputs
 from stylegan.networks import Noise
+from stylegan.sampling.pretrained import Pretrained
 
 # The oldest operators that torch exports, and the oldest format that has them: of ONNX 1.13, which
 # ONNX Runtime reads from 1.14 on.
@@ -34,7 +33,7 @@ class Inputs(TypedDict):
 
 
 def images_of(
-    loaded: LoadedGenerator,
+    loaded: Pretrained,
     z: Tensor,
     psi: Tensor,
     labels: Tensor | None = None,
@@ -47,13 +46,13 @@ def images_of(
     styles = loaded.look.styles(ws, generator.w_avg, psi)
     images = loaded.look.images(generator, styles, noise)
     images = sampling.unpremultiply(images) if generator.config.premultiplied else images
-    if loaded.active_rectangle is None:
+    if loaded.look.rectangle is None:
         return images
-    rows, columns = sampling.active_part(loaded.active_rectangle, *images.shape[2:])
+    rows, columns = sampling.active_part(loaded.look.rectangle, *images.shape[2:])
     return images[:, :, rows, columns]
 
 
-def example_inputs(loaded: LoadedGenerator, noise: str) -> Inputs:
+def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
     """Return z of two seeds and, where the program takes them, labels and the stored noise maps."""
     config = loaded.generator.config
     average = loaded.generator.w_avg
@@ -68,7 +67,7 @@ def example_inputs(loaded: LoadedGenerator, noise: str) -> Inputs:
 
 
 @torch.no_grad()
-def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
+def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
     """Make a program (z, psi, and by name labels where there are any and noise if that is "input")
     -> images without padding, any number of them, in the generator's precision, on its device."""
 
@@ -90,7 +89,7 @@ def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
 
     stored: Noise = "none" if kind == "none" else "const"  # where no maps are given
     inputs = example_inputs(loaded, kind)
-    positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.psi))
+    positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.look.psi))
     by_name = {name: value for name, value in inputs.items() if name != "z"}
     any_number = {0: Dim("images")}
     shapes: dict[str, object] = {"z": any_number, "psi": None}
@@ -102,7 +101,7 @@ def exported_program(loaded: LoadedGenerator, kind: str) -> ExportedProgram:
     return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
-def save_program(path: Path, loaded: LoadedGenerator, noise: str, outputs: Outputs) -> None:
+def save_program(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
     content = io.BytesIO()
     extra = {f"{FORMAT}.json": description_as_json(loaded)}
@@ -111,12 +110,12 @@ def save_program(path: Path, loaded: LoadedGenerator, noise: str, outputs: Outpu
         file.write(content.getbuffer())
 
 
-def save_onnx(path: Path, loaded: LoadedGenerator, noise: str, outputs: Outputs) -> None:
+def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -> None:
     """Write the program as an ONNX graph in float32, where psi has a default."""
     from onnx import helper, numpy_helper
 
     single = copy.deepcopy(loaded.generator).float().cpu()
-    loaded = dataclasses.replace(loaded, generator=single)
+    loaded = loaded.but(generator=single)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, of its own making
         program = torch.onnx.export(
@@ -129,7 +128,7 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str, outputs: Outputs)
     assert program is not None
     model = program.model_proto
     model.ir_version = ONNX_IR
-    model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.psi, "f4"), "psi"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.look.psi, "f4"), "psi"))
     helper.set_model_props(model, {FORMAT: description_as_json(loaded)})
     with outputs.file(path) as file:
         file.write(model.SerializeToString())

@@ -1,0 +1,299 @@
+"""A network that a file holds, with what the file says of it, and pictures of it."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stylegan.config import DataConfig
+from stylegan.data.images import Crop, Fit
+from stylegan.data.labels import weights
+from stylegan.machine.lineage import Lineage, Source, to_plain
+from stylegan.machine.messages import listed, readable, suggestion
+from stylegan.machine.plain import Counted, read
+from stylegan.networks import Generator, MappingNetwork, NetworkConfig, Noise, SynthesisNetwork
+from stylegan.networks.edits import Edit, total_move
+from stylegan.sampling.look import (
+    Cutoff,
+    Look,
+    checked_rows,
+    cyclic_one_hot,
+    mapped,
+    render,
+    unpadded,
+)
+from stylegan.schedule import check_resolution
+
+# the arguments of its constructor
+KEPT = (
+    "generator",
+    "look",
+    "origin",
+    "images_seen",
+    "label_names",
+    "label_rows",
+    "trained_on",
+    "lineage",
+)
+
+
+class Pretrained(nn.Module):
+    """A generator with its description, from a file or from memory.
+
+    `generator` is the network, a pure function of its inputs; `look` is how it is shown, of a file
+    as far as training had reached: layers beyond are untrained. Calls and pictures follow `look`.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        look: Look | None = None,
+        origin: str = "memory",  # the kind and name of its file
+        *,
+        images_seen: int | None = None,  # None: unknown
+        label_names: Sequence[str] = (),
+        label_rows: object = None,  # (K, label_dim) of its data, if labels are no classes
+        trained_on: DataConfig | None = None,  # how its data were prepared; None: unknown
+        lineage: Lineage = (),  # where its weights came from, before this program trained them
+    ) -> None:
+        """Raise ValueError for values that are wrong, or do not fit the network."""
+        super().__init__()
+        config = generator.config
+        self.generator = generator
+        self.training = generator.training
+        self.look = look or Look(config.resolution)
+        self.origin = origin
+        self.images_seen = read(Counted | None, images_seen, "images_seen")  # type: ignore[arg-type]
+        self.label_names = read(tuple[str, ...], label_names, "label_names")
+        self.label_rows = None if label_rows is None else checked_rows("label_rows", label_rows)
+        self.trained_on = read(DataConfig | None, trained_on, "trained_on")  # type: ignore[arg-type]
+        self.lineage = read(tuple[Source, ...], lineage, "lineage")
+        check_resolution(self.look.resolution, check_resolution(self.look.drawn, config.resolution))
+        rows = {"label_rows": (self.label_rows, config.label_dim)}
+        rows["centers"] = self.look.centers, config.w_dim
+        for name, (values, width) in rows.items():
+            if values is not None and values.shape[1] != width:
+                raise ValueError(
+                    f"{name} must be rows of {width} numbers, not {tuple(values.shape)}"
+                )
+        if len(self.label_names) not in (0, config.label_dim):
+            found = f"{len(self.label_names)} label_names are given"
+            raise ValueError(f"{found} for {config.label_dim} labels")
+        total_move(self.look.edits, config.num_styles(), config.w_dim)
+
+    @property
+    def config(self) -> NetworkConfig:
+        return self.generator.config
+
+    @property
+    def mapping(self) -> MappingNetwork:
+        return self.generator.mapping
+
+    @property
+    def synthesis(self) -> SynthesisNetwork:
+        return self.generator.synthesis
+
+    @property
+    def w_avg(self) -> Tensor:
+        return self.generator.w_avg
+
+    def broadcast(self, w: Tensor) -> Tensor:
+        """Repeat w (N, w_dim) for every layer; see `Generator.broadcast`."""
+        return self.generator.broadcast(w)
+
+    @property
+    def resolution(self) -> int:
+        return self.look.resolution
+
+    @property
+    def grown(self) -> int:
+        """The resolution that has grown in completely."""
+        drawn = self.look.drawn
+        return drawn // 2 if self.look.alpha < 1 and drawn > 4 else drawn
+
+    @property
+    def crop(self) -> Crop:
+        """The crop that makes other images squares like those that it was trained on."""
+        if self.trained_on is not None:
+            return self.trained_on.crop
+        rectangle = self.look.rectangle
+        return "center" if rectangle is None else str(Fit.of_rectangle(rectangle))
+
+    @property
+    def vectors(self) -> bool | None:
+        """True if its labels are vectors, false if classes; None if its file says neither."""
+        if self.trained_on is None and self.label_rows is None:
+            return None
+        return self.label_rows is not None
+
+    def but(self, **changes: object) -> Self:
+        """Return the same with other arguments of the constructor; the network is shared."""
+        kept = {name: getattr(self, name) for name in KEPT}
+        return type(self)(**kept | changes)
+
+    def shown(self, **changes: object) -> Self:
+        """Return the same network, shown in another way: see `Look.but`."""
+        return self.but(look=self.look.but(**changes))  # type: ignore[arg-type]
+
+    def forward(
+        self,
+        z: Tensor,
+        labels: Tensor | None = None,
+        *,
+        psi: float = 1.0,
+        noise: Noise = "random",
+    ) -> Tensor:
+        """Make images (N, C, r, r) of z (N, z_dim), nominally in [-1, 1], with gradients, as `look`
+        says but for psi; `shown` gives another look. "random" `noise` is drawn from torch's global
+        generator at every call."""
+        if not len(z):
+            raise ValueError("z has no rows, so there is nothing to make")
+        ws = self.generator.broadcast(self.generator.mapping(z, labels))
+        styles = self.look.styles(ws, self.generator.w_avg, psi)
+        return self.look.images(self.generator, styles, noise)
+
+    def sample(
+        self,
+        seeds: Sequence[int],
+        psi: float | None = None,
+        *,
+        cutoff: Cutoff = None,
+        labels: Tensor | None = None,
+        noise: Noise = "const",
+        edits: Sequence[Edit] | None = None,
+        batch: int | None = None,
+    ) -> Tensor:
+        """Return the pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W),
+        on the CPU, made where the network is, without gradients and padding; see `pictures`."""
+        if not len(seeds):
+            raise ValueError("there are no seeds, so there is nothing to make")
+        pictures = self.pictures(
+            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch
+        )
+        return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
+
+    def pictures(
+        self,
+        seeds: Sequence[int] | None = None,
+        *,
+        psi: float | None = None,
+        cutoff: Cutoff = None,
+        edits: Sequence[Edit] | None = None,
+        ws: Tensor | None = None,
+        labels: Tensor | None = None,
+        noise: Noise | None = None,
+        batch: int | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Yield pictures uint8 (H, W, C) one by one, without padding: see `sampling.render`.
+
+        Give `seeds`, or untruncated styles `ws` (N, num_styles, w_dim); then seeds serve random
+        noise only. Without `labels` (N or 1, label_dim) the classes of a network that has any take
+        turns, by the seeds. `noise` is "const" by default. Changes of `look`: see `Look.but`.
+        """
+        if seeds is None:
+            if ws is None:
+                raise ValueError("pictures need seeds or ws")
+            seeds = range(len(ws))
+        if labels is None and ws is None:
+            labels = self.labels_of(seeds)
+        look = self.look.but(psi=psi, cutoff=cutoff, edits=edits)
+        noise = "const" if noise is None else noise
+        for chunk in render(
+            self.generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch
+        ):
+            yield from chunk
+
+    def picture_size(self) -> tuple[int, int]:
+        """Return height and width of its pictures, without padding."""
+        empty = np.empty((1, self.resolution, self.resolution, 0))
+        height, width = unpadded(empty, self.look.rectangle).shape[1:3]
+        return height, width
+
+    @torch.inference_mode()
+    def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Map z (N, z_dim), labels (N or 1, label_dim) to untruncated ws (N, num_styles, w_dim)."""
+        return self.generator.broadcast(mapped(self.generator, z, labels))
+
+    def description(self) -> dict[str, object]:
+        """Return all but the weights, as plain values, for a file."""
+        rows = {} if self.label_rows is None else {"label_rows": self.label_rows.tolist()}
+        data = self.trained_on
+        # its folders are nobody else's business
+        told = data and {"crop": data.crop, "labels": data.labels, "mirror": data.mirror}
+        return {
+            "config": dataclasses.asdict(self.config),
+            **self.look.to_plain(),
+            "images_seen": self.images_seen,
+            "label_names": list(self.label_names),
+            **rows,
+            "trained_on": told,
+            "lineage": to_plain(self.lineage),
+        }
+
+    def labels_of(self, seeds: Sequence[int], class_name: str | None = None) -> Tensor | None:
+        """Return the label of that class for all seeds (1, label_dim). Without one the classes take
+        turns: seed modulo label_dim, (N, label_dim), or rows of labels that are no classes. None
+        for a network without labels."""
+        if class_name is not None:
+            return self.label(class_name)
+        return cyclic_one_hot(seeds, self.config.label_dim, self.label_rows)
+
+    def turns(self) -> str:
+        """Return a line on which labels `labels_of` gives without a class; "" if there are none."""
+        count = self.config.label_dim
+        if not count:
+            return ""
+        if self.label_rows is not None:
+            return f"labels in turn: {len(self.label_rows)} of the data, as --class is not given"
+        names = self.label_names or [f"class {i}" for i in range(count)]
+        turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
+        return f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}"
+
+    def label(self, class_name: str | None) -> Tensor | None:
+        """Return the label (1, label_dim) of a class by name or number, or of several with weights
+        as in `smile=0.7,sad=0.3`; None for a network without labels, which must get no class."""
+        count = self.config.label_dim
+        names = list(self.label_names)
+        if count == 0:
+            if class_name is None:
+                return None
+            raise ValueError(f"class {class_name} was given, but the {self.origin} has no labels")
+        if class_name is None:
+            known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
+            example = readable(names[0]) if names else "0"
+            if self.label_rows is not None:  # of no class
+                numbers = zip(names or range(count), self.label_rows[0].tolist(), strict=True)
+                example = readable(",".join(f"{name}={number:g}" for name, number in numbers))
+            raise ValueError(
+                f"a class is needed, as in --class {example}; known: {readable(known, 1000)}"
+            )
+        is_a_mixture = "=" in class_name and class_name not in names
+        shares = weights(class_name) if is_a_mixture else {class_name: 1.0}
+        label = torch.zeros(1, count)
+        for name, share in shares.items():
+            label[0, self.class_number(name)] += share
+        return label
+
+    def class_number(self, class_name: str) -> int:
+        """Return the place of a class, by its name or number, in a label."""
+        names = list(self.label_names)
+        if class_name in names:
+            return names.index(class_name)
+        if class_name.isdecimal() and int(class_name) < self.config.label_dim:
+            return int(class_name)
+        known = [*map(readable, names)] or [f"0 to {self.config.label_dim - 1}"]
+        raise ValueError(f"there is no class {class_name!r}{suggestion(class_name, known)}")
+
+
+def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
+    """Hash all weights whose names begin so, with their names."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(generator.state_dict().items()):
+        if name.startswith(of):
+            digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+            digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
