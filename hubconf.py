@@ -27,9 +27,9 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     map_location: the device to put it on.
 
     Returns a torch.nn.Module in eval mode, frozen, `G`:
-      G(z, labels=None, *, psi=1.0, cutoff=None, resolution=None, alpha=None, noise="random")
+      G(z, labels=None, *, psi=1.0, noise="random")
         z (N, G.config.z_dim) -> images (N, G.config.image_channels, r, r), nominally in [-1, 1],
-        as far as the network has grown unless another resolution is passed
+        as far as the network has grown; G.shown(resolution=32)(z) shows another resolution
       G.sample(seeds, psi=None, *, cutoff=None, labels=None, noise="const", edits=None,
                batch=None)
         -> the pixels that `stylegan generate` writes for these seeds, uint8 (N, channels, h, w);
