@@ -1,14 +1,23 @@
 """Files that are always whole, tell when they are damaged, and are not deleted too early."""
 
+import re
 import zipfile
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_generators import TINY
 from helpers.tiny_training import largest_file
 
+from stylegan import load_generator
+from stylegan.directions import save_directions
 from stylegan.files import checkpoint
-from stylegan.machine.disk import REPLACING, atomic_file
+from stylegan.files.formats import own
+from stylegan.files.latents import write_latents
+from stylegan.machine.disk import REPLACING
+from stylegan.networks import Discriminator
 from stylegan.video import write_video
 
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
@@ -72,7 +81,7 @@ def test_a_file_cut_short_is_noticed(saved):
 def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size):
     other = {**PAYLOAD, "weights": {"x": torch.zeros(3000)}}
     with largest_file(size), pytest.raises(OSError, match="File too large"):
-        checkpoint.save(saved, "generator", other)
+        checkpoint.save(saved, "generator", other, outputs=REPLACING)
     assert same(checkpoint.load(saved))
     assert list(saved.parent.iterdir()) == [saved]
 
@@ -86,10 +95,42 @@ def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tm
     assert not list(tmp_path.iterdir())
 
 
+def test_every_writer_keeps_a_file_that_exists_unless_outputs_replace(tmp_path):
+    path, film = tmp_path / "mine.npz", tmp_path / "mine.gif"
+    loaded = load_generator("glyphs64")
+    network, ws = loaded.generator, torch.zeros(1, 2, 3)
+    frames = np.zeros((2, 8, 8, 3), np.uint8)
+    writers = [
+        partial(checkpoint.save, path, "generator", PAYLOAD),
+        partial(own.save_generator, path, network),
+        partial(own.save_loaded, path, loaded),
+        partial(own.save_safetensors, path, loaded),
+        partial(own.save_discriminator, path, Discriminator(TINY)),
+        partial(write_latents, path, ws),
+        partial(save_directions, path, [], network),
+        lambda **outputs: write_video(film, iter(frames), count=2, fps=10, **outputs),
+    ]
+    for write in writers:
+        for file in (path, film):
+            file.write_bytes(b"mine")
+        with pytest.raises((FileExistsError, ValueError), match=r"mine\.\w+ exists; pass --overwr"):
+            write()
+        assert {file.read_bytes() for file in tmp_path.iterdir()} == {b"mine"}
+        write(outputs=REPLACING)
+        assert {file.read_bytes() for file in (path, film)} != {b"mine"}
+
+
+def test_keeping_is_the_default_of_outputs_everywhere():
+    package = Path(checkpoint.__file__).parents[1]
+    texts = [file.read_text() for file in package.rglob("*.py")]
+    defaults = [name for text in texts for name in re.findall(r"outputs: Outputs = (\w+)", text)]
+    assert set(defaults) == {"KEEPING"} and len(defaults) > 10
+
+
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     path = tmp_path / "config.toml"
     REPLACING.text(path, "old")
-    with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:
+    with pytest.raises(KeyboardInterrupt), REPLACING.file(path) as file:
         file.write(b"ne")
         raise KeyboardInterrupt
     assert path.read_text() == "old"

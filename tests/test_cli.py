@@ -120,11 +120,11 @@ def test_a_signal_ends_a_command_with_one_line_and_without_leaving_a_part_of_a_f
 import signal, click
 from pathlib import Path
 from stylegan.cli.common import Command, ending_at_signals
-from stylegan.machine.disk import atomic_file
+from stylegan.machine.disk import REPLACING
 @click.command(cls=Command)
 def stopped():
     try:
-        with atomic_file(Path("film.mp4")):
+        with REPLACING.file(Path("film.mp4")):
             signal.raise_signal(signal.{name})
     except BaseException:
         raise AttributeError("of a library that was half imported")

@@ -28,6 +28,7 @@ from stylegan.directions import (
 from stylegan.directions.finding import covariance, spectrum, style_matrix
 from stylegan.directions.texts import EditText, parsed
 from stylegan.files.formats.own import save_generator
+from stylegan.machine.disk import REPLACING
 from stylegan.networks.edits import Edit, edited, total_move
 from stylegan.ops import truncate
 
@@ -233,7 +234,7 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
     assert "exists; pass --overwrite" in refused("directions", "find", *options, "--seed", 1)
     told("directions", "find", *options, "--overwrite")
     assert default_path(source).read_bytes() == before
-    save_generator(source, random_generator(seed=1))
+    save_generator(source, random_generator(seed=1), outputs=REPLACING)
     message = refused("directions", "find", source, "--samples", 100)
     assert "directions of other weights" in message and "--overwrite replaces the wh" in message
     assert default_path(source).read_bytes() == before

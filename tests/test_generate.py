@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from stylegan import figures, load_generator
 from stylegan.blending import blend
 from stylegan.files.formats.own import save_generator
+from stylegan.machine.disk import REPLACING
 from stylegan.machine.lineage import Source
 from stylegan.ops import reduced
 from stylegan.sampling import latents, mapped_samples, to_uint8
@@ -152,7 +153,7 @@ def test_a_different_picture_is_not_overwritten_unless_told(source, out):
 def test_a_whole_psi_of_a_file_is_shown_as_the_same_fraction(tmp_path):
     pictures = []
     for psi in (10**29, 1e29):
-        save_generator(tmp_path / "mine.pt", random_generator())
+        save_generator(tmp_path / "mine.pt", random_generator(), outputs=REPLACING)
         payload = torch.load(tmp_path / "mine.pt", weights_only=True)
         torch.save(payload | {"psi": psi}, tmp_path / "mine.pt")
         pictures.append(load_generator(tmp_path / "mine.pt").sample([1]))

@@ -40,7 +40,7 @@ from stylegan.metrics import (
 )
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
 from stylegan.metrics.comparing import Setting, yardsticks
-from stylegan.metrics.engine import kind_of, require, score_name
+from stylegan.metrics.engine import check_lines, kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
@@ -511,6 +511,33 @@ def test_closing_lines_suggest_no_metric_that_needs_more_images(store, tmp_path,
     lines = closing_lines(RunFolder(tmp_path), tiny_config(), store)
     (line,) = (line for line in lines if line.startswith("send:"))
     assert f"{tmp_path / 'generator-000000900.pt'} (2.0 MiB): one file, which every" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "is_results"),
+    [
+        ("", True),
+        ('{"metric": "mine", "notes": "dear"}', True),  # one line without its end
+        ('{"metric": "fid1k"}\r{"metric": "fid2k"}\r', True),
+        ('{"metric": "fid1k"}\n{"met', True),  # a kill
+        ('{\n  "metric": "mine"\n}', False),
+        ('[{"metric": "mine"}]', False),
+        ('<p>each line begins with {"metric":</p>', False),
+    ],
+)
+def test_check_lines_takes_only_a_file_of_results_and_append_to_keeps_it(
+    content, is_results, tmp_path
+):
+    path = tmp_path / "mine"
+    path.write_bytes(content.encode())
+    if is_results:
+        check_lines(path)
+        Result("fid3k", {}, {}).append_to(path)
+        assert json.loads(path.read_text().splitlines()[-1])["metric"] == "fid3k"
+    else:
+        message = refused("metrics", "faces64", "--out", path)
+        assert "mine exists and is of another kind; choose another name" in message
+    assert path.read_bytes().startswith(content.encode())
 
 
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(

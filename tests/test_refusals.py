@@ -185,7 +185,7 @@ def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch,
 
     wait_for_disk = disk.wait_for_disk  # the last that is done before a file gets its name
     monkeypatch.setattr(disk, "wait_for_disk", writing)
-    assert f"{out} was written by another process in the meantime" in refused(*words.split())
+    assert f"{out} exists; pass --overwrite" in refused(*words.split())
     assert Path(out).read_text() == "theirs"
 
 

@@ -8,15 +8,18 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
 from helpers.commands import refused, told
 from helpers.tiny_generators import random_generator
 from helpers.tiny_training import SHORT, run, tiny_config, tiny_store
 from PIL import Image
 
 from stylegan import load_generator
+from stylegan.cli.train import write_page
 from stylegan.config import to_toml
 from stylegan.files.formats.own import save_generator
 from stylegan.files.run_folder import RunFolder
+from stylegan.machine.disk import REPLACING
 from stylegan.metrics import Tools
 from stylegan.report import Captioned, Drawings, drawings_of, truncation_sweep, write_report
 from stylegan.report.curves import POINTS, averaged, best_of, by_metric
@@ -164,14 +167,22 @@ def test_a_run_that_has_just_begun_has_a_page(begun):
     assert "No metric of this program was measured" in text
 
 
-def test_only_a_report_of_ours_is_replaced(begun, tmp_path):
+def test_write_report_replaces_a_page_that_nobody_has_changed_and_others_only_when_told(
+    begun, tmp_path
+):
     ours, theirs = tmp_path / "ours.html", tmp_path / "theirs.html"
-    theirs.write_text("<p>mine</p>")
-    for _ in range(2):
-        assert write_report(begun, out=ours) == ours
-    with pytest.raises(ValueError, match=r"theirs\.html exists and is of another kind"):
-        write_report(begun, out=theirs)
-    assert theirs.read_text() == "<p>mine</p>"
+    for name in ("first", "second"):
+        assert write_report(begun, Drawings(name), out=ours) == ours
+        assert name in ours.read_text()
+    page = ours.read_text()
+    edits = ["", "<p>mine</p>", page.replace("second", "my notes"), f"{page}my notes", page[:-1]]
+    for edited in edits:
+        theirs.write_text(edited)
+        with pytest.raises(ValueError, match=r"theirs\.html exists; pass --overwrite"):
+            write_report(begun, out=theirs)
+        assert theirs.read_text() == edited
+    assert write_report(begun, out=theirs, outputs=REPLACING) == theirs
+    assert "my notes" not in theirs.read_text()
     assert write_report(begun, out=tmp_path / "new" / "report.html").is_file()
 
 
@@ -247,6 +258,19 @@ def test_the_command_draws_everything(folder, store, monkeypatch, tmp_path):
     page.check_alone()
     assert "nearest to each among 14" in page.text
     assert not (folder / "report.html").exists()
+
+
+def test_report_and_the_end_of_train_keep_a_page_with_notes_unless_overwrite(begun, capsys):
+    page = begun / "report.html"
+    told("report", begun)
+    page.write_text(edited := page.read_text().replace("<h1>", "<h1>my notes: "))
+    assert f"{page} exists; pass --overwrite" in refused("report", begun)
+    save_generator(begun / "generator-000000040.pt", random_generator())
+    write_page(begun, torch.device("cpu"))
+    assert f"stylegan report {begun} was not possible: {page} exists" in capsys.readouterr().out
+    assert page.read_text() == edited
+    told("report", begun, "--overwrite")
+    assert "my notes" not in page.read_text()
 
 
 def test_what_cannot_be_drawn_is_said(folder, begun, tmp_path):

@@ -1,12 +1,13 @@
 """What a run folder knows: the numbers of its files, which are kept, its configuration and data."""
 
+import dataclasses
 import io
 
 import pytest
 
 from stylegan.config import load_config
 from stylegan.files.run_folder import RunFolder, images_of
-from stylegan.machine.records import append_line, to_line
+from stylegan.machine.records import append_line, read_lines, to_line
 
 
 def with_states(path, numbers):
@@ -46,6 +47,40 @@ def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path)
     assert run.data() == tmp_path / "photos"
     run.data_file.unlink()
     assert run.data() is None  # as in runs of older versions
+
+
+def test_create_rewrites_config_toml_only_for_other_values_and_keeps_comments_beside(tmp_path):
+    run, photos = RunFolder(tmp_path / "run"), tmp_path / "photos"
+    config = load_config("quickstart")
+    assert run.create(config, photos, []) == []
+    written = run.config_file.read_text()
+    longer = dataclasses.replace(config, seed=config.seed + 1)
+    assert run.create(longer, photos, []) == []
+    assert len(list(run.path.glob("*.toml"))) == 1  # of text that nobody has changed
+    edited = f"# why I chose it\n{written}".replace("\n", "\r\n").encode()
+    run.config_file.write_bytes(edited)
+    assert run.create(config, photos, []) == []
+    assert run.config_file.read_bytes() == edited
+    for _ in range(2):
+        run.config_file.write_bytes(edited)
+        (note,) = run.create(longer, photos, [])
+        (copy,) = run.path.glob("config-*.toml")
+        assert str(copy) in note and copy.read_bytes() == edited and run.config() == longer
+
+
+def test_create_adds_to_skipped_txt_and_removes_nothing_from_it(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    config = load_config("quickstart")
+    run.create(config, tmp_path, [("a.png", "empty")])
+    with open(run.skipped_file, "a") as file:
+        file.write("scan a.png again")
+    expected = "a.png\tempty\nscan a.png again"
+    run.create(config, tmp_path, [])
+    run.create(config, tmp_path, [("a.png", "empty")])
+    assert run.skipped_file.read_text() == expected
+    for _ in range(2):
+        run.create(config, tmp_path, [("a.png", "empty"), ("b\n.png", "gone")])
+        assert run.skipped_file.read_text() == f"{expected}\n'b\\n.png'\tgone\n"
 
 
 def test_nothing_is_written_where_the_folder_was_exchanged(tmp_path):
@@ -96,18 +131,25 @@ def test_a_run_knows_that_states_were_saved_which_are_gone(tmp_path, log, files,
     assert run.has_lost_its_states() == lost
 
 
-def test_a_line_is_added_after_whole_lines_and_in_place_of_a_part_of_one(tmp_path, monkeypatch):
+def test_append_line_removes_nothing_and_begins_a_line_after_one_without_an_end(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "log.jsonl"
-    for content in (b"", b"{1}\n", b"{1}\n{2"):
+    for content in (b"", b"{1}\n", b"{1}\n{2", b'{"mine": 1}', b"1\r2\r"):
         path.write_bytes(content)
         append_line(path, "{3}")
-        assert path.read_bytes() == content[: content.rfind(b"\n") + 1] + b"{3}\n"
+        end = b"" if content in (b"", b"{1}\n") else b"\n"
+        assert path.read_bytes() == content + end + b"{3}\n"
+    path.write_bytes(b'{"event": "start"}\n{"eve')  # a kill
+    append_line(path, to_line({"event": "resume"}))
+    events, bad = read_lines(path, "event")
+    assert [event["event"] for event in events] == ["start", "resume"] and bad == 1
 
     class File(io.FileIO):
         """A file to which another process adds a line as soon as it has been read."""
 
-        def read(self):
-            content = super().read()
+        def read(self, size=-1):
+            content = super().read(size)
             with open(path, "ab") as other:
                 other.write(b"{4}\n")
             return content

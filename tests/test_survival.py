@@ -18,8 +18,10 @@ from helpers.runs import contents, log_of
 from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, run, tiny_config
 
 from stylegan import load_generator
+from stylegan.config import load_config
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder, images_of
+from stylegan.machine.disk import REPLACING
 from stylegan.training import Diverged, Evaluation, Stopped, start
 from stylegan.training.resuming import newest_state
 
@@ -143,7 +145,7 @@ def test_a_state_with_wrong_values_is_refused_and_the_file_to_remove_is_named(
         del part[last]
     else:
         part[last] = value
-    checkpoint.save(newest, "state", payload)
+    checkpoint.save(newest, "state", payload, outputs=REPLACING)
     advice = "remove it to go on from state-000000120.pt"
     with pytest.raises(ValueError, match=rf"000140.pt cannot be continued: .*{words}.*; {advice}$"):
         run(tiny_config(), store, begun)
@@ -335,8 +337,13 @@ def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
 ):
     short = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.1})
     assert run(short, store, tmp_path / "run").images_seen == 108
-    longer = run(tiny_config(), store, tmp_path / "run")
+    file, told = tmp_path / "run" / "config.toml", []
+    file.write_text(edited := file.read_text() + "# a comment of mine\n")
+    longer = run(tiny_config(), store, tmp_path / "run", console=Heard(told))
     assert differing(longer.to_payload(), whole[1].to_payload()) == []
+    (copy,) = file.parent.glob("config-*.toml")
+    assert copy.read_text() == edited and load_config(file).schedule == tiny_config().schedule
+    assert f"config.toml changes; with its comments it is {copy} now" in told
 
 
 # Numerical health
@@ -348,7 +355,7 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     run(config, store, out, stop_at=36)
     payload, told = checkpoint.load(out / "state-000000036.pt"), []
     payload["discriminator"]["head.out.weight"].fill_(torch.finfo(torch.float32).max)
-    checkpoint.save(out / "state-000000036.pt", "state", payload)
+    checkpoint.save(out / "state-000000036.pt", "state", payload, outputs=REPLACING)
     with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
         run(config, store, out, console=Heard(told))
     assert told[-1] == "stopped at image 60; last good state: state-000000040.pt"

@@ -14,7 +14,7 @@ from stylegan.cli.options import Selection, gathered
 from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_picture
 from stylegan.files.run_folder import training_pictures
-from stylegan.machine.disk import Outputs
+from stylegan.machine.disk import REPLACING, Outputs
 from stylegan.sampling.pretrained import Pretrained
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
@@ -100,7 +100,7 @@ class Target:
             draw = partial(library.draw_directions, loaded, seed=self.seed, labels=label)
             pictures = list(map(draw, new))
         directions = library.updated(self.others(methods, name), new)
-        library.save_directions(self.file, directions, loaded.generator)
+        library.save_directions(self.file, directions, loaded.generator, outputs=REPLACING)
         for path, picture in zip(figures.values(), pictures, strict=True):
             save_picture(path, picture, outputs=self.outputs)
         counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)

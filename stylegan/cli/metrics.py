@@ -14,14 +14,14 @@ from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
 from stylegan.cli.options import gathered
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import Outputs, without_links
+from stylegan.machine.disk import KEEPING, Outputs, without_links
 from stylegan.machine.distributed import process_group
 from stylegan.machine.messages import reason_of
 from stylegan.metrics import Row, Tools
 from stylegan.metrics.comparing import Setting
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, score_name
-from stylegan.report import PAGES, drawings_of, write_report
+from stylegan.report import drawings_of, is_unchanged, write_report
 from stylegan.report.history import read_run
 
 
@@ -106,7 +106,8 @@ def metrics(
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
     if out is not None:
-        Outputs(overwrite=True, mark=library.LINE_BEGINS).check(out)
+        KEEPING.check(out, exist_ok=True)
+        library.check_lines(out)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
@@ -218,13 +219,17 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
 @options.data_option("what the run was trained on")
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
 @options.ON_DEVICE
-def report(run: Path, data: Path | None, out: Path | None, device: torch.device) -> None:
+@options.OVERWRITE
+def report(
+    run: Path, data: Path | None, out: Path | None, device: torch.device, outputs: Outputs
+) -> None:
     """Write report.html of a run, finished or not: curves, samples, truncation, neighbors.
 
     \b
     stylegan report runs/mine
     """
     read_run(run)  # mistakes are found before anything takes time
-    PAGES.check(out or RunFolder(run).report_file)
+    out = out or RunFolder(run).report_file
+    outputs.check(out, exist_ok=is_unchanged(out))
     drawings = drawings_of(run, options.measuring_tools(), data=data, device=device)
-    say(f"the report is {write_report(run, drawings, out)}")
+    say(f"the report is {write_report(run, drawings, out, outputs=outputs)}")

@@ -245,7 +245,7 @@ def write_page(out: Path, device: torch.device) -> None:
         loaded = open_weights(out, map_location=device).require_loaded()
         write_report(out, Drawings(truncation_sweep(loaded)))
     except (OSError, ValueError) as error:
-        print_hint(f"the report of {out} could not be written: {error}")
+        print_hint(f"stylegan report {out} was not possible: {error}")
 
 
 def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str]:

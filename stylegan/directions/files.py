@@ -23,7 +23,7 @@ from stylegan.files.formats.own import from_json
 from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import REPLACING, Outputs, refusing
+from stylegan.machine.disk import KEEPING, Outputs, refusing
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
@@ -52,7 +52,9 @@ def kept_for(source: str | Path) -> Path:
     return of_run if of_run.exists() and not beside.exists() else beside
 
 
-def save_directions(path: Path, directions: Sequence[Directions], generator: Generator) -> None:
+def save_directions(
+    path: Path, directions: Sequence[Directions], generator: Generator, outputs: Outputs = KEEPING
+) -> None:
     """Write directions as arrays and JSON, with hashes of the generator's weights."""
     methods: dict[str, dict[str, object]] = {}
     arrays: dict[str, np.ndarray] = {"meta": np.array("")}
@@ -64,7 +66,7 @@ def save_directions(path: Path, directions: Sequence[Directions], generator: Gen
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
     meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
     arrays["meta"] = np.array(json.dumps(meta))
-    with REPLACING.file(path) as file:
+    with outputs.file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

@@ -43,8 +43,8 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) -> None:
-    """Write the picture. Raise ValueError if the format cannot hold it, or if the file exists with
-    other content, which `outputs` keep."""
+    """Write the picture. Raise ValueError if the format cannot hold it, FileExistsError if the file
+    has other content, which `outputs` keep."""
     outputs.check(path, endings=FORMATS, exist_ok=True)
     ending = path.suffix.lower()
     kind = FORMATS[ending]
@@ -59,7 +59,6 @@ def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) 
     image.save(buffer, kind.name, **kind.options)
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
-    outputs.check(path)
     with outputs.file(path) as file:
         file.write(buffer.getvalue())
 

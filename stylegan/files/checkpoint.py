@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.machine.disk import REPLACING, Outputs, errors_name, refuse_mistaken, refusing
+from stylegan.machine.disk import KEEPING, Outputs, errors_name, refuse_mistaken, refusing
 from stylegan.machine.messages import count, listed, readable
 
 FORMAT = "stylegan"
@@ -35,7 +35,7 @@ MOST_BYTES_PER_BYTE = 16
 
 
 def save(
-    path: Path, kind: Kind, payload: Mapping[str, object], *, outputs: Outputs = REPLACING
+    path: Path, kind: Kind, payload: Mapping[str, object], *, outputs: Outputs = KEEPING
 ) -> None:
     """Write one of our files; readers see the old file or the complete new one."""
     content = io.BytesIO()  # an error of a full disk within torch's writer would end the process

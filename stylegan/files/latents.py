@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from stylegan.files.checkpoint import is_npy, npy_array, npz_arrays
-from stylegan.machine.disk import REPLACING, Outputs
+from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import mapped
@@ -40,7 +40,7 @@ class Latents(NamedTuple):
 
 
 def write_latents(
-    path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None, *, outputs: Outputs = REPLACING
+    path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None, *, outputs: Outputs = KEEPING
 ) -> None:
     """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}

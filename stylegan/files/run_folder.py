@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.machine.disk import LOCK, REPLACING, check_folder, is_held, locked, unfinished_name
 from stylegan.machine.distributed import from_rank0
-from stylegan.machine.lineage import SECTION, Lineage, from_plain
+from stylegan.machine.lineage import SECTION, Lineage, from_plain, sha256_of
 from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.machine.messages import readable
-from stylegan.machine.records import read_lines
+from stylegan.machine.records import append_line, read_lines
 from stylegan.machine.toml import read_toml
 
 CONFIG = "config.toml"
@@ -82,21 +83,27 @@ class RunFolder:
         data: Path,
         skipped: Sequence[tuple[str, str]],
         lineage: Lineage = (),
-    ) -> None:
+    ) -> list[str]:
         """Write the configuration, the origin of weights and images, and the images that cannot be
-        used. Files that say so already stay as they are."""
+        used, where the files say something else; return what a user should know of that."""
         self.check_held()
-        lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
-        texts = {
-            self.config_file: to_toml(config) + lineage_toml(lineage),  # first: it marks a run
-            self.data_file: f"{data.resolve()}\n",
-            self.skipped_file: "".join(lines),
-        }
-        for path, text in texts.items():
-            if not text:  # of images that were left out before
-                path.unlink(missing_ok=True)
-            elif not (path.is_file() and path.read_bytes() == os.fsencode(text)):
-                REPLACING.text(path, text)
+        notes: list[str] = []
+        text = to_toml(config) + lineage_toml(lineage)
+        stored = read_toml(self.config_file) if self.config_file.is_file() else None
+        if stored != tomllib.loads(text):
+            if stored is not None and b"#" in (before := self.config_file.read_bytes()):
+                copy = self.path / f"config-{sha256_of(self.config_file)[:8]}.toml"
+                copy.write_bytes(before)  # nobody's comments are lost
+                notes.append(f"config.toml changes; with its comments it is {copy} now")
+            REPLACING.text(self.config_file, text)  # first: it marks a run
+        if self.data() != data.resolve():
+            REPLACING.text(self.data_file, f"{data.resolve()}\n")
+        lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}" for name, why in skipped]
+        file = self.skipped_file
+        known = set(file.read_text("utf-8", "replace").splitlines() if file.is_file() else [])
+        if new := [line for line in lines if line not in known]:
+            append_line(file, "\n".join(new))
+        return notes
 
     def data(self) -> Path | None:
         """Return the place of the run's images; None if unknown."""

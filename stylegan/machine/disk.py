@@ -20,36 +20,8 @@ PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = ".unfinished"  # at the end of the name of a folder that is being written
 LOCK = ".lock"  # the file by which a process holds a folder
 LOCK_SECONDS = 0.2  # to try again, as a call that ends takes the file along
-MARKED_BYTES = 1000  # at the beginning of a file, where its mark is
 NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL
 NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
-
-
-@contextmanager
-def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
-    """Open a file to write, renamed to `path` once it is complete and on the disk, removed on
-    errors. Without `overwrite` raise FileExistsError if there is a file by then."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
-    try:
-        with open(partial, "xb") as file:
-            yield file
-            file.flush()
-            wait_for_disk(file.fileno())
-        if not overwrite and path.exists():
-            raise FileExistsError(
-                f"{path} was written by another process in the meantime; nothing was overwritten: "
-                "pass --overwrite or choose another name"
-            )
-        os.replace(partial, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # there may be no such folder
-            partial.unlink()
-        if isinstance(error, OSError) and error.errno:
-            where = error.filename  # not known of a full disk; PyAV's errors cannot be changed
-            named = str(path) if where in (None, partial, str(partial)) else where
-            raise OSError(error.errno, error.strerror, named) from error
-        raise
-    sync(path.parent)
 
 
 @contextmanager
@@ -111,7 +83,7 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
 
 
 def unfinished_name(path: Path) -> str:
-    """Return the name that a file of a killed `atomic_file` was to have; empty for others."""
+    """Return the name that a file of a killed `Outputs.file` was to have; empty for others."""
     match = PARTIAL.fullmatch(path.name)
     return match[1] if match else ""
 
@@ -188,7 +160,6 @@ class Outputs:
     """The files that are to be written: checked before the work, and written atomically."""
 
     overwrite: bool  # replace files that exist
-    mark: bytes = b""  # but only those with this near their beginning: another program's stay
 
     def check(
         self,
@@ -227,19 +198,32 @@ class Outputs:
             checked.add(place)
             if path.exists() and not (self.overwrite or exist_ok):
                 raise ValueError(f"{path} exists; pass --overwrite or choose another name")
-            if self.mark and path.exists() and path.stat().st_size > 0:
-                with open(path, "rb") as file:
-                    if self.mark not in file.read(MARKED_BYTES):
-                        raise ValueError(
-                            f"{path} exists and is of another kind; choose another name"
-                        )
 
     @contextmanager
     def file(self, path: Path) -> Iterator[BinaryIO]:
-        """Open a file to write as `atomic_file` does, in a folder that is made if need be."""
+        """Open a file to write, renamed to `path` once it is complete and on the disk, removed on
+        errors; make its folder. Raise FileExistsError if there is a file by then that stays."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path, overwrite=self.overwrite) as file:
-            yield file
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+        try:
+            with open(partial, "xb") as file:
+                yield file
+                file.flush()
+                wait_for_disk(file.fileno())
+            if not self.overwrite and path.exists():
+                raise FileExistsError(
+                    f"{path} exists; pass --overwrite (outputs=REPLACING) or choose another name"
+                )
+            os.replace(partial, path)
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # there may be no such file
+                partial.unlink()
+            if isinstance(error, OSError) and error.errno:
+                where = error.filename  # not known of a full disk; PyAV's errors cannot be changed
+                named = str(path) if where in (None, partial, str(partial)) else where
+                raise OSError(error.errno, error.strerror, named) from error
+            raise
+        sync(path.parent)
 
     def text(self, path: Path, text: str) -> None:
         """Write text; file names in it need not be UTF-8."""
@@ -248,7 +232,7 @@ class Outputs:
 
 
 REPLACING = Outputs(overwrite=True)
-KEEPING = Outputs(overwrite=False)
+KEEPING = Outputs(overwrite=False)  # the default of all that writes files of users
 
 
 def identity(path: Path) -> tuple[int, int]:

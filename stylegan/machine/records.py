@@ -14,7 +14,6 @@ import torch
 from stylegan.machine.disk import errors_name
 from stylegan.machine.version import __version__
 
-LONGEST_LINE = 2**16  # bytes
 LARGEST = 1e40  # beyond float32: no measurement, and too large to draw
 LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
 
@@ -34,15 +33,12 @@ def finite(value: object) -> object:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a text file, to which other processes may add some at the same time. The rest
-    of one that a full disk cut short is removed first."""
+    """Add a line to a text file, to which other processes may add some at the same time. Nothing
+    is removed: one that a full disk cut short, or that lacks its end, gets a line break."""
     with errors_name(path), open(path, "ab+") as file:
-        start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
-        file.seek(start)
-        tail = file.read()
-        if tail and not tail.endswith(b"\n"):  # else what is beyond may be new lines of others
-            file.truncate(start + tail.rfind(b"\n") + 1)
-        file.write(line.encode() + b"\n")
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        is_whole = file.read(1) in (b"", b"\n")
+        file.write((b"" if is_whole else b"\n") + line.encode() + b"\n")
 
 
 def read_lines(path: Path, name: str) -> tuple[list[dict[str, object]], int]:

@@ -186,6 +186,14 @@ class Result(NamedTuple):
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
+def check_lines(path: Path) -> None:
+    """Raise ValueError unless results may be added to a file: it begins as one, if it is there."""
+    if path.exists():
+        with open(path, "rb") as file:
+            if file.read(len(LINE_BEGINS)) not in (b"", LINE_BEGINS):
+                raise ValueError(f"{path} exists and is of another kind; choose another name")
+
+
 def interval_text(protocol: Mapping[str, object], value: str) -> str:
     """Return ` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
     intervals = protocol.get("interval_95")

@@ -1,6 +1,7 @@
 """The page: `page.html` with the history of a run and its pictures."""
 
 import base64
+import hashlib
 import io
 import json
 from functools import partial
@@ -10,7 +11,7 @@ from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
 from stylegan.figures import evenly
-from stylegan.machine.disk import Outputs
+from stylegan.machine.disk import KEEPING, REPLACING, Outputs
 from stylegan.machine.messages import count, duration
 from stylegan.machine.records import number
 from stylegan.machine.toml import toml_value
@@ -21,24 +22,28 @@ from stylegan.report.drawings import Captioned, Drawings
 from stylegan.report.history import ENDS, RunHistory, moment, read_run
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
 
-MAKER = "stylegan report"  # who made the page, in its head
-PAGES = Outputs(overwrite=True, mark=f'content="{MAKER}"'.encode())  # replaces ours alone
 NEWEST_SIDE = 1024  # pixels at most, of the newest samples
 GRID_SIDE = 768  # and of the earlier ones
 GRIDS = 12  # over time
 LOSSLESS_PIXELS = 2**17  # larger pictures are compressed with losses that are hard to see
 
 
-def write_report(folder: Path, drawings: Drawings | None = None, out: Path | None = None) -> Path:
+def write_report(
+    folder: Path,
+    drawings: Drawings | None = None,
+    out: Path | None = None,
+    *,
+    outputs: Outputs = KEEPING,
+) -> Path:
     """Write the page about the run in `folder`, or to `out`; return its path.
 
-    A page of ours is replaced, any other file refused. FileNotFoundError where there is no run.
+    A page that nobody has changed is replaced in any case. FileNotFoundError where there is no run.
     """
     import jinja2
 
     history = read_run(folder)
     out = out or history.folder.report_file
-    PAGES.check(out)
+    outputs.check(out, exist_ok=is_unchanged(out))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,  # texts of files are never markup
@@ -54,9 +59,20 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
         "short": short,
     }
     fields = contents(history, drawings or Drawings())
-    text = environment.get_template("page.html").render(fields, mark=MAKER, version=__version__)
-    PAGES.text(out, text.encode("utf-8", "replace").decode())  # names need not be UTF-8
+    text = environment.get_template("page.html").render(fields, version=__version__)
+    REPLACING.text(out, sealed(text.encode("utf-8", "replace").decode()))  # names may be no UTF-8
     return out
+
+
+def sealed(page: str) -> str:
+    """Add the last line to a page, by which it is known again until somebody changes it."""
+    return f"{page}\n<!-- SHA-256 {hashlib.sha256(page.encode()).hexdigest()} -->\n"
+
+
+def is_unchanged(file: Path) -> bool:
+    """True if a file is a page as `write_report` left it."""
+    page = file.read_bytes().decode("utf-8", "replace") if file.is_file() else ""
+    return page == sealed(page.rpartition("\n<!--")[0])
 
 
 def embedded(image: Image.Image) -> str:

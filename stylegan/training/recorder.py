@@ -21,7 +21,7 @@ from stylegan.files.formats.own import save_generator
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import Console
-from stylegan.machine.disk import atomic_file
+from stylegan.machine.disk import REPLACING
 from stylegan.machine.lineage import to_plain
 from stylegan.machine.messages import reason_of
 from stylegan.machine.records import append_line, device_name, to_line, versions
@@ -210,8 +210,7 @@ class Recorder:
         image = make_grid(torch.from_numpy(shown).permute(0, 3, 1, 2), GRID_COLUMNS, padding=0)
 
         def write() -> None:
-            path.parent.mkdir(exist_ok=True)
-            with atomic_file(path) as file:
+            with REPLACING.file(path) as file:
                 Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, format="PNG")
 
         self.attempt(path, write)
@@ -239,7 +238,7 @@ class Recorder:
             if not self.folder.config_file.is_file():  # removed, and this is no run
                 store = self.store
                 self.folder.create(config, store.origin, store.skipped, state.lineage)
-            checkpoint.save(path, "state", payload)
+            checkpoint.save(path, "state", payload, outputs=REPLACING)
             milestone = round(config.milestone_kimg * 1000)
             self.folder.retain_states(state.images_seen, config.keep_states, milestone)
 
@@ -266,6 +265,7 @@ class Recorder:
                 lineage=state.lineage,
                 trained_on=state.config.data,
                 **self.about_data,
+                outputs=REPLACING,
             ),
         )
 

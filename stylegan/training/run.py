@@ -109,11 +109,13 @@ class Run:
                     f"the run has begun already, so the weights of {self.init_from} are not used"
                 )
         del payload  # as large as the networks and their moments
-        for line in [*changes, *self.announcement(newest), *lines]:
-            self.first.tell(line)
         store = self.store
         folder = self.folder
-        from_rank0(lambda: folder.create(self.config, store.origin, store.skipped, state.lineage))
+        lines += from_rank0(
+            lambda: folder.create(self.config, store.origin, store.skipped, state.lineage)
+        )
+        for line in [*changes, *self.announcement(newest), *lines]:
+            self.first.tell(line)
         last = folder.generator_file(state.images_seen)
         # A finished run with its last file may be called again; without it, that is written now.
         if state.finished and from_rank0(last.exists):

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import REPLACING, Outputs
+from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.messages import require
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
@@ -40,7 +40,7 @@ def write_video(
     *,
     count: int,
     fps: float,
-    outputs: Outputs = REPLACING,
+    outputs: Outputs = KEEPING,
     console: Console = SILENT,
 ) -> None:
     """Write `count` frames uint8 (H, W, 3), all of one size, as they come.

@@ -13,7 +13,7 @@ from stylegan.config import DataConfig
 from stylegan.files import checkpoint
 from stylegan.files.formats.matching import Match, network_from
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import REPLACING, Outputs, refusing
+from stylegan.machine.disk import KEEPING, Outputs, refusing
 from stylegan.machine.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.machine.messages import readable, require
 from stylegan.machine.plain import read
@@ -94,7 +94,7 @@ def save_loaded(
     loaded: Pretrained,
     *,
     discriminator: networks.Discriminator | None = None,
-    outputs: Outputs = REPLACING,
+    outputs: Outputs = KEEPING,
 ) -> None:
     """Write a generator file; with its discriminator if others are to train on from it."""
     payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
@@ -117,6 +117,7 @@ def save_generator(
     label_rows: object = None,
     trained_on: DataConfig | None = None,
     lineage: Lineage = (),
+    outputs: Outputs = KEEPING,
 ) -> None:
     """Save a generator with this description, as `save_loaded` does."""
     resolution = generator.config.resolution if resolution is None else resolution
@@ -130,7 +131,7 @@ def save_generator(
         trained_on=trained_on,
         lineage=lineage,
     )
-    save_loaded(path, said)
+    save_loaded(path, said, outputs=outputs)
 
 
 def save_discriminator(
@@ -138,7 +139,7 @@ def save_discriminator(
     network: networks.Discriminator,
     lineage: Lineage = (),
     *,
-    outputs: Outputs = REPLACING,
+    outputs: Outputs = KEEPING,
 ) -> None:
     payload = {
         "config": dataclasses.asdict(network.config),
@@ -148,7 +149,7 @@ def save_discriminator(
     checkpoint.save(path, "discriminator", payload, outputs=outputs)
 
 
-def save_safetensors(path: Path, loaded: Pretrained, *, outputs: Outputs = REPLACING) -> None:
+def save_safetensors(path: Path, loaded: Pretrained, *, outputs: Outputs = KEEPING) -> None:
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
