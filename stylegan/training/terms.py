@@ -47,9 +47,9 @@ def generator_terms(
     """The loss of the generator; one of pairs needs `real_logits`."""
     name = config.generator_loss
     loss = GENERATOR_LOSSES[name]
-    pairs = isinstance(loss, PairLoss)
-    value = loss.of(real_logits, fake_logits) if pairs else loss(fake_logits)
-    return [loss_term(f"g/{name}", value)]
+    if isinstance(loss, PairLoss):
+        return [loss_term(f"g/{name}", loss.of(real_logits, fake_logits))]
+    return [loss_term(f"g/{name}", loss(fake_logits))]
 
 
 def discriminator_images(
