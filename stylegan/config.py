@@ -64,9 +64,9 @@ class TrainConfig:
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of all random numbers
-    # loss of the generator: nonsaturating, saturating, wgan
+    # loss of the generator: nonsaturating, saturating, wgan, relativistic
     generator_loss: str = "nonsaturating"
-    # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
+    # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp, relativistic
     discriminator_loss: str = "logistic"
     # weight of R1, the penalty on gradients at reals; a number, or by resolution; 0 = off
     r1_gamma: NumberOrTable = 10.0

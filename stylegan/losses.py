@@ -57,6 +57,13 @@ def hinge_real(real_logits: Tensor) -> Tensor:
     return F.relu(1 - real_logits).mean()
 
 
+def relativistic(judged_real: Tensor, judged_fake: Tensor) -> Tensor:
+    """-log sigmoid(a - b), a and b the logits of image i of both: the discriminator's loss for
+    (reals, fakes), the generator's for (fakes, reals). Jolicoeur-Martineau 2019, Huang et al. 2024.
+    """
+    return F.softplus(judged_fake - judged_real).mean()
+
+
 def squared_gradient_norms(logits: Tensor, images: Tensor) -> Tensor:
     """Return `|dD/dx|^2`, summed over pixels, of images that require grad: (N,)."""
     (grad,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
@@ -110,16 +117,26 @@ class DiscriminatorLoss:
     drift: bool = False  # `real` takes the weight `drift` of a configuration
 
 
+@dataclass(frozen=True)
+class PairLoss:
+    """A loss of real and fake images i, of either network. Micro-batches and processes average it
+    over their pairs, so it must be a mean over pairs."""
+
+    of: Callable[..., Tensor]  # logits of reals (n,), of fakes (n,) -> their mean loss
+
+
 # The names that a configuration may give; a script adds its own losses here
-GENERATOR_LOSSES: dict[str, LogitsLoss] = {
+GENERATOR_LOSSES: dict[str, LogitsLoss | PairLoss] = {
     "nonsaturating": nonsaturating,
     "saturating": saturating,
     "wgan": wgan_generator,
+    "relativistic": PairLoss(lambda real, fake: relativistic(fake, real)),
 }
-DISCRIMINATOR_LOSSES = {
+DISCRIMINATOR_LOSSES: dict[str, DiscriminatorLoss | PairLoss] = {
     "logistic": DiscriminatorLoss(logistic_real, logistic_fake),
     "wgan": DiscriminatorLoss(wgan_real, wgan_fake, drift=True),
     "wgan_gp": DiscriminatorLoss(wgan_real, wgan_fake, gradient_penalty=True, drift=True),
     "hinge": DiscriminatorLoss(hinge_real, hinge_fake),
     "hinge_gp": DiscriminatorLoss(hinge_real, hinge_fake, gradient_penalty=True),
+    "relativistic": PairLoss(relativistic),
 }

@@ -5,6 +5,7 @@ import torch
 from helpers.tiny_training import stage, tiny_config
 from torch.distributed import DistBackendError
 
+from stylegan.losses import DISCRIMINATOR_LOSSES, PairLoss, relativistic
 from stylegan.machine import distributed
 from stylegan.training import Diverged, TrainingProgress, TrainState
 from stylegan.training.health import (
@@ -95,6 +96,11 @@ def test_an_overfitted_discriminator_is_told_of_once_after_the_first_window_at_f
 )
 def test_where_it_is_not_or_may_not_be_overfitted_nothing_is_said(windows, options):
     assert not any(overfitting(windows, **options)[0])
+
+
+def test_of_a_users_loss_called_hinge_something_nothing_is_said(monkeypatch):
+    monkeypatch.setitem(DISCRIMINATOR_LOSSES, "hinge_pairs", PairLoss(relativistic))
+    assert not any(overfitting([(GROWN, HIGH)] * 4, discriminator_loss="hinge_pairs")[0])
 
 
 def test_a_strength_that_no_longer_rises_does_not_excuse_it():

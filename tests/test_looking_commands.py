@@ -220,6 +220,11 @@ def test_a_film_is_that_of_the_library(source, tmp_path):
     assert out.read_bytes() == own.read_bytes()
 
 
+def test_video_with_a_folder_for_out_writes_png_frames(source, tmp_path):
+    filmed(source, tmp_path / "frames", "walk")
+    assert sorted(path.name for path in (tmp_path / "frames").iterdir())[-1] == "000004.png"
+
+
 @pytest.mark.parametrize(
     ("words", "seeds"),
     [

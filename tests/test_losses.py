@@ -43,6 +43,11 @@ def softplus(x):
         (losses.wgan_real(REAL, drift=0.5), average(lambda x: 0.5 * x * x - x, REAL)),
         (losses.hinge_fake(FAKE), average(lambda x: max(0.0, 1 + x), FAKE)),
         (losses.hinge_real(REAL), average(lambda x: max(0.0, 1 - x), REAL)),
+        (
+            losses.DISCRIMINATOR_LOSSES["relativistic"].of(REAL, FAKE),
+            average(softplus, FAKE - REAL),
+        ),
+        (losses.GENERATOR_LOSSES["relativistic"].of(REAL, FAKE), average(softplus, REAL - FAKE)),
     ],
 )
 def test_terms_are_averages_of_their_closed_forms(loss, expected):
@@ -73,6 +78,14 @@ def test_losses_of_extreme_logits_stay_finite():
         (grad,) = torch.autograd.grad(value, extreme)
         assert abs(value.item()) == 5e3
         assert grad.isfinite().all()
+
+
+def test_the_real_signs_of_a_relativistic_loss_are_those_of_real_minus_fake():
+    config = build_config({"discriminator_loss": "relativistic", "r1_gamma": 0.0})
+    now = Stage(4, 1.0, batch_size=3, g_lr=0.0, d_lr=0.0, tick_kimg=1)
+    real = REAL.clone().requires_grad_()
+    terms = discriminator_terms(config, "real", real, real, now, 0.0, FAKE + 1)
+    assert {term.name: term.value.item() for term in terms}["d/real_signs"] == pytest.approx(-1 / 3)
 
 
 class Linear(nn.Module):

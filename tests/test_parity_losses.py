@@ -118,11 +118,12 @@ class Step:
 
     def update(self):
         """The update itself, which leaves its gradients behind."""
+        draws = Draws(self.draws, self.draws, self.mix)
+        given = self.state, self.networks, self.reals, None, self.stage, draws
         if self.network == "generator":
             with frozen(self.networks.d_weights):
-                return update_generator(self.state, self.networks, self.stage, self.draws)
-        draws = Draws(self.draws, self.draws, self.mix)
-        return update_discriminator(self.state, self.networks, self.reals, None, self.stage, draws)
+                return update_generator(*given)
+        return update_discriminator(*given)
 
 
 def close(found, expected, limit):

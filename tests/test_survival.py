@@ -1,6 +1,7 @@
 """What can go wrong in a run, and that nothing is lost by it."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -12,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 from helpers.consoles import Heard
+from helpers.documents import blocks
 from helpers.processes import begun as child
 from helpers.runs import contents, log_of
 from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, run, tiny_config
@@ -309,6 +312,19 @@ def test_a_best_generator_is_the_best_by_the_number_that_decides_now(store, tmp_
         loaded = load_generator(tmp_path / "run" / "generator-best.pt")
         best.append(loaded.images_seen)
     assert best == [12, 24, 24, 48, 48]
+
+
+def test_an_evaluation_may_stop_the_run_as_docs_library_shows(store, tmp_path):
+    (block,) = (b for b in blocks(ROOT / "docs/library.md") if "def patient" in b.text)
+    costs = iter([3.0, 1.0, 2.0, 1.5, 1.25])  # at images 20, 40, 60, 80, 100
+    measured = Evaluation(lambda *_: {"x": next(costs), "resolution": 16}, "x", every_kimg=0.02)
+    namespace = {"evaluation": measured}
+    exec(block.text, namespace)
+    patient = dataclasses.replace(measured, measure=namespace["patient"])
+    state, _, number = going(tiny_config(), store, tmp_path / "run", {}, evaluation=patient)
+    assert (number, state.images_seen) == (signal.SIGINT, 80)
+    assert [score["x"] for score in state.scores] == [3.0, 1.0, 2.0, 1.5]
+    assert load_generator(tmp_path / "run" / "generator-best.pt").images_seen == 40
 
 
 def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(store, tmp_path):

@@ -49,7 +49,11 @@ def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
 
 
 @pytest.mark.parametrize(
-    "kind", ["lazy r1", "first moments", "labels", "recomputation", "frozen", "bf16", "fp16"]
+    "kind",
+    [
+        *("lazy r1", "first moments", "labels", "recomputation", "frozen", "bf16", "fp16"),
+        "relativistic",
+    ],
 )
 def test_a_run_of_another_kind_continues_bit_for_bit(kind, store, tmp_path):
     """Augmented ones: test_augment.py."""

@@ -5,16 +5,30 @@ import dataclasses
 
 import pytest
 import torch
+import torch.nn.functional as F
 from helpers.saved_tensors import Saved
-from helpers.tiny_training import WGAN_GP, counts, differing, stage, step, tiny_config
+from helpers.tiny_training import (
+    RELATIVISTIC,
+    WGAN_GP,
+    counts,
+    differing,
+    reals_for,
+    stage,
+    step,
+    tiny_config,
+)
 from helpers.two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw
 from stylegan.training.draws import mirror_flags
 from stylegan.training.step import (
+    enter_stage,
     freeze_and_wrap,
+    frozen,
     training_images,
+    update_discriminator,
     update_ema,
+    update_generator,
     update_w_avg,
 )
 
@@ -86,7 +100,9 @@ def test_the_average_of_w_stays_in_place_keeps_no_graph_and_equals_the_closed_fo
 
 
 @pytest.mark.parametrize(
-    ("options", "passes"), [({"r2_gamma": 2.0}, 3), (WGAN_GP, 4), ({"batch_gpu": 2}, 6)], ids=str
+    ("options", "passes"),
+    [({"r2_gamma": 2.0}, 3), (RELATIVISTIC, 3), (WGAN_GP, 4), ({"batch_gpu": 2}, 6)],
+    ids=str,
 )
 def test_every_pass_goes_backward_once_and_leaves_no_graph(monkeypatch, options, passes):
     """None is retained: a second way back through it fails, and its memory is free for the next."""
@@ -218,9 +234,10 @@ def test_draws_of_all_processes_together_are_those_of_one(processes):
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-@pytest.mark.parametrize("loss", ["logistic", "wgan_gp", "hinge"])
+@pytest.mark.parametrize("loss", ["logistic", "wgan_gp", "hinge", "relativistic"])
 def test_micro_batches_without_deviation_groups_equal_the_whole_batch(loss, at_once):
     options = {"discriminator_loss": loss, "r2_gamma": 1.0, "network": {"deviation_group": 0}}
+    options |= RELATIVISTIC if loss == "relativistic" else {}
     states = [float64_state(tiny_config(**options, batch_gpu=size)) for size in (0, at_once)]
     for now in (stage(8, 0.5), stage(8, 1.0)):
         metrics = [step(state, now) for state in states]
@@ -229,6 +246,50 @@ def test_micro_batches_without_deviation_groups_equal_the_whole_batch(loss, at_o
     for name in ("generator", "discriminator", "generator_ema"):
         a, b = (getattr(state, name).state_dict() for state in states)
         assert max((a[k] - b[k]).abs().max().item() for k in a) < 1e-9
+
+
+@pytest.mark.parametrize("batch_gpu", [0, 2])
+def test_relativistic_gradients_are_those_of_a_joint_graph_of_pairs_with_the_labels_of_reals(
+    batch_gpu,
+):
+    network = {"deviation_group": 2, "label_dim": 3}
+    config = tiny_config(**RELATIVISTIC, r1_gamma=0.0, batch_gpu=batch_gpu, network=network)
+    state, now = float64_state(config), stage(8, 0.5, lr=0.0)
+    pool = torch.eye(3)[:1]  # so that the labels drawn for the generator are no others' labels
+    labels = torch.eye(3, dtype=torch.float64)[[1, 2, 2, 1]]
+    draws = draw(config, 0, now, pool, Share(dtype=torch.float64))
+    given = state, enter_stage(state, now), reals_for(now, torch.float64), labels, now, draws
+
+    def joint(draws, reals, *, grad):
+        """D(fake) - D(real), with deviations of each micro-batch."""
+        with torch.set_grad_enabled(grad):
+            fakes, _ = training_images(state.generator, draws, now)
+
+        def logits(images):
+            pairs = zip(images.split(batch_gpu or 4), labels.split(batch_gpu or 4), strict=True)
+            return torch.cat([state.discriminator(x, y, alpha=0.5) for x, y in pairs])
+
+        return logits(fakes) - logits(reals)
+
+    networks, reals = given[1], given[2]
+    of_fakes = [
+        dataclasses.replace(d, labels=labels) for d in (draws.discriminator, draws.generator)
+    ]
+    loss = F.softplus(joint(of_fakes[0], reals, grad=False)).mean()
+    expected = torch.autograd.grad(loss, networks.d_weights)
+    metrics = update_discriminator(*given)
+    for weight, grad in zip(networks.d_weights, expected, strict=True):
+        assert torch.allclose(weight.grad, grad, rtol=1e-10, atol=1e-14)
+    assert metrics["d/relativistic_real"].item() == pytest.approx(loss.item(), abs=1e-13)
+    assert metrics["d/relativistic_fake"].item() == pytest.approx(loss.item(), abs=1e-13)
+
+    loss = F.softplus(-joint(of_fakes[1], reals, grad=True)).mean()
+    expected = torch.autograd.grad(loss, networks.g_weights)
+    with frozen(networks.d_weights):
+        metrics = update_generator(*given)
+    for weight, grad in zip(networks.g_weights, expected, strict=True):
+        assert torch.allclose(weight.grad, grad, rtol=1e-10, atol=1e-14)
+    assert metrics["g/relativistic"].item() == pytest.approx(loss.item(), abs=1e-13)
 
 
 def test_labels_reach_both_networks_in_both_updates():

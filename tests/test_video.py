@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.films import decoded, each_format
 from helpers.tiny_generators import TINY, loaded_of, random_generator, shown
+from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video
@@ -81,6 +82,22 @@ def test_white_is_235_in_an_mp4_and_black_is_16(tmp_path):
     with av.open(str(path)) as container:
         luma = [frame.to_ndarray()[:32, :32] for frame in container.decode(video=0)]
     assert [(plane.min(), plane.max()) for plane in luma] == [(16, 16), (235, 235)]
+
+
+def test_write_video_without_an_ending_writes_png_frames_into_a_new_folder(tmp_path):
+    folder = tmp_path / "deeper/frames"
+    for _ in range(2):
+        video.write_video(folder, smooth_frames(3), count=3, fps=240)
+        names = [f"{number:06d}.png" for number in range(3)]
+        assert sorted(path.name for path in folder.iterdir()) == names
+        for name, wanted in zip(names, smooth_frames(3), strict=True):
+            assert np.array_equal(np.asarray(Image.open(folder / name)), wanted)
+        (folder / names[2]).rename(folder / "mine.png")  # anything in it stays
+        with pytest.raises(ValueError, match="is not empty"):
+            video.write_video(folder, smooth_frames(3), count=3, fps=240)
+        assert [path.name for path in folder.iterdir()].count("mine.png") == 1
+        folder = tmp_path / "empty"
+        folder.mkdir(exist_ok=True)
 
 
 @each_format

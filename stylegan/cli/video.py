@@ -74,7 +74,7 @@ def film_command(
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
             "--out",
-            "File: .webp, .gif or .mp4 (H.264; pip install av).",
+            "File: .webp, .gif or .mp4 (H.264; pip install av); or a new folder for .png frames.",
             default=f"{make.__name__}.webp",
         )
         @options.OVERWRITE
@@ -92,8 +92,7 @@ def film_command(
                 return max(1, round((seconds or length * points) * fps))
 
             pictures = training_pictures(selection.source)
-            outputs.check(out, endings=library.FORMATS, pictures=pictures)
-            library.check_rate(out, fps)
+            library.check_film(out, fps, outputs, pictures)
             film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             console = Terminal("frame")

@@ -129,7 +129,7 @@ class Health:
         least = max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images)
         window = self.signs.average(metrics["d/real_signs"], progress.images, least)
         # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
-        comparable = config.discriminator_loss.startswith(("logistic", "hinge"))
+        comparable = config.discriminator_loss in ("logistic", "hinge", "hinge_gp")
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
         if window is None or window[0] < OVERFITTED_SIGNS or not comparable or rising:
             return None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import augment
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, PairLoss
 from stylegan.machine import distributed
 from stylegan.networks import Generator
 from stylegan.ops import at_least_float32
@@ -46,7 +47,7 @@ def train_step(
         decay = 0.5 ** (stage.batch_size / (state.config.ema_half_life_kimg * 1000))
         update_ema(state, networks, decay)
         with frozen(networks.d_weights):
-            metrics |= update_generator(state, networks, stage, draws.generator)
+            metrics |= update_generator(state, networks, reals, labels, stage, draws)
     state.position.advance(stage.batch_size)
     return metrics
 
@@ -138,6 +139,7 @@ def update_discriminator(
     """
     config = state.config
     generator = state.generator
+    loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     weights = penalty_weights(config, state.images_seen, stage)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(generator.w_avg)
@@ -152,6 +154,7 @@ def update_discriminator(
         w_mean += part_mean * fraction
         penalty_mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
         real_transform = augment.part(draws.real_transform, rows)
+        others = compared(loss, state, reals, part.labels, stage, draws, rows)
         for kind, images in discriminator_images(config, reals[rows], fakes, penalty_mix).items():
             last = rows.stop == len(reals) and kind == "real"
             with local_gradients(networks.discriminator, last=last):
@@ -164,8 +167,12 @@ def update_discriminator(
                     part.transform if kind == "fake" else real_transform,
                     penalized=weights[kind] > 0,
                 )
-                terms = discriminator_terms(config, kind, logits, leaf, stage, weights[kind])
+                terms = discriminator_terms(
+                    config, kind, logits, leaf, stage, weights[kind], others
+                )
                 backward(state.d_scaler, terms, fraction, networks.d_weights)
+            if others is not None:
+                others = logits.detach()  # of the fakes, for the reals, which come next
             add_to(metrics, terms, fraction)
     if config.augment.adaptive:
         state.strength.observe(distributed.mean(metrics["d/real_signs"]), stage.batch_size)
@@ -175,24 +182,53 @@ def update_discriminator(
     return metrics
 
 
+@torch.no_grad()
+def compared(
+    loss: object,
+    state: TrainState,
+    reals: Tensor,
+    labels: Tensor | None,
+    stage: Stage,
+    draws: Draws,
+    rows: slice,
+) -> Tensor | None:
+    """Logits of the reals in these rows, which have these `labels`, for a loss of pairs; None for
+    other losses."""
+    if not isinstance(loss, PairLoss):
+        return None
+    conditions = labels, stage, augment.part(draws.real_transform, rows)
+    return discriminator_logits(state.config, state.discriminator, reals[rows], *conditions)[0]
+
+
 def update_generator(
-    state: TrainState, networks: StageNetworks, stage: Stage, draws: PassDraws
+    state: TrainState,
+    networks: StageNetworks,
+    reals: Tensor,
+    labels: Tensor | None,
+    stage: Stage,
+    draws: Draws,
 ) -> Metrics:
-    """Train the generator. The discriminator must be frozen and has no wrapper here."""
+    """Train the generator; a loss of pairs also takes the reals, and their labels for the fakes.
+    The discriminator must be frozen and has no wrapper here."""
     config = state.config
-    n = len(draws.latents)
+    n = len(reals)
+    loss = GENERATOR_LOSSES[config.generator_loss]
+    of_fakes = draws.generator
+    if isinstance(loss, PairLoss):
+        of_fakes = dataclasses.replace(of_fakes, labels=labels)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     state.g_optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(n, config.batch_gpu):
         fraction = (rows.stop - rows.start) / n
-        part = draws.part(rows)
+        part = of_fakes.part(rows)
+        others = compared(loss, state, reals, part.labels, stage, draws, rows)
         with local_gradients(networks.generator_pass, last=rows.stop == n):
             with autocast(config, state.device):
                 fakes, part_mean = networks.generator_pass(part, stage)
                 transformed = augment.apply(fakes, part.transform)
                 logits = state.discriminator(transformed, part.labels, alpha=stage.alpha)
-            terms = generator_terms(config, logits)
+            terms = generator_terms(config, logits, others)
             backward(state.g_scaler, terms, fraction, networks.g_weights)
         w_mean += part_mean * fraction
         add_to(metrics, terms, fraction)

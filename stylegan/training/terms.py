@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from stylegan import augment, losses, ops
 from stylegan.augment import Transform
 from stylegan.config import TrainConfig
-from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, PairLoss
 from stylegan.schedule import Stage
 
 Kind = Literal["real", "fake", "between"]  # of images; WGAN-GP penalizes between real and fake
@@ -41,10 +41,15 @@ def loss_term(name: str, value: Tensor) -> Term:
     )
 
 
-def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
-    """Return the loss of the generator."""
+def generator_terms(
+    config: TrainConfig, fake_logits: Tensor, real_logits: Tensor | None = None
+) -> list[Term]:
+    """The loss of the generator; one of pairs needs `real_logits`."""
     name = config.generator_loss
-    return [loss_term(f"g/{name}", GENERATOR_LOSSES[name](fake_logits))]
+    loss = GENERATOR_LOSSES[name]
+    if isinstance(loss, PairLoss):
+        return [loss_term(f"g/{name}", loss.of(real_logits, fake_logits))]
+    return [loss_term(f"g/{name}", loss(fake_logits))]
 
 
 def discriminator_images(
@@ -77,7 +82,7 @@ def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict
 def penalizes_between(config: TrainConfig) -> bool:
     """True if the gradient is penalized at images between real and fake: wgan_gp, hinge_gp."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
-    return loss.gradient_penalty and config.gp_weight > 0
+    return isinstance(loss, DiscriminatorLoss) and loss.gradient_penalty and config.gp_weight > 0
 
 
 def has_penalty(config: TrainConfig) -> bool:
@@ -116,9 +121,14 @@ def discriminator_terms(
     images: Tensor,
     stage: Stage,
     penalty_weight: float,
+    others: Tensor | None = None,
 ) -> list[Term]:
     """Return the loss of images of this kind, and the penalty of the gradient by them if its weight
-    is not 0: R1 of real, R2 of fake, WGAN-GP's of those between, which have no other loss."""
+    is not 0: R1 of real, R2 of fake, WGAN-GP's of those between, which have no other loss.
+
+    A loss of pairs needs the logits of the `others`, detached: the passes of both kinds have all of
+    it, and each adds the gradient through its own logits. Only their difference has a sign then.
+    """
     norm_factor = losses.full_size_factor(config.network.resolution, stage.resolution)
     if kind == "between":
         penalty = losses.gradient_penalty(
@@ -127,10 +137,14 @@ def discriminator_terms(
         weight = penalty_weight / config.gp_target**2
         return [Term(f"d/{config.discriminator_loss}", weight, penalty)]
     loss = discriminator_loss(config)
-    value = loss.real(logits) if kind == "real" else loss.fake(logits)
+    if isinstance(loss, PairLoss):
+        value = loss.of(logits, others) if kind == "real" else loss.of(others, logits)
+    else:
+        value = loss.real(logits) if kind == "real" else loss.fake(logits)
     terms = [Term(f"d/{kind}_logits", 0.0, logits.mean())]
     if kind == "real":
-        terms.append(Term("d/real_signs", 0.0, logits.sign().mean()))
+        margins = logits if others is None else logits - others
+        terms.append(Term("d/real_signs", 0.0, margins.sign().mean()))
     terms.append(loss_term(f"d/{config.discriminator_loss.removesuffix('_gp')}_{kind}", value))
     if penalty_weight > 0:
         name, penalty_of = PENALTIES[kind]
@@ -139,10 +153,10 @@ def discriminator_terms(
     return terms
 
 
-def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss:
+def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss | PairLoss:
     """Return the configured loss, with its weight of the drift."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
-    if not loss.drift:
+    if isinstance(loss, PairLoss) or not loss.drift:
         return loss
     return dataclasses.replace(loss, real=partial(loss.real, drift=config.drift))
 

@@ -1,7 +1,7 @@
-"""Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
+"""Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow; or a folder of .png."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import IO
@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs
+from stylegan.machine.disk import KEEPING, Outputs, check_folder
 from stylegan.machine.messages import require
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
@@ -34,6 +34,19 @@ def check_rate(path: Path, fps: float) -> None:
         require("av", packages="av", purpose=purpose)
 
 
+def check_film(
+    path: Path, fps: float, outputs: Outputs, pictures: Mapping[Path, Path] | None = None
+) -> None:
+    """Raise ValueError unless a film may be written there; without an ending it is a folder of
+    frames, which must be new or empty. For `pictures` see `Outputs.check`."""
+    if path.suffix:
+        outputs.check(path, endings=FORMATS, pictures=pictures)
+        check_rate(path, fps)
+    else:
+        check_folder(path, empty=True)
+        outputs.check(path / "000000.png", pictures=pictures)
+
+
 def write_video(
     path: Path,
     frames: Iterator[np.ndarray],
@@ -43,15 +56,15 @@ def write_video(
     outputs: Outputs = KEEPING,
     console: Console = SILENT,
 ) -> None:
-    """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
+    """Write `count` frames uint8 (H, W, 3), all of one size, as they come; to 000000.png and so on
+    if `path` is a folder.
 
     At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
     .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
     height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames;
     FileExistsError if there is a file once the film is complete that `outputs` keep.
     """
-    outputs.check(path, endings=FORMATS)
-    check_rate(path, fps)
+    check_film(path, fps, outputs)
 
     def checked() -> Iterator[np.ndarray]:
         made = 0
@@ -64,6 +77,11 @@ def write_video(
             raise ValueError(f"{count} frames were promised, but {made} came")
 
     promised = checked()
+    if not path.suffix:
+        for number, pixels in enumerate(promised):
+            with outputs.file(path / f"{number:06d}.png") as file:
+                Image.fromarray(pixels).save(file, "PNG")
+        return
     with outputs.file(path) as file:
         if path.suffix.lower() == ".mp4":
             write_h264(file.name, promised, fps)

@@ -42,12 +42,14 @@ OPTIONS = {
 }
 BASELINE = {"styles": False, "constant_input": False, "instance_norm": False, "pixel_norm": True}
 WGAN_GP = {"discriminator_loss": "wgan_gp", "generator_loss": "wgan", "r1_gamma": 0.0}
+RELATIVISTIC = {"discriminator_loss": "relativistic", "generator_loss": "relativistic"}
 KINDS = {  # of training, each of which must be exact alone, resumed, and in several processes
     "plain": {},
     "r2": {"r2_gamma": 2.0},
     "lazy r1": {"r1_interval": 2},
     "wgan_gp": WGAN_GP,
     "hinge_gp": WGAN_GP | {"discriminator_loss": "hinge_gp"},
+    "relativistic": RELATIVISTIC | {"r2_gamma": 2.0, "batch_gpu": 2},
     "first moments": {"adam_beta1": 0.5},
     "labels": {"network": {"label_dim": 3}},
     "stored noise, no mixing": {"noise": "const", "style_mixing": 0.0},

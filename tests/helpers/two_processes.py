@@ -19,7 +19,7 @@ from stylegan.training.loop import real_batches
 BATCH = 8
 COMPARED = (  # each between one process and two
     *("r2", "wgan_gp", "hinge_gp", "micro-batches", "labels", "deviation", "recomputation"),
-    *("ada", "frozen", "diffaugment"),
+    *("ada", "frozen", "diffaugment", "relativistic"),
 )
 STAGES = [  # of ten steps: growing twice
     *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,
