@@ -22,27 +22,35 @@ from stylegan.metrics.sources import share_of
 
 BYTES_AT_ONCE = 2**24  # sent between processes
 MOST_BYTES = 2**33  # of kept arrays; beyond, those unused for longest go
+HASHED = b"content is hashed: "  # begins the keys of files that end with a hash
+HASH_BYTES = 32
 NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
 
 
 def cached(
     tools: Tools, name: str, key_parts: Mapping[str, object], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
-    """Return the array that `name` and `key_parts` (JSON) define, in rank 0; None in the others. It
-    is read from `tools.cache`, or else made by all processes and kept there."""
-    key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:24]
-    path = tools.cache / f"{name}-{key}.npy"
+    """The array that `name` and `key_parts` (JSON) define, in rank 0; None in the others. Read from
+    `tools.cache`, or else made by all processes and kept there, with a hash of key and content."""
+    key = json.dumps(key_parts, sort_keys=True).encode()
+    old, path = (
+        tools.cache / f"{name}-{hashlib.sha256(prefix + key).hexdigest()[:24]}.npy"
+        for prefix in (b"", HASHED)
+    )
     array: np.ndarray | None = None
 
     def read() -> bool:
         nonlocal array
-        if path.is_file():
-            try:
-                array = np.load(path, mmap_mode="c")  # an error if it is cut short
-                with contextlib.suppress(OSError):  # a cache that belongs to somebody else
-                    os.utime(path)  # the time of the last use
-            except (OSError, ValueError, EOFError):
-                tools.console.tell(f"{path} is damaged and made again")
+        for file in (path, old):
+            if array is None and file.is_file():
+                try:
+                    array = opened(file, key if file == path else None, key_parts)
+                    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+                        os.utime(file)  # the time of the last use
+                    if file == old:
+                        tools.console.tell(f"{file} is of an earlier version: not checked by a hash")
+                except (OSError, ValueError, EOFError):
+                    tools.console.tell(f"{file} is damaged and made again")
         return array is not None
 
     if from_rank0(read):
@@ -52,6 +60,7 @@ def cached(
         try:
             with REPLACING.file(path) as file:
                 np.save(file, array)
+                file.write(hash_of(key, array))
             total = 0
             for kept in kept_arrays(tools.cache):
                 total += kept.size_bytes
@@ -60,6 +69,26 @@ def cached(
         except OSError as error:
             tools.console.tell(f"{path.name} could not be kept ({error}); going on")
     return array
+
+
+def opened(path: Path, key: bytes | None, key_parts: Mapping[str, object]) -> np.ndarray:
+    """Map a kept array into memory. Without `key`, of an earlier version, which kept no hash, its
+    shape is all that can be checked. Raises ValueError for another content."""
+    array = np.lib.format.open_memmap(path, mode="c")  # ValueError if it is cut short
+    if key is None:
+        sound = (array.dtype, array.ndim) == (np.float32, 2) and len(array) == key_parts["number"]
+    else:
+        sound = np.memmap(path, mode="r")[-HASH_BYTES:].tobytes() == hash_of(key, array)
+    if not sound:
+        raise ValueError(f"{path} holds another array")
+    return array
+
+
+def hash_of(key: bytes, array: np.ndarray) -> bytes:
+    """SHA-256 of a key and an array."""
+    digest = hashlib.sha256(repr((key, array.dtype.str, array.shape)).encode())
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
 
 
 @dataclass(frozen=True)
