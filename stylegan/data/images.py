@@ -14,7 +14,7 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin, TiffImagePlugin, features
 
-from stylegan.machine.disk import what_begins_with
+from stylegan.machine.disk import errors_name, is_of_system, what_begins_with
 from stylegan.machine.messages import readable, reason_of
 
 from .color import to_srgb
@@ -101,10 +101,16 @@ def quiet_decoding() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn whatever a damaged file raises into a ValueError with its name."""
+    """Turn whatever a damaged file raises into a ValueError with its name. Errors of the system
+    stay, with the name."""
     try:
-        yield
+        with errors_name(name):
+            yield
+    except MemoryError as error:
+        raise MemoryError(f"{name}: no memory is left to read it") from error
     except Exception as error:
+        if is_of_system(error):
+            raise
         reason = DECODER_ERROR.sub(r"\g<0>: damaged, or compressed in a rare way", reason_of(error))
         raise ValueError(f"{name}: {reason}") from error
 

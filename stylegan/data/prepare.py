@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import atomic_folder, check_folder
+from stylegan.machine.disk import atomic_folder, check_folder, is_of_system
 from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
@@ -183,6 +183,8 @@ def offered_resolution(source: Source, fit: Fit) -> int:
                 return 1 << (size.bit_length() - 1)
             problem = problem or f"{name} has {width}x{height} pixels; {least}"
         except (OSError, ValueError) as error:
+            if is_of_system(error):
+                raise
             problem = problem or str(error)
     raise ValueError(
         f"no image under {readable(source.path)} can be used; the first problem: "
@@ -258,7 +260,7 @@ def decoded(
         try:
             return function(name)
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno:
+            if is_of_system(error):
                 raise
             return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
 
