@@ -1,5 +1,6 @@
 """What a request becomes: asked, remembered or chosen; and what is said of it."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -407,6 +408,16 @@ def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
 def test_what_is_given_twice_is_refused(twice):
     with pytest.raises(ValueError, match=r"twice|both"):
         Request("out", **twice)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("rgba", 4), (1, 1)])
+def test_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
+    write_pictures(tmp_path, n=4, size=8)
+    planned = plan(Request("none", tmp_path, "quickstart", resolution=8, channels=mode), HERE)
+    assert planned.config.network.image_channels == channels
+    assert planned.config == plan(dataclasses.replace(planned.request, channels=channels)).config
+    with pytest.raises(ValueError, match="CMYK is not auto, L, RGB or RGBA"):
+        Request("none", tmp_path, channels="CMYK")
 
 
 @pytest.mark.parametrize("started", [False, True])

@@ -230,6 +230,15 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
         return image.convert(MODES[channels])
 
 
+def channels_of(mode: str) -> int | Literal["auto"]:
+    """Number of channels of a mode. Raises ValueError unless it is "auto", "L", "RGB" or "RGBA"."""
+    channels = {"auto": "auto", **{name: number for number, name in MODES.items()}}
+    found = next((n for name, n in channels.items() if name.upper() == mode.upper()), None)
+    if found is None:
+        raise ValueError(f"{readable(mode, 40)} is not auto, L, RGB or RGBA")
+    return found
+
+
 def planes(image: Image.Image) -> np.ndarray:
     """Return an image of mode L, RGB or RGBA as uint8 (C, H, W)."""
     pixels = np.asarray(image).reshape(image.height, image.width, -1)

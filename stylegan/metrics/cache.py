@@ -48,7 +48,7 @@ def cached(
                     with contextlib.suppress(OSError):  # a cache that belongs to somebody else
                         os.utime(file)  # the time of the last use
                     if file == old:
-                        tools.console.tell(f"{file} is of an earlier version: not checked by a hash")
+                        tools.console.tell(f"{file} has no hash yet: used unchecked")
                 except (OSError, ValueError, EOFError):
                     tools.console.tell(f"{file} is damaged and made again")
         return array is not None
