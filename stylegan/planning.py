@@ -39,7 +39,7 @@ from stylegan.training.costs import (
     possible_costs,
 )
 from stylegan.training.evaluation import Evaluation
-from stylegan.training.resuming import newest_state, settle_threads
+from stylegan.training.resuming import check_beginning, newest_state, saved_config, settle_threads
 from stylegan.training.run import (
     Run,
     backend_flags,
@@ -225,7 +225,12 @@ class Plan:
         config = settled(self.config, facts.run, device, findings)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
-            of_threads = settle_threads(self.threads, newest_state(facts.run)[1], device)
+            newest, payload = newest_state(facts.run)
+            if newest:
+                saved_config(config, payload, newest, findings, facts.run)
+            elif not (facts.start or self.request.init_from):
+                check_beginning(config, facts.run)
+            of_threads = settle_threads(self.threads, payload, device)
             stages = coming(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]

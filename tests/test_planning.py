@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,34 @@ def test_a_preview_refuses_what_a_start_would_refuse(pictures):
         planned.preview()
     more = decided(pictures, "keep_states=1000000000", resolution=8, width=8)
     assert "(keep_states)" in more.preview()[-1]
+
+
+@pytest.mark.parametrize("kind", ["folder", "store"])
+def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_path):
+    """--dry-run of a run that has begun, labeled, on pictures some of which cannot be used."""
+    photos = tmp_path / "photos"
+    for label in "ab":
+        write_pictures(photos / label, n=4, size=16)
+    write_pictures(photos / "a" / "small", n=1, size=4)
+    (photos / "b" / "damaged.png").write_bytes(b"not a picture")
+    other = shutil.copytree(photos, tmp_path / "other")
+    (other / "a").rename(other / "c")
+    if kind == "store":  # larger than the run
+        photos, other = (
+            prepare(path, tmp_path / f"{path.name}-16", Preparation(16)).path
+            for path in (photos, other)
+        )
+    one_step = parse_options(["schedule.batch_size=4", "data.labels=true"])
+    begun = Request(
+        tmp_path / "run", photos, "quickstart", resolution=8, kimg=0.004, options=one_step
+    )
+    planned = plan(begun, HERE, threads=1)
+    planned.preview()
+    planned.train()
+    longer = dataclasses.replace(begun, kimg=0.1)
+    plan(longer, HERE, threads=1).preview()
+    with pytest.raises(ValueError, match="was trained on other images or classes than other"):
+        plan(dataclasses.replace(longer, data=other), HERE, threads=1).preview()
 
 
 @pytest.mark.parametrize(

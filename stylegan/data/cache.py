@@ -14,6 +14,7 @@ from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import REPLACING
 from stylegan.machine.messages import readable
 
+from .check import Findings
 from .images import formats
 from .preparation import Preparation
 from .prepare import ANY, prepare, refuse_skipped
@@ -136,16 +137,23 @@ def sound_store(path: Path, read: Callable[[Store], None]) -> Store | None:
 
 
 def refuse_other_images(
-    trained_on: object, store: Store, run: Path, resolution: int, *, labels: bool, advice: str
+    trained_on: object,
+    data: Store | Findings,
+    run: Path,
+    resolution: int,
+    *,
+    labels: bool,
+    advice: str,
 ) -> None:
     """Raise ValueError, which ends with `advice`, unless a run up to `resolution` that was
-    `trained_on` images of this identity has seen those of the store."""
-    if trained_on == store.training_identity(resolution, labels=labels):
+    `trained_on` images of this identity has seen those of the data."""
+    if trained_on == data.training_identity(resolution, labels=labels):
         return
-    unusable = f" (cannot be used: {reasons_of(store.skipped)})" if store.skipped else ""
+    unusable = f" (cannot be used: {reasons_of(data.skipped)})" if data.skipped else ""
+    source = data.meta.source if isinstance(data, Store) else data.path.name
     raise ValueError(
-        f"{readable(run)} was trained on other images or classes than "
-        f"{readable(store.meta.source)} holds now{unusable}; {advice}"
+        f"{readable(run)} was trained on other images or classes than {readable(source)} holds "
+        f"now{unusable}; {advice}"
     )
 
 

@@ -232,11 +232,12 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
 
 def channels_of(mode: str) -> int | Literal["auto"]:
     """Number of channels of a mode. Raises ValueError unless it is "auto", "L", "RGB" or "RGBA"."""
-    channels = {"auto": "auto", **{name: number for number, name in MODES.items()}}
-    found = next((n for name, n in channels.items() if name.upper() == mode.upper()), None)
-    if found is None:
-        raise ValueError(f"{readable(mode, 40)} is not auto, L, RGB or RGBA")
-    return found
+    if mode.upper() == "AUTO":
+        return "auto"
+    for channels, name in MODES.items():
+        if name == mode.upper():
+            return channels
+    raise ValueError(f"{readable(mode, 40)} is not auto, L, RGB or RGBA")
 
 
 def planes(image: Image.Image) -> np.ndarray:

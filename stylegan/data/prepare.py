@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from PIL import Image
 
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import atomic_folder, check_folder, is_of_system
@@ -123,12 +124,17 @@ def prepare_images(
 
 def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, np.ndarray]:
     """Return an image at all sizes, uint8 (C, r, r). Raise ValueError if it cannot be used."""
-    assert preparation.resolution is not None
     image = normalize(source.picture(name), channels=preparation.channels, name=name)
     if fault := too_small(image.size, preparation):
         raise ValueError(fault)
+    return pyramid(largest_level(image, preparation))
+
+
+def largest_level(image: Image.Image, preparation: Preparation) -> np.ndarray:
+    """The pixels of a decoded image at full resolution, uint8 (C, r, r)."""
+    assert preparation.resolution is not None
     square = planes(preparation.fit.square(image, preparation.resolution))
-    return pyramid(premultiplied(square) if preparation.premultiplied else square)
+    return premultiplied(square) if preparation.premultiplied else square
 
 
 class WrittenLevels(NamedTuple):

@@ -105,6 +105,14 @@ def is_store(path: str | Path) -> bool:
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
 
 
+def identity_of(levels: Sequence[str], labels: np.ndarray | None, names: Sequence[str]) -> str:
+    """Identify what a run sees: the hashes of images at each size, and labels with their names."""
+    if len(levels) == 1 and labels is None:
+        return levels[0]
+    of_labels = [] if labels is None else [labels.tolist(), list(names)]
+    return hashlib.sha256(json.dumps([*levels, *of_labels]).encode()).hexdigest()
+
+
 def stamp_of(file: Path) -> list[int] | None:
     """Return size and time of a file; None where there is none."""
     try:
@@ -229,14 +237,14 @@ class Store:
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
         """Identify all that a run up to `resolution` sees: the images and, with `labels`, those."""
+        rows = self.require_labels() if labels else None
+        return identity_of(self.identities(resolution), rows, self.label_names)
+
+    def identities(self, resolution: int) -> list[str]:
+        """Identify the images at each size that a run up to `resolution` sees."""
         # below the largest, averages of larger images are not those of images rounded here
-        levels = resolutions(resolution) if resolution < self.resolution else [resolution]
-        identities = [self.identity(r) for r in levels]
-        if len(identities) == 1 and not labels:
-            return identities[0]
-        of_labels = [self.require_labels().tolist(), self.label_names] if labels else []
-        seen = json.dumps([*identities, *of_labels])
-        return hashlib.sha256(seen.encode()).hexdigest()
+        levels = resolutions(resolution) if resolution < self.resolution else [self.resolution]
+        return [self.identity(r) for r in levels]
 
     def require_labels(self) -> np.ndarray:
         """Return the class or vector of every image. Raise ValueError if the store has none."""
