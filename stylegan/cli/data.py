@@ -97,8 +97,8 @@ def check(
 ) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
-    The table says how many images are large enough for each resolution. Nothing is written, but a
-    store keeps when its files were read.
+    The table says how many images are large enough for each resolution. All files of a store are
+    compared with their hashes; a training looks at their sizes alone. Nothing is written.
 
     \b
     stylegan check photos/ --resolution 256

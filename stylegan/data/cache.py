@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,21 +43,16 @@ def cached_store(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Store:
-    """Return the store of a folder or zip, made on first use, and again if it is damaged or files
-    change.
+    """Return the store of a folder or zip, made on first use, and again if files change or those of
+    the store do not have their sizes. `Store.verify` finds all other damage.
 
     `data` may be a store of the settings asked for, or of a higher resolution. `strict` refuses
     images that cannot be used, `labels`, before any work, files whose labels cannot be read.
 
-    All processes call it; the first of each machine prepares, and reads, in search of damage, files
-    that were written since they were last read; the first of all tells the console.
+    All processes call it; the first of each machine prepares, and the first of all tells the
+    console.
     """
     console = console if distributed.rank() == 0 else SILENT
-
-    def read(store: Store) -> None:
-        if distributed.local_rank() == 0 and (names := store.unread(preparation.resolution)):
-            console.tell(f"reading {readable(store.path)} in search of damage")
-            store.verify(names, console)
 
     def of_files(source: Source) -> Store:
         if labels and source.labels is None:
@@ -66,14 +60,14 @@ def cached_store(
         for note in source.notes():
             console.tell(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
-        store = sound_store(path, read)
+        store = sound_store(path)
         if store is None:
             try:
                 store = prepare(
                     source, path, preparation, strict=strict, workers=workers, console=console
                 )
             except ValueError:
-                store = sound_store(path, read)  # of another process that was faster
+                store = sound_store(path)  # of another process that was faster
                 if store is None:
                     raise
         mark_used(store, source, preparation)
@@ -86,7 +80,6 @@ def cached_store(
             store.check_fits(preparation)
             if preparation.resolution not in (None, store.resolution):  # of its origin is another
                 store.origin = store.path
-            read(store)
         else:
             store = of_files(open_source(data, include=preparation.include))
         if strict:
@@ -121,15 +114,12 @@ def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
     return folder / f"{name or 'data'}-{preparation.resolution or 'auto'}-{digest}"
 
 
-def sound_store(path: Path, read: Callable[[Store], None]) -> Store | None:
-    """Return the cached store, once `read` has found no damage; None if it must be made. A damaged
-    one is removed."""
+def sound_store(path: Path) -> Store | None:
+    """Return the cached store; None if it must be made. One that cannot be opened is removed."""
     if not path.is_dir():
         return None
     try:
-        store = Store(path)
-        read(store)
-        return store
+        return Store(path)
     except (FileNotFoundError, ValueError):
         if not path.is_symlink():
             remove_files(path)

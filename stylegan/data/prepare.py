@@ -34,8 +34,6 @@ from .store import (
     Store,
     StoreMeta,
     file_name,
-    keep_stamps,
-    stamp_of,
 )
 
 HEADER = 128  # bytes of the header of a file of images, however many
@@ -88,7 +86,6 @@ def prepare(
             others.append(VECTORS if labels.vectors else CLASSES)
             np.save(folder / others[-1], labels.rows)
         hashes = written.hashes | {name: sha256_of(folder / name) for name in others}
-        keep_stamps(folder, {name: stamp_of(folder / name) for name in hashes})
         StoreMeta(
             source=source.path.name or source.path.resolve().name,
             fingerprint=fingerprint,
