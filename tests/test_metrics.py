@@ -25,6 +25,7 @@ from stylegan.config import DataConfig, to_toml
 from stylegan.data import Preparation, Store, cached_store, prepare
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
+from stylegan.machine.caches import entries
 from stylegan.machine.console import SILENT
 from stylegan.metrics import (
     KINDS,
@@ -39,7 +40,7 @@ from stylegan.metrics import (
     evaluate,
     parse,
 )
-from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
+from stylegan.metrics.cache import FEATURES, cached, gathered_rows
 from stylegan.metrics.comparing import Setting, yardsticks
 from stylegan.metrics.engine import kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
@@ -176,7 +177,7 @@ def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
 
     def keep(name):
         cached(tools, "eff-features", {"data": name}, lambda: np.zeros(100, np.float32))
-        newest = max(kept_arrays(tmp_path), key=lambda array: array.path.stat().st_ctime_ns)
+        newest = max(entries(tmp_path, FEATURES), key=lambda array: array.path.stat().st_ctime_ns)
         times[name] = newest.path
 
     times = {}
@@ -185,7 +186,7 @@ def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
         os.utime(times[name], (1000 + age, 1000 + age))
     cached(tools, "eff-features", {"data": "a"}, lambda: pytest.fail("it is kept"))  # used again
     keep("c")
-    assert {array.path for array in kept_arrays(tmp_path)} == {times["a"], times["c"]}
+    assert {array.path for array in entries(tmp_path, FEATURES)} == {times["a"], times["c"]}
 
 
 def test_rows_wait_in_a_file(tmp_path):

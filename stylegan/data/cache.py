@@ -5,10 +5,10 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from stylegan.machine import distributed
+from stylegan.machine.caches import Kind
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import REPLACING
 from stylegan.machine.messages import readable
@@ -19,8 +19,6 @@ from .preparation import Preparation
 from .prepare import ANY, prepare, refuse_skipped
 from .sources import SequenceSource, Source, open_source, reasons_of
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
-
-NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 
 
 def default_cache_dir() -> Path:
@@ -147,32 +145,16 @@ def refuse_other_images(
     )
 
 
-@dataclass(frozen=True)
-class Cached:
-    """A store in the cache."""
+def about(store: Path) -> tuple[str, str, str]:
+    """Images, resolution and source of a cached store."""
+    numbers = "damaged", ""
+    source = "unknown"
+    with contextlib.suppress(OSError, ValueError):
+        meta = StoreMeta.read(store / META)
+        numbers = f"{meta.num_images:,}", f"{meta.resolution}"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        source = str(json.loads((store / ORIGIN).read_text(encoding="utf-8"))["source"])
+    return *numbers, readable(source) + ("" if Path(source).exists() else " (gone)")
 
-    path: Path
-    source: str  # its path
-    meta: StoreMeta | None  # None: damaged
-    size_bytes: int
-    last_used: float  # seconds since 1970
 
-
-def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
-    """Return all stores in the cache, those used last first, without other folders and links."""
-    folder = Path(cache_dir or default_cache_dir())
-    stores = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        origin = path / ORIGIN
-        meta = None
-        source = "unknown"
-        if not NAME.fullmatch(path.name) or path.is_symlink() or not origin.is_file():
-            continue
-        with contextlib.suppress(OSError, ValueError):
-            meta = StoreMeta.read(path / META)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            source = str(json.loads(origin.read_text(encoding="utf-8"))["source"])
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            size = sum(file.stat().st_size for file in path.iterdir())
-            stores.append(Cached(path, source, meta, size, origin.stat().st_mtime))
-    return sorted(stores, key=lambda store: store.last_used, reverse=True)
+STORES = Kind(re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}"), about, remove_files, used=ORIGIN)

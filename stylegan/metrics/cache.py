@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -15,6 +14,7 @@ from typing import IO
 import numpy as np
 from torch import Tensor
 
+from stylegan.machine.caches import Kind, entries, evict
 from stylegan.machine.disk import REPLACING
 from stylegan.machine.distributed import from_rank0, gather, on_all_ranks, rank, world_size
 from stylegan.metrics.features import Tools
@@ -24,7 +24,11 @@ BYTES_AT_ONCE = 2**24  # sent between processes
 MOST_BYTES = 2**33  # of kept arrays; beyond, those unused for longest go
 HASHED = b"content is hashed: "  # begins the keys of files that end with a hash
 HASH_BYTES = 32
-NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
+FEATURES = Kind(
+    re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy"),
+    lambda _: ("", "", "features of metrics"),
+    partial(Path.unlink, missing_ok=True),
+)
 
 
 def cached(
@@ -61,11 +65,7 @@ def cached(
             with REPLACING.file(path) as file:
                 np.save(file, array)
                 file.write(hash_of(key, array))
-            total = 0
-            for kept in kept_arrays(tools.cache):
-                total += kept.size_bytes
-                if total > MOST_BYTES and kept.path != path:
-                    kept.path.unlink(missing_ok=True)
+            evict(entries(tools.cache, FEATURES), MOST_BYTES, keep=path)
         except OSError as error:
             tools.console.tell(f"{path.name} could not be kept ({error}); going on")
     return array
@@ -89,26 +89,6 @@ def hash_of(key: bytes, array: np.ndarray) -> bytes:
     digest = hashlib.sha256(repr((key, array.dtype.str, array.shape)).encode())
     digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
-
-
-@dataclass(frozen=True)
-class Kept:
-    """An array in the cache."""
-
-    path: Path
-    size_bytes: int
-    last_used: float  # seconds since 1970
-
-
-def kept_arrays(folder: Path) -> list[Kept]:
-    """Return all kept arrays, those used last first; no other files there, and no links."""
-    arrays = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if NAME.fullmatch(path.name) and not path.is_symlink():
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                status = path.stat()
-                arrays.append(Kept(path, status.st_size, status.st_mtime))
-    return sorted(arrays, key=lambda array: array.last_used, reverse=True)
 
 
 def gathered_rows(
