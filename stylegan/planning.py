@@ -39,7 +39,7 @@ from stylegan.training.costs import (
     possible_costs,
 )
 from stylegan.training.evaluation import Evaluation
-from stylegan.training.resuming import check_beginning, newest_state, saved_config, settle_threads
+from stylegan.training.resuming import newest_state, saved_config, settle_threads
 from stylegan.training.run import (
     Run,
     backend_flags,
@@ -228,8 +228,6 @@ class Plan:
             newest, payload = newest_state(facts.run)
             if newest:
                 saved_config(config, payload, newest, findings, facts.run)
-            elif not (facts.start or self.request.init_from):
-                check_beginning(config, facts.run)
             of_threads = settle_threads(self.threads, payload, device)
             stages = coming(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)

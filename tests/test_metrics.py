@@ -163,7 +163,7 @@ def test_features_of_an_earlier_version_are_used_unless_their_shape_is_another(t
     path = tmp_path / f"x-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.npy"
     np.save(path, rows)
     np.testing.assert_array_equal(cached(tools, "x", key, lambda: pytest.fail("kept")), rows)
-    assert notes == [f"{path} has no hash yet: used unchecked"]
+    assert notes == [f"{path} has no hash yet: its content is not checked"]
     for other in (rows[:4], rows[0], rows.astype(np.float64)):
         np.save(path, other)
         cached(tools, "x", key, lambda: rows)

@@ -14,8 +14,7 @@ from stylegan.machine.disk import REPLACING
 from stylegan.machine.messages import readable
 
 from .check import Findings
-from .images import formats
-from .preparation import Preparation
+from .images import Preparation, formats
 from .prepare import ANY, prepare, refuse_skipped
 from .sources import SequenceSource, Source, open_source, reasons_of
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files

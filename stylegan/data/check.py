@@ -14,9 +14,8 @@ from stylegan.machine.console import SILENT, Console
 from stylegan.machine.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Fit, normalize
+from .images import MODES, Fit, Preparation, normalize
 from .labels import Labels
-from .preparation import Preparation
 from .prepare import ANY, SMALL, decoded, largest_level, too_small
 from .sources import Source, kinds_of, open_source
 from .store import Skipped, Store, identity_of, is_store

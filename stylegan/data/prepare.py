@@ -22,8 +22,7 @@ from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
-from .images import Fit, normalize, planes, premultiplied, quiet_decoding
-from .preparation import Preparation
+from .images import Fit, Preparation, normalize, planes, premultiplied, quiet_decoding
 from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import (
     CLASSES,

@@ -19,8 +19,7 @@ from stylegan.machine.messages import readable
 from stylegan.machine.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
 
-from .images import MODES, Crop, Fit, unpremultiply
-from .preparation import Preparation
+from .images import MODES, Crop, Fit, Preparation, unpremultiply
 
 META = "meta.json"
 NAMES = "names.txt"

@@ -48,12 +48,20 @@ def cached(
         for file in (path, old):
             if array is None and file.is_file():
                 try:
-                    array = opened(file, key if file == path else None, key_parts)
+                    found = np.lib.format.open_memmap(file, mode="c")  # fails if cut short
+                    if file == path:
+                        kept = np.memmap(file, mode="r")[-HASH_BYTES:].tobytes()
+                        sound = kept == hash_of(key, found)
+                    else:  # of an earlier version
+                        tools.console.tell(f"{file} has no hash yet: its content is not checked")
+                        sound = (found.dtype, found.ndim) == (np.float32, 2)
+                        sound = sound and len(found) == key_parts["number"]
+                    if not sound:
+                        raise ValueError
+                    array = found
                     with contextlib.suppress(OSError):  # a cache that belongs to somebody else
                         os.utime(file)  # the time of the last use
-                    if file == old:
-                        tools.console.tell(f"{file} has no hash yet: used unchecked")
-                except (OSError, ValueError, EOFError):
+                except (OSError, ValueError):
                     tools.console.tell(f"{file} is damaged and made again")
         return array is not None
 
@@ -68,19 +76,6 @@ def cached(
             evict(entries(tools.cache, FEATURES), MOST_BYTES, keep=path)
         except OSError as error:
             tools.console.tell(f"{path.name} could not be kept ({error}); going on")
-    return array
-
-
-def opened(path: Path, key: bytes | None, key_parts: Mapping[str, object]) -> np.ndarray:
-    """Map a kept array into memory. Without `key`, of an earlier version, which kept no hash, its
-    shape is all that can be checked. Raises ValueError for another content."""
-    array = np.lib.format.open_memmap(path, mode="c")  # ValueError if it is cut short
-    if key is None:
-        sound = (array.dtype, array.ndim) == (np.float32, 2) and len(array) == key_parts["number"]
-    else:
-        sound = np.memmap(path, mode="r")[-HASH_BYTES:].tobytes() == hash_of(key, array)
-    if not sound:
-        raise ValueError(f"{path} holds another array")
     return array
 
 

@@ -98,18 +98,13 @@ def begin(
     if init_from is not None:
         names = store.label_names if state.config.data.labels else []
         return initialize_from(state, init_from, names, store.vectors)
-    check_beginning(state.config, folder)
-    return []
-
-
-def check_beginning(config: TrainConfig, folder: RunFolder) -> None:
-    """Raise ValueError if a run needs weights to begin from."""
     if lost := on_all_ranks(folder.lineage):
         raise ValueError(
             f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "
             "yet: give --init-from again, or choose another --out"
         )
-    check_frozen(config, None)
+    check_frozen(state.config, None)
+    return []
 
 
 def saved_config(
