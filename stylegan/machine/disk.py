@@ -85,7 +85,7 @@ def remove_unfinished(parent: Path) -> None:
 
 
 @contextmanager
-def errors_name(path: Path) -> Iterator[None]:
+def errors_name(path: Path | str) -> Iterator[None]:
     """Give `path` to errors of the system inside that name no file, as those of reading do."""
     try:
         yield
