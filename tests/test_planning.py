@@ -17,7 +17,7 @@ from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_loaded
 from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.planning import BUNDLED_DATA, Request, advice, length_lines, plan, usual_folder
-from stylegan.training import TrainState, start
+from stylegan.training import TrainState
 from stylegan.training.costs import Costs, Machine
 from stylegan.training.transfer import warmup_lines
 
@@ -105,7 +105,7 @@ def test_a_preview_refuses_what_a_start_would_refuse(pictures):
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
-def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_path, monkeypatch):
+def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_path):
     """--dry-run of a run that has begun, labeled, on pictures some of which cannot be used."""
     photos = tmp_path / "photos"
     for label in "ab":
@@ -122,13 +122,11 @@ def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_pat
     one_step = parse_options(["schedule.batch_size=4", "data.labels=true"])
     sizes = {"resolution": 8, "width": 8, "kimg": 0.004}
     begun = Request(tmp_path / "run", photos, "quickstart", options=one_step, **sizes)
-    start(plan(begun, HERE).config, photos, begun.out, preflight=False, tensorboard=False)
+    plan(begun, HERE, threads=1).train()
     longer = dataclasses.replace(begun, kimg=0.1)
-    monkeypatch.setattr("stylegan.planning.possible_costs", lambda *_: 1 / 0)  # what comes next
-    with pytest.raises(ZeroDivisionError):
-        plan(longer, HERE).preview()
+    plan(longer, HERE, threads=1).preview()
     with pytest.raises(ValueError, match="was trained on other images or classes than other"):
-        plan(dataclasses.replace(longer, data=other), HERE).preview()
+        plan(dataclasses.replace(longer, data=other), HERE, threads=1).preview()
 
 
 @pytest.mark.parametrize(
