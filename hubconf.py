@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     _Device = str | _torch.device
 
-dependencies = ["torch", "numpy", "pydantic"]
+dependencies = ["torch", "numpy", "pydantic", "PIL", "filelock"]
 
 
 def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_Module":

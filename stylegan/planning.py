@@ -16,6 +16,7 @@ from stylegan import schedule
 from stylegan.config import AUTO, TrainConfig, bundled, check_batches, load_config, read_options
 from stylegan.data import Findings, Source, Store, check, is_store, open_source
 from stylegan.data.check import grouped, needed_channels
+from stylegan.data.images import channels_of
 from stylegan.data.labels import Labels
 from stylegan.data.sources import kinds_of
 from stylegan.files.loading import open_weights
@@ -38,7 +39,7 @@ from stylegan.training.costs import (
     possible_costs,
 )
 from stylegan.training.evaluation import Evaluation
-from stylegan.training.resuming import newest_state, settle_threads
+from stylegan.training.resuming import newest_state, saved_config, settle_threads
 from stylegan.training.run import (
     Run,
     backend_flags,
@@ -115,11 +116,13 @@ class Request:
     minutes: float | None = None  # length, in minutes on this machine
     width: int | None = None  # the largest number of channels of a layer
     options: Options = field(default_factory=dict)  # others, by `name`, `section.name`
-    channels: int | Literal["auto"] | None = None
+    channels: int | Literal["auto", "L", "RGB", "RGBA"] | None = None  # kept as a number, or auto
     init_from: str | Path | None = None  # weights to begin from
 
     def __post_init__(self) -> None:
-        """Raise ValueError if something is given twice."""
+        """Raise ValueError if something is given twice, or is no mode."""
+        if isinstance(self.channels, str):
+            object.__setattr__(self, "channels", channels_of(self.channels))
         if self.minutes is not None and LENGTH in self.asked:
             raise ValueError("--minutes and --kimg both give the length; leave one out")
         own = {
@@ -222,7 +225,10 @@ class Plan:
         config = settled(self.config, facts.run, device, findings)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
-            of_threads = settle_threads(self.threads, newest_state(facts.run)[1], device)
+            newest, payload = newest_state(facts.run)
+            if newest:
+                saved_config(config, payload, newest, findings, facts.run)
+            of_threads = settle_threads(self.threads, payload, device)
             stages = coming(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]

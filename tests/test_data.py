@@ -57,7 +57,7 @@ def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
     shutil.rmtree(tmp_path / "images")
     moved = (tmp_path / "store").rename(tmp_path / "moved")
     assert sorted(p.name for p in moved.iterdir()) == [
-        "0004.npy", "0008.npy", "0016.npy", "meta.json", "names.txt", "read.json",
+        "0004.npy", "0008.npy", "0016.npy", "meta.json", "names.txt",
     ]  # fmt: skip
     assert np.load(moved / "0016.npy", allow_pickle=False).shape == (2, 3, 16, 16)
     assert str(tmp_path) not in (moved / "meta.json").read_text()

@@ -1,5 +1,7 @@
 """Folders and zips: what is found, what is refused."""
 
+import errno
+import io
 import json
 import os
 import re
@@ -13,10 +15,11 @@ import pytest
 from helpers.consoles import Heard
 from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
 from helpers.tiny_training import write_pictures
+from PIL import Image
 
 from stylegan.data import Preparation, Skipped, Store, check, is_store, open_source, prepare
 from stylegan.data.check import grouped
-from stylegan.data.sources import walk
+from stylegan.data.sources import FolderSource, walk
 
 
 def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed):
@@ -55,6 +58,52 @@ def test_a_link_to_nothing_is_refused_by_its_name(target, tmp_path):
             read(source)
         assert caught.value.filename == str(source / "lost.png")
     assert not (tmp_path / "store").exists()
+
+
+class Failing(io.BytesIO):
+    """A file whose drive fails, or for which no memory is left."""
+
+    def __init__(self, error):
+        super().__init__(png())
+        self.error = error
+
+    def read(self, *_):
+        raise self.error()
+
+
+@pytest.mark.parametrize("error", [lambda: OSError(errno.EIO, "a drive fails"), MemoryError])
+@pytest.mark.parametrize("lost", ["a/0.png", "b/1.png", "labels.csv"])
+def test_a_read_error_of_the_system_ends_prepare_and_check_by_name(
+    lost, error, tmp_path, monkeypatch
+):
+    """What is left would pass for the whole."""
+    files = {"a/0.png": png(), "b/1.png": png(seed=1), "labels.csv": b"a/0.png,a\nb/1.png,b\n"}
+    path = folder(tmp_path / "images", files)
+    usual = FolderSource.open
+    monkeypatch.setattr(
+        FolderSource,
+        "open",
+        lambda source, name: Failing(error) if name == lost else usual(source, name),
+    )
+    reads = [
+        lambda: check(path),
+        lambda: check(path, decode=False),
+        lambda: prepare(path, tmp_path / "store"),
+        lambda: prepare(path, tmp_path / "store", Preparation(8)),
+    ]
+    for read in reads:
+        with pytest.raises(type(error()), match=lost):
+            read()
+    assert not (tmp_path / "store").exists()
+
+
+def test_pillows_own_oserror_of_a_truncated_picture_is_a_reason_to_leave_it_out(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    files = {"cut.png": content.getvalue()[:-300], "whole.png": png()}
+    store = prepare(folder(tmp_path / "images", files), tmp_path / "store")
+    assert [image.name for image in store.skipped] == ["cut.png"]
 
 
 NAMES = [os.fsdecode(b"caf\xe9/0.png"), "a\nb/1.png", "a\rb/2\r\n.png", "\x1b[2J/3.png", " / .png"]

@@ -88,6 +88,14 @@ def test_other_programs_read_the_weights(tmp_path):
     assert told["config"] == dataclasses.asdict(source.generator.config)
 
 
+def test_safetensors_exported_again_have_the_same_bytes(tmp_path):
+    source = random_source()
+    files = [tmp_path / f"{i}.safetensors" for i in range(8)]  # two orders of two keys
+    for file in files:
+        export(source, file)
+    assert len({file.read_bytes() for file in files}) == 1
+
+
 def test_weights_of_half_precision_are_read_as_single(tmp_path):
     path, source = tmp_path / "half.safetensors", random_source()
     source.generator.half()

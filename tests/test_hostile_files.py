@@ -148,6 +148,23 @@ def laughs(depth):
     return inner
 
 
+class Large:
+    """Takes as much memory as it says, in a file of a kilobyte."""
+
+    def __reduce__(self):
+        return bytearray, (4 << 30,)
+
+
+def packed(path):
+    """The same, compressed."""
+    torch.save({"a": Large()}, path)
+    with zipfile.ZipFile(path) as source:
+        entries = [(info.filename, source.read(info)) for info in source.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, content in entries:
+            out.writestr(name.upper() if name.endswith("pkl") else name, content)
+
+
 def overlapping(path):
     """A zip archive whose entries lie on one another."""
     with zipfile.ZipFile(path, "w") as out:
@@ -164,6 +181,17 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
     "meta.pt": (with_weights(lambda like: like), "not a plain one"),
     "laughs.pt": (saved(more=laughs(40)), ""),
     "overlapping.npz": (overlapping, "larger than the file"),
+    "centers.pt": (saved(centers=[[0.0] * TINY.w_dim] * 10**6), "centers must be rows of numbers"),
+    **{  # lists of 2**40 places
+        f"{field}.pt": (saved(**{field: laughs(40)}), f"{field}.pt")
+        for field in ("version", "kind", "label_names", "lineage", "psi")
+    },
+    "bytes.pt": (lambda path: torch.save({"a": Large()}, path), "holds a bytearray"),
+    "bytes.pth": (
+        lambda path: torch.save({"a": Large()}, path, pickle, 2, False),
+        "holds a bytearray",
+    ),
+    "packed.pt": (packed, "holds a bytearray"),
     "pipe.pt": (os.mkfifo, "neither a file nor a folder"),
 }
 

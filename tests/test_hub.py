@@ -1,6 +1,7 @@
 """The repository as torch.hub sees it."""
 
 import json
+import runpy
 import shutil
 
 import numpy as np
@@ -28,7 +29,7 @@ from stylegan.training import TrainState
 ENTRIES = ("generator", "discriminator", *BUNDLED)
 # What a person does who has torch, NumPy and Pillow and nothing else, in some other folder.
 SESSION = """
-import json, sys
+import ast, json, sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -57,6 +58,11 @@ images = network.synthesis(network.broadcast(network.mapping(z)))
 found["by parts"] = images.shape[1:] == (3, 16, 16)
 D = torch.hub.load(clone, "discriminator", sys.argv[1] + "/critic.pt", source="local")
 found["logits"] = list(D(local(z)).shape)
+loaded = [m.__file__ for name, m in sys.modules.items() if name.startswith("stylegan.")]
+statements = [s for file in loaded for s in ast.parse(open(file).read()).body]
+names = [a.name for s in statements if isinstance(s, ast.Import) for a in s.names]
+names += [s.module for s in statements if isinstance(s, ast.ImportFrom) and not s.level]
+found["imports"] = sorted({{name.split(".")[0] for name in names}} - sys.stdlib_module_names)
 print(json.dumps(found))
 """
 ABSENT = (
@@ -107,6 +113,12 @@ def found(clone, tmp_path_factory, generator):
     session = ["-c", SESSION.format(absent=ABSENT), clone, weights]
     text = printed(elsewhere, *session, TORCH_HOME=str(clone.parent / "torch"), PYTHONPATH="")
     return json.loads(text.splitlines()[-1])
+
+
+def test_hubconf_dependencies_name_every_import(found):
+    dependencies = runpy.run_path(ROOT / "hubconf.py")["dependencies"]
+    with_others = {"stylegan", "pydantic_core"}
+    assert set(found["imports"]) - with_others == set(dependencies)
 
 
 def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator):

@@ -1,6 +1,7 @@
 """Statistics against closed forms, names, results, evaluation in training, and the command."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from stylegan.config import DataConfig, to_toml
 from stylegan.data import Preparation, Store, cached_store, prepare
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
+from stylegan.machine.caches import entries
 from stylegan.machine.console import SILENT
 from stylegan.metrics import (
     KINDS,
@@ -38,7 +40,7 @@ from stylegan.metrics import (
     evaluate,
     parse,
 )
-from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
+from stylegan.metrics.cache import FEATURES, cached, gathered_rows
 from stylegan.metrics.comparing import Setting, yardsticks
 from stylegan.metrics.engine import check_lines, kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
@@ -131,13 +133,51 @@ def test_an_array_is_made_once_and_again_when_it_is_cut_short(tmp_path):
     assert len(made) == len(list((tmp_path / "new").iterdir())) + 3 == 5
 
 
+def test_a_cached_array_of_another_content_is_made_again(tmp_path):
+    """Plain arrays, one that belongs to another key, one whose bits have changed."""
+    notes = []
+    tools = Tools(tmp_path, console=Heard(notes))
+    rows = np.arange(35, dtype=np.float32).reshape(5, 7)
+    key = {"data": "a", "number": 5}
+    cached(tools, "x", key | {"data": "b"}, lambda: rows + 1)
+    (other,) = tmp_path.iterdir()
+    cached(tools, "x", key, lambda: rows)
+    (path,) = set(tmp_path.iterdir()) - {other}
+    sound = path.read_bytes()
+    contents = [other.read_bytes(), sound[:200] + bytes([sound[200] ^ 1]) + sound[201:]]
+    for array in (rows + 1, rows[0], rows[:0], np.array(1.0), np.array([None])):
+        np.save(tmp_path / "x.npy", array)
+        contents.append((tmp_path / "x.npy").read_bytes())
+    for content in contents:
+        path.write_bytes(content)
+        np.testing.assert_array_equal(cached(tools, "x", key, lambda: rows), rows)
+        assert path.read_bytes() == sound
+    assert notes == [f"{path} is damaged and made again"] * len(contents)
+
+
+def test_features_of_an_earlier_version_are_used_unless_their_shape_is_another(tmp_path):
+    notes = []
+    tools = Tools(tmp_path, console=Heard(notes))
+    rows = np.ones((5, 7), np.float32)
+    key = {"number": 5}
+    path = tmp_path / f"x-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.npy"
+    np.save(path, rows)
+    np.testing.assert_array_equal(cached(tools, "x", key, lambda: pytest.fail("kept")), rows)
+    assert notes == [f"{path} has no hash yet: its content is not checked"]
+    for other in (rows[:4], rows[0], rows.astype(np.float64)):
+        np.save(path, other)
+        cached(tools, "x", key, lambda: rows)
+        assert notes[-1] == f"{path} is damaged and made again"
+        (set(tmp_path.iterdir()) - {path}).pop().unlink()
+
+
 def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
     monkeypatch.setattr("stylegan.metrics.cache.MOST_BYTES", 1500)  # two of 400 bytes and a header
     tools = Tools(tmp_path)
 
     def keep(name):
         cached(tools, "eff-features", {"data": name}, lambda: np.zeros(100, np.float32))
-        newest = max(kept_arrays(tmp_path), key=lambda array: array.path.stat().st_ctime_ns)
+        newest = max(entries(tmp_path, FEATURES), key=lambda array: array.path.stat().st_ctime_ns)
         times[name] = newest.path
 
     times = {}
@@ -146,7 +186,7 @@ def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
         os.utime(times[name], (1000 + age, 1000 + age))
     cached(tools, "eff-features", {"data": "a"}, lambda: pytest.fail("it is kept"))  # used again
     keep("c")
-    assert {array.path for array in kept_arrays(tmp_path)} == {times["a"], times["c"]}
+    assert {array.path for array in entries(tmp_path, FEATURES)} == {times["a"], times["c"]}
 
 
 def test_rows_wait_in_a_file(tmp_path):

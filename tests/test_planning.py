@@ -1,6 +1,8 @@
 """What a request becomes: asked, remembered or chosen; and what is said of it."""
 
+import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,31 @@ def test_a_preview_refuses_what_a_start_would_refuse(pictures):
         planned.preview()
     more = decided(pictures, "keep_states=1000000000", resolution=8, width=8)
     assert "(keep_states)" in more.preview()[-1]
+
+
+@pytest.mark.parametrize("kind", ["folder", "store"])
+def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_path):
+    """--dry-run of a run that has begun, labeled, on pictures some of which cannot be used."""
+    photos = tmp_path / "photos"
+    for label in "ab":
+        write_pictures(photos / label, n=4, size=16)
+    write_pictures(photos / "a" / "small", n=1, size=4)
+    (photos / "b" / "damaged.png").write_bytes(b"not a picture")
+    other = shutil.copytree(photos, tmp_path / "other")
+    (other / "a").rename(other / "c")
+    if kind == "store":  # larger than the run
+        photos, other = (
+            prepare(path, tmp_path / f"{path.name}-16", Preparation(16)).path
+            for path in (photos, other)
+        )
+    one_step = parse_options(["schedule.batch_size=4", "data.labels=true"])
+    sizes = {"resolution": 8, "width": 8, "kimg": 0.004}
+    begun = Request(tmp_path / "run", photos, "quickstart", options=one_step, **sizes)
+    plan(begun, HERE, threads=1).train()
+    longer = dataclasses.replace(begun, kimg=0.1)
+    plan(longer, HERE, threads=1).preview()
+    with pytest.raises(ValueError, match="was trained on other images or classes than other"):
+        plan(dataclasses.replace(longer, data=other), HERE, threads=1).preview()
 
 
 @pytest.mark.parametrize(
@@ -407,6 +434,16 @@ def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
 def test_what_is_given_twice_is_refused(twice):
     with pytest.raises(ValueError, match=r"twice|both"):
         Request("out", **twice)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("rgba", 4), (1, 1)])
+def test_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
+    write_pictures(tmp_path, n=4, size=8)
+    planned = plan(Request("none", tmp_path, "quickstart", resolution=8, channels=mode), HERE)
+    assert planned.config.network.image_channels == channels
+    assert planned.config == plan(dataclasses.replace(planned.request, channels=channels)).config
+    with pytest.raises(ValueError, match="CMYK is not auto, L, RGB or RGBA"):
+        Request("none", tmp_path, channels="CMYK")
 
 
 @pytest.mark.parametrize("started", [False, True])

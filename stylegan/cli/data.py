@@ -12,15 +12,15 @@ from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, command, note, refuse_left_out, say
 from stylegan.cli.options import gathered
 from stylegan.data import Crop, Preparation, default_cache_dir
-from stylegan.data.cache import Cached, cached_stores
+from stylegan.data.cache import STORES
 from stylegan.data.check import grouped, needed_channels
 from stylegan.data.faces import align_files, read_landmarks
 from stylegan.data.images import MODES
 from stylegan.data.prepare import mib
-from stylegan.data.store import remove_files
+from stylegan.machine.caches import entries
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import aligned, count, listed, readable, suggestion
-from stylegan.metrics.cache import Kept, kept_arrays
+from stylegan.metrics.cache import FEATURES
 
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
@@ -97,8 +97,8 @@ def check(
 ) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
-    The table says how many images are large enough for each resolution. Nothing is written, but a
-    store keeps when its files were read.
+    The table says how many images are large enough for each resolution. All files of a store are
+    compared with their hashes; a training looks at their sizes alone. Nothing is written.
 
     \b
     stylegan check photos/ --resolution 256
@@ -133,10 +133,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     stylegan cache --clear --older 30
     """
     folder = default_cache_dir()
-    found: list[Cached | Kept] = [
-        *cached_stores(folder),
-        *kept_arrays(folder / options.FEATURES),
-    ]
+    found = [*entries(folder, STORES), *entries(folder / options.FEATURES, FEATURES)]
     known = [entry.path.name for entry in found]
     for name in names:
         if name not in known:
@@ -145,28 +142,20 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     latest = time.time() - (older or 0) * 24 * 60 * 60
     found = [entry for entry in found if entry.last_used <= latest]
     found = [entry for entry in found if not names or entry.path.name in names]
-    stores = sum(isinstance(entry, Cached) for entry in found)
+    stores = sum(entry.kind is STORES for entry in found)
     files = len(found) - stores
     total = count(stores, "store") + (f" and {count(files, 'file')} of features" if files else "")
     total += f", {mib(sum(entry.size_bytes for entry in found))}"
     if clear:
         for entry in found:
-            if isinstance(entry, Cached):
-                remove_files(entry.path)
-            else:
-                entry.path.unlink(missing_ok=True)
+            entry.kind.remove(entry.path)
         say(f"removed {total}, from {readable(folder)}")
         return
     rows = [("name", "images", "px", "size", "last used", "source")]
     for entry in found:
-        numbers = ("", "")
-        source = "features of metrics"
-        if isinstance(entry, Cached):
-            meta = entry.meta
-            numbers = (f"{meta.num_images:,}", f"{meta.resolution}") if meta else ("damaged", "")
-            source = readable(entry.source) + ("" if Path(entry.source).exists() else " (gone)")
+        images, pixels, source = entry.kind.about(entry.path)
         used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
-        rows.append((entry.path.name, *numbers, mib(entry.size_bytes), used, source))
+        rows.append((entry.path.name, images, pixels, mib(entry.size_bytes), used, source))
     say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if found else []))
 
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import click
 
+from stylegan.data.images import channels_of
 from stylegan.machine.messages import readable
 
 T = TypeVar("T")
@@ -20,7 +21,6 @@ MOST_SEEDS = 1_000_000
 LARGEST_SEED = 2**32 - 1  # of NumPy
 LARGEST = 10**9  # of other numbers
 SHOWN = 40  # characters of a wrong value
-CHANNELS: dict[str, int | str] = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Parsed(click.ParamType, Generic[T]):
@@ -79,13 +79,6 @@ def seeds(text: str) -> list[int]:
     return list(numbers)
 
 
-def channels(text: str) -> int | str:
-    """Parse `RGBA` or `auto`."""
-    if text.upper() not in CHANNELS:
-        raise ValueError(f"{readable(text, SHOWN)} is not auto, L, RGB or RGBA")
-    return CHANNELS[text.upper()]
-
-
 def grid(text: str) -> list[int]:
     """Parse `3x2`: columns and rows, at most 99 each."""
     if not re.fullmatch(r"[1-9]\d?x[1-9]\d?", text, re.ASCII):
@@ -135,7 +128,7 @@ LAYER_RANGES = Parsed("ranges", lambda text: list(map(LAYERS.parse, text.split("
 CUTOFF = Parsed("layers", number_or("all"))
 CENTERS = Parsed("n|class|none", number_or("class", "none", least=1, most=1000))
 GRID = Parsed("columns x rows", grid)
-CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
+CHANNEL = Parsed("auto|L|RGB|RGBA", channels_of)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
 OUTPUT = Parsed("path", lambda text: Path(named(text)))  # one to write

@@ -5,22 +5,19 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from stylegan.machine import distributed
+from stylegan.machine.caches import Kind
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import REPLACING
 from stylegan.machine.messages import readable
 
-from .images import formats
-from .preparation import Preparation
+from .check import Findings
+from .images import Preparation, formats
 from .prepare import ANY, prepare, refuse_skipped
 from .sources import SequenceSource, Source, open_source, reasons_of
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
-
-NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 
 
 def default_cache_dir() -> Path:
@@ -43,21 +40,16 @@ def cached_store(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Store:
-    """Return the store of a folder or zip, made on first use, and again if it is damaged or files
-    change.
+    """Return the store of a folder or zip, made on first use, and again if files change or those of
+    the store do not have their sizes. `Store.verify` finds all other damage.
 
     `data` may be a store of the settings asked for, or of a higher resolution. `strict` refuses
     images that cannot be used, `labels`, before any work, files whose labels cannot be read.
 
-    All processes call it; the first of each machine prepares, and reads, in search of damage, files
-    that were written since they were last read; the first of all tells the console.
+    All processes call it; the first of each machine prepares, and the first of all tells the
+    console.
     """
     console = console if distributed.rank() == 0 else SILENT
-
-    def read(store: Store) -> None:
-        if distributed.local_rank() == 0 and (names := store.unread(preparation.resolution)):
-            console.tell(f"reading {readable(store.path)} in search of damage")
-            store.verify(names, console)
 
     def of_files(source: Source) -> Store:
         if labels and source.labels is None:
@@ -65,14 +57,14 @@ def cached_store(
         for note in source.notes():
             console.tell(note)
         path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
-        store = sound_store(path, read)
+        store = sound_store(path)
         if store is None:
             try:
                 store = prepare(
                     source, path, preparation, strict=strict, workers=workers, console=console
                 )
             except ValueError:
-                store = sound_store(path, read)  # of another process that was faster
+                store = sound_store(path)  # of another process that was faster
                 if store is None:
                     raise
         mark_used(store, source, preparation)
@@ -85,7 +77,6 @@ def cached_store(
             store.check_fits(preparation)
             if preparation.resolution not in (None, store.resolution):  # of its origin is another
                 store.origin = store.path
-            read(store)
         else:
             store = of_files(open_source(data, include=preparation.include))
         if strict:
@@ -120,15 +111,12 @@ def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
     return folder / f"{name or 'data'}-{preparation.resolution or 'auto'}-{digest}"
 
 
-def sound_store(path: Path, read: Callable[[Store], None]) -> Store | None:
-    """Return the cached store, once `read` has found no damage; None if it must be made. A damaged
-    one is removed."""
+def sound_store(path: Path) -> Store | None:
+    """Return the cached store; None if it must be made. One that cannot be opened is removed."""
     if not path.is_dir():
         return None
     try:
-        store = Store(path)
-        read(store)
-        return store
+        return Store(path)
     except (FileNotFoundError, ValueError):
         if not path.is_symlink():
             remove_files(path)
@@ -136,45 +124,36 @@ def sound_store(path: Path, read: Callable[[Store], None]) -> Store | None:
 
 
 def refuse_other_images(
-    trained_on: object, store: Store, run: Path, resolution: int, *, labels: bool, advice: str
+    trained_on: object,
+    data: Store | Findings,
+    run: Path,
+    resolution: int,
+    *,
+    labels: bool,
+    advice: str,
 ) -> None:
     """Raise ValueError, which ends with `advice`, unless a run up to `resolution` that was
-    `trained_on` images of this identity has seen those of the store."""
-    if trained_on == store.training_identity(resolution, labels=labels):
+    `trained_on` images of this identity has seen those of the data."""
+    if trained_on == data.training_identity(resolution, labels=labels):
         return
-    unusable = f" (cannot be used: {reasons_of(store.skipped)})" if store.skipped else ""
+    unusable = f" (cannot be used: {reasons_of(data.skipped)})" if data.skipped else ""
+    source = data.meta.source if isinstance(data, Store) else data.path.name
     raise ValueError(
-        f"{readable(run)} was trained on other images or classes than "
-        f"{readable(store.meta.source)} holds now{unusable}; {advice}"
+        f"{readable(run)} was trained on other images or classes than {readable(source)} holds "
+        f"now{unusable}; {advice}"
     )
 
 
-@dataclass(frozen=True)
-class Cached:
-    """A store in the cache."""
+def about(store: Path) -> tuple[str, str, str]:
+    """Images, resolution and source of a cached store."""
+    numbers = "damaged", ""
+    source = "unknown"
+    with contextlib.suppress(OSError, ValueError):
+        meta = StoreMeta.read(store / META)
+        numbers = f"{meta.num_images:,}", f"{meta.resolution}"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        source = str(json.loads((store / ORIGIN).read_text(encoding="utf-8"))["source"])
+    return *numbers, readable(source) + ("" if Path(source).exists() else " (gone)")
 
-    path: Path
-    source: str  # its path
-    meta: StoreMeta | None  # None: damaged
-    size_bytes: int
-    last_used: float  # seconds since 1970
 
-
-def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
-    """Return all stores in the cache, those used last first, without other folders and links."""
-    folder = Path(cache_dir or default_cache_dir())
-    stores = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        origin = path / ORIGIN
-        meta = None
-        source = "unknown"
-        if not NAME.fullmatch(path.name) or path.is_symlink() or not origin.is_file():
-            continue
-        with contextlib.suppress(OSError, ValueError):
-            meta = StoreMeta.read(path / META)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            source = str(json.loads(origin.read_text(encoding="utf-8"))["source"])
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            size = sum(file.stat().st_size for file in path.iterdir())
-            stores.append(Cached(path, source, meta, size, origin.stat().st_mtime))
-    return sorted(stores, key=lambda store: store.last_used, reverse=True)
+STORES = Kind(re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}"), about, remove_files, used=ORIGIN)

@@ -1,5 +1,6 @@
 """Look at images before training: what is there, what can be used, what not and why."""
 
+import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -13,12 +14,11 @@ from stylegan.machine.console import SILENT, Console
 from stylegan.machine.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Fit, normalize
+from .images import MODES, Fit, Preparation, normalize
 from .labels import Labels
-from .preparation import Preparation
-from .prepare import ANY, SMALL, decoded, too_small
+from .prepare import ANY, SMALL, decoded, largest_level, too_small
 from .sources import Source, kinds_of, open_source
-from .store import Skipped, Store, is_store
+from .store import Skipped, Store, identity_of, is_store
 
 Size = tuple[int, int]  # width, height
 MOST_NAMED = 12  # files in one line
@@ -42,6 +42,7 @@ class Findings:
     offered: Counter[Size] = field(default_factory=Counter)  # sizes, upright, of all that is read
     sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images among them
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
+    levels: list[str] = field(default_factory=list)  # hashes of the pixels, if decoded to a size
 
     @property
     def num_good(self) -> int:
@@ -51,6 +52,12 @@ class Findings:
     def label_names(self) -> list[str]:
         """Return the classes, or numbers of a vector, that a store of these images has."""
         return self.labels.names if self.labels else []
+
+    def training_identity(self, resolution: int, *, labels: bool) -> str:
+        """The `training_identity` of a store of these images, which have this resolution."""
+        rows = self.labels.rows if labels and self.labels else None
+        names = [name.encode("utf-8", "replace").decode() for name in self.label_names]  # as stored
+        return identity_of(self.levels, rows, names)
 
     def ends(self) -> list[str]:
         """Return the sizes with the lowest and the highest resolution, as `640x480`."""
@@ -119,26 +126,31 @@ def check(
     Every image is decoded, all files of a store are compared with their hashes; without `decode`
     only the heads of files are read, and damage behind them is not found."""
     if not isinstance(source, Source) and is_store(source):
-        return check_store(Store(source), decode=decode, console=console)
+        store = Store(source)
+        return check_store(store, preparation.resolution, decode=decode, console=console)
     opened = open_source(source, include=preparation.include)
 
-    def look(name: str) -> tuple[Size, str]:
+    def look(name: str) -> tuple[Size, str, np.ndarray | None]:
         if not decode:
             width, height, mode = opened.head(name)
-            return (width, height), mode
+            return (width, height), mode, None
         image = opened.picture(name)
-        return normalize(image, channels=preparation.channels, name=name).size, image.mode
+        mode = image.mode
+        image = normalize(image, channels=preparation.channels, name=name)
+        is_stored = preparation.resolution and not too_small(image.size, preparation)
+        return image.size, mode, largest_level(image, preparation) if is_stored else None
 
     findings = Findings(opened.path, opened.kind, preparation.fit, opened.why_no_labels)
     findings.ignored = opened.ignored
     findings.notes = opened.notes()
     usable: list[int] = []  # places of the images
+    digest = hashlib.sha256()
     looks = decoded(look, opened.names, workers, console, "checked")
     for i, (name, seen) in enumerate(zip(opened.names, looks, strict=True)):
         if isinstance(seen, Skipped):
             findings.skipped.append(seen)
             continue
-        size, mode = seen
+        size, mode, pixels = seen
         findings.offered[size] += 1
         if fault := too_small(size, preparation):
             findings.skipped.append(Skipped(name, fault))
@@ -146,12 +158,17 @@ def check(
         findings.sizes[size] += 1
         findings.modes[mode] += 1
         usable.append(i)
+        if pixels is not None:
+            digest.update(pixels.data)
+    findings.levels = [digest.hexdigest()]
     labels = opened.labels
     findings.labels = labels.of(usable) if labels and usable else None
     return findings
 
 
-def check_store(store: Store, *, decode: bool, console: Console = SILENT) -> Findings:
+def check_store(
+    store: Store, resolution: int | None, *, decode: bool, console: Console = SILENT
+) -> Findings:
     """List the content of a store; with `decode` compare all its files with their hashes."""
     if decode:
         store.verify(console=console)
@@ -159,6 +176,7 @@ def check_store(store: Store, *, decode: bool, console: Console = SILENT) -> Fin
     findings.sizes = Counter({(store.resolution, store.resolution): store.num_images})
     findings.offered = findings.sizes
     findings.modes = Counter({MODES[store.channels]: store.num_images})
+    findings.levels = store.identities(resolution or store.resolution)
     if store.labels is not None:
         findings.labels = Labels(store.label_names, store.labels)
     return findings

@@ -12,12 +12,11 @@ from fractions import Fraction
 from typing import IO, Literal
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, PngImagePlugin, TiffImagePlugin, features
+from PIL import ExifTags, Image, ImageCms, ImageOps, PngImagePlugin, TiffImagePlugin, features
 
-from stylegan.machine.disk import what_begins_with
+from stylegan.machine.disk import errors_name, is_of_system, what_begins_with
 from stylegan.machine.messages import readable, reason_of
-
-from .color import to_srgb
+from stylegan.schedule import check_resolution
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
 HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
@@ -36,6 +35,9 @@ OF_8_BITS = ("1", "L", "RGB")  # raw modes of PNGs whose transparent color Pillo
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 FIRST_TO = {"La": "LA", "LAB": "RGB"}  # modes that Pillow does not convert to all of them
 WHITE = (255, 255, 255, 255)
+# Of any color, in gray levels: profiles that differ less from sRGB are sRGB written differently.
+SAME_COLORS = 2
+LEVELS = np.linspace(0, 255, 6).astype(np.uint8)  # of each channel, where profiles are compared
 
 # How a picture becomes a square: center | stretch | pad | "pad 3:4"; see `Fit`
 Crop = str
@@ -101,10 +103,16 @@ def quiet_decoding() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn whatever a damaged file raises into a ValueError with its name."""
+    """Turn whatever a damaged file raises into a ValueError with its name. Errors of the system
+    stay, with the name."""
     try:
-        yield
+        with errors_name(name):
+            yield
+    except MemoryError as error:
+        raise MemoryError(f"{name}: no memory is left to read it") from error
     except Exception as error:
+        if is_of_system(error):
+            raise
         reason = DECODER_ERROR.sub(r"\g<0>: damaged, or compressed in a rare way", reason_of(error))
         raise ValueError(f"{name}: {reason}") from error
 
@@ -224,6 +232,50 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
         return image.convert(MODES[channels])
 
 
+def channels_of(mode: str) -> int | Literal["auto"]:
+    """Number of channels of a mode. Raises ValueError unless it is "auto", "L", "RGB" or "RGBA"."""
+    if mode.upper() == "AUTO":
+        return "auto"
+    for channels, name in MODES.items():
+        if name == mode.upper():
+            return channels
+    raise ValueError(f"{readable(mode, 40)} is not auto, L, RGB or RGBA")
+
+
+def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
+    """Convert the colors of an image from `profile`, unless that is damaged, does not fit, or is
+    sRGB."""
+    color = image.convert("RGB") if image.mode in ("P", "1") else image
+    mode = {"LA": "L", "RGBA": "RGB"}.get(color.mode, color.mode)
+    transform = transform_to_srgb(profile, mode)
+    if transform is None:
+        return image
+    alpha = image.convert("RGBA").getchannel("A") if image.has_transparency_data else None
+    converted: Image.Image = transform.apply(color.convert(mode))
+    if mode == "L":
+        converted = converted.getchannel("G")  # all three are equal
+    if alpha is not None:
+        converted.putalpha(alpha)
+    return converted
+
+
+@functools.lru_cache(maxsize=64)
+def transform_to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Return the transform for images of Pillow's `mode`; None if none is needed."""
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        target = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
+        transform = ImageCms.ImageCmsTransform(source, target, mode, "RGB")
+    except (ImageCms.PyCMSError, OSError, ValueError, KeyError, TypeError):
+        return None
+    channels = len(Image.new(mode, (1, 1)).getbands())
+    samples = np.stack(np.meshgrid(*[LEVELS] * channels, indexing="ij"), axis=-1)
+    colors = Image.frombytes(mode, (samples.size // channels, 1), samples.tobytes())
+    before = np.asarray(colors.convert("RGB"), np.int16)
+    after = np.asarray(transform.apply(colors), np.int16)
+    return None if np.abs(before - after).max() <= SAME_COLORS else transform
+
+
 def planes(image: Image.Image) -> np.ndarray:
     """Return an image of mode L, RGB or RGBA as uint8 (C, H, W)."""
     pixels = np.asarray(image).reshape(image.height, image.width, -1)
@@ -339,3 +391,34 @@ class Fit:
         canvas = Image.new(image.mode, (resolution, resolution), black)
         canvas.paste(picture, (left, top))
         return canvas
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Size, form and channels of the squares of a store, by which pictures become one."""
+
+    resolution: int | None = None  # None: the largest that the first usable picture offers
+    crop: Crop = "center"
+    channels: int = 3
+    premultiplied: bool = False  # colors are multiplied by alpha, so that averages are right
+    include: tuple[str, ...] = ()  # first-level sub-folders to use; none: all
+
+    def __post_init__(self) -> None:
+        if self.resolution is not None:
+            check_resolution(self.resolution)
+        Fit.of(self.crop)
+        if self.channels not in MODES:
+            raise ValueError(f"images have 1, 3 or 4 channels, not {self.channels}")
+        if self.premultiplied and self.channels != 4:
+            raise ValueError(
+                f"images of {self.channels} channels have no alpha to multiply colors by"
+            )
+
+    @property
+    def fit(self) -> Fit:
+        return Fit.of(self.crop)
+
+    def key(self) -> list[object]:
+        """Return the part of a cached store's name that does not depend on the files."""
+        shape: list[object] = [self.resolution, self.crop, self.channels]
+        return [*shape, "premultiplied"] if self.premultiplied else shape

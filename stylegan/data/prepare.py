@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from PIL import Image
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import atomic_folder, check_folder
+from stylegan.machine.disk import atomic_folder, check_folder, is_of_system
 from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
-from .images import Fit, normalize, planes, premultiplied, quiet_decoding
-from .preparation import Preparation
+from .images import Fit, Preparation, normalize, planes, premultiplied, quiet_decoding
 from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import (
     CLASSES,
@@ -33,8 +33,6 @@ from .store import (
     Store,
     StoreMeta,
     file_name,
-    keep_stamps,
-    stamp_of,
 )
 
 HEADER = 128  # bytes of the header of a file of images, however many
@@ -87,7 +85,6 @@ def prepare(
             others.append(VECTORS if labels.vectors else CLASSES)
             np.save(folder / others[-1], labels.rows)
         hashes = written.hashes | {name: sha256_of(folder / name) for name in others}
-        keep_stamps(folder, {name: stamp_of(folder / name) for name in hashes})
         StoreMeta(
             source=source.path.name or source.path.resolve().name,
             fingerprint=fingerprint,
@@ -123,12 +120,17 @@ def prepare_images(
 
 def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, np.ndarray]:
     """Return an image at all sizes, uint8 (C, r, r). Raise ValueError if it cannot be used."""
-    assert preparation.resolution is not None
     image = normalize(source.picture(name), channels=preparation.channels, name=name)
     if fault := too_small(image.size, preparation):
         raise ValueError(fault)
+    return pyramid(largest_level(image, preparation))
+
+
+def largest_level(image: Image.Image, preparation: Preparation) -> np.ndarray:
+    """The pixels of a decoded image at full resolution, uint8 (C, r, r)."""
+    assert preparation.resolution is not None
     square = planes(preparation.fit.square(image, preparation.resolution))
-    return pyramid(premultiplied(square) if preparation.premultiplied else square)
+    return premultiplied(square) if preparation.premultiplied else square
 
 
 class WrittenLevels(NamedTuple):
@@ -183,6 +185,8 @@ def offered_resolution(source: Source, fit: Fit) -> int:
                 return 1 << (size.bit_length() - 1)
             problem = problem or f"{name} has {width}x{height} pixels; {least}"
         except (OSError, ValueError) as error:
+            if is_of_system(error):
+                raise
             problem = problem or str(error)
     raise ValueError(
         f"no image under {readable(source.path)} can be used; the first problem: "
@@ -258,7 +262,7 @@ def decoded(
         try:
             return function(name)
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno:
+            if is_of_system(error):
                 raise
             return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
 

@@ -100,7 +100,7 @@ class Source(ABC):
         """Return labels of `names`, or the reason why their file cannot be used."""
         try:
             return self.read_labels()
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             return f"{reason_of(error)} ({readable(self.path)})"
 
     @property

@@ -7,27 +7,26 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import REPLACING, errors_name, refusing
+from stylegan.machine.disk import errors_name, refusing
 from stylegan.machine.messages import readable
 from stylegan.machine.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
 
-from .images import MODES, Crop, Fit, unpremultiply
-from .preparation import Preparation
+from .images import MODES, Crop, Fit, Preparation, unpremultiply
 
 META = "meta.json"
 NAMES = "names.txt"
 # A store has one of these two, or neither.
 CLASSES = "labels.npy"
 VECTORS = "label_vectors.npy"
-STAMPS = "read.json"  # size and time of each file as it was when it was last read whole
+STAMPS = "read.json"  # in stores of before: size and time of each file; not read
 BLOCK = 2**22  # bytes that are read at a time
 ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
@@ -105,27 +104,12 @@ def is_store(path: str | Path) -> bool:
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
 
 
-def stamp_of(file: Path) -> list[int] | None:
-    """Return size and time of a file; None where there is none."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns]
-
-
-def known_stamps(folder: Path) -> dict[str, object]:
-    """Read the stamps of files at their last reading; none for a store older than these."""
-    try:
-        stamps = json.loads((folder / STAMPS).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return stamps if isinstance(stamps, dict) else {}
-
-
-def keep_stamps(folder: Path, stamps: Mapping[str, object]) -> None:
-    """Write stamps for the next start."""
-    REPLACING.text(folder / STAMPS, json.dumps(stamps) + "\n")
+def identity_of(levels: Sequence[str], labels: np.ndarray | None, names: Sequence[str]) -> str:
+    """Identify what a run sees: the hashes of images at each size, and labels with their names."""
+    if len(levels) == 1 and labels is None:
+        return levels[0]
+    of_labels = [] if labels is None else [labels.tolist(), list(names)]
+    return hashlib.sha256(json.dumps([*levels, *of_labels]).encode()).hexdigest()
 
 
 def remove_files(folder: Path) -> None:
@@ -139,7 +123,7 @@ def remove_files(folder: Path) -> None:
 
 
 class Store:
-    """A prepared data set. Opening one checks that its files are complete.
+    """A prepared data set. Opening one checks the sizes of its files; `verify` reads them all.
 
     Its files: `0004.npy` ... up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
     (N,), or `label_vectors.npy`, float32 (N, numbers); `names.txt`; `meta.json`.
@@ -164,6 +148,8 @@ class Store:
                 for r in resolutions(meta.resolution)
             }
             self.labels = self.read_labels() if meta.label_names else None
+            for name in meta.pixel_hashes:
+                (self.path / name).stat()  # an error if it is gone
         except (FileNotFoundError, ValueError) as error:
             raise self.damaged(error) from error
         self.why_no_labels = NO_LABELS.format(readable(meta.source))
@@ -174,6 +160,8 @@ class Store:
             array = np.lib.format.open_memmap(self.path / name, mode="r")
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):
             raise ValueError(f"{name} holds {array.dtype} {array.shape}")
+        if array.offset + array.nbytes != (size := (self.path / name).stat().st_size):
+            raise ValueError(f"{name} has {size} bytes")
         return array
 
     def read_labels(self) -> np.ndarray:
@@ -229,14 +217,14 @@ class Store:
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
         """Identify all that a run up to `resolution` sees: the images and, with `labels`, those."""
+        rows = self.require_labels() if labels else None
+        return identity_of(self.identities(resolution), rows, self.label_names)
+
+    def identities(self, resolution: int) -> list[str]:
+        """Identify the images at each size that a run up to `resolution` sees."""
         # below the largest, averages of larger images are not those of images rounded here
-        levels = resolutions(resolution) if resolution < self.resolution else [resolution]
-        identities = [self.identity(r) for r in levels]
-        if len(identities) == 1 and not labels:
-            return identities[0]
-        of_labels = [self.require_labels().tolist(), self.label_names] if labels else []
-        seen = json.dumps([*identities, *of_labels])
-        return hashlib.sha256(seen.encode()).hexdigest()
+        levels = resolutions(resolution) if resolution < self.resolution else [self.resolution]
+        return [self.identity(r) for r in levels]
 
     def require_labels(self) -> np.ndarray:
         """Return the class or vector of every image. Raise ValueError if the store has none."""
@@ -266,28 +254,13 @@ class Store:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])
         return self.one_hot(np.arange(n) % len(self.label_names))
 
-    def unread(self, resolution: int | None) -> list[str]:
-        """List the files, of images up to `resolution`, whose size or time differs from when they
-        were last read."""
-        above = {file_name(r) for r in self._images if r > (resolution or self.resolution)}
-        known = known_stamps(self.path)
-        return [
-            name
-            for name in self.meta.pixel_hashes
-            if name not in above and stamp_of(self.path / name) != known.get(name, [])
-        ]
-
-    def verify(self, names: Iterable[str] | None = None, console: Console = SILENT) -> None:
-        """Read files, by default all, compare them with their hashes, and keep their stamps. Raise
-        ValueError for a damaged one. The console hears the part of all bytes as a number of
-        images."""
+    def verify(self, console: Console = SILENT) -> None:
+        """Read all files and compare them with their hashes. Raises ValueError for a damaged one.
+        Progress is reported in images, in proportion to the bytes read."""
         starts = {file_name(r): images.offset for r, images in self._images.items()}
         done = 0
         try:
-            names = self.meta.pixel_hashes if names is None else names
-            # first: a file may change meanwhile
-            stamps = {name: stamp_of(self.path / name) for name in names}
-            paths = {name: self.path / name for name in stamps}
+            paths = {name: self.path / name for name in self.meta.pixel_hashes}
             total = sum(path.stat().st_size - starts.get(name, 0) for name, path in paths.items())
             for name, path in paths.items():
                 digest = hashlib.sha256()
@@ -301,8 +274,6 @@ class Store:
                     raise ValueError(f"{name} has changed")
         except (FileNotFoundError, ValueError) as error:
             raise self.damaged(error) from error
-        with contextlib.suppress(OSError):  # a folder that belongs to somebody else
-            keep_stamps(self.path, known_stamps(self.path) | stamps)
 
     def check_fits(self, preparation: Preparation) -> None:
         """Raise ValueError unless the store was prepared as asked, or at a higher resolution."""

@@ -1,8 +1,10 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
 import io
+import mmap
 import pickle
 import re
+import reprlib
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -28,6 +30,8 @@ NETWORKS = {  # fields of a file that hold the weights of a network
 MAY_HAVE = {"generator": {"discriminator"}}  # likewise, of those that others are to train on from
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # types of weights
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
+# In a pickle, names a function that makes gigabytes of a number, and that torch lets a file call.
+BYTEARRAY = b"\nbytearray\n"
 LARGEST_UNPACKED = 2**30  # bytes of arrays that were compressed
 # Tensors may take this many bytes for each byte of their file, as two may share their numbers.
 # A view that repeats one number a billion times is refused.
@@ -121,6 +125,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
         with refusing(path, "is damaged or not a checkpoint of this project"):
             if not old:
                 check_entries(path)
+            check_calls(path, old=old)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's remarks on odd content
                 if inert:
@@ -188,6 +193,22 @@ def check_entries(path: Path, *, unpacked: int = 0) -> None:
         raise ValueError(f"its entry {damaged} does not have the CRC-32 that it was written with")
 
 
+def check_calls(path: Path, *, old: bool) -> None:
+    """Raise ValueError if a pickle in the file names `bytearray`."""
+    if old:
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            found = content.find(BYTEARRAY) >= 0
+    else:
+        with zipfile.ZipFile(path) as archive:
+            entries = (e for e in archive.infolist() if e.filename.lower().endswith(".pkl"))
+            found = any(BYTEARRAY in archive.read(entry) for entry in entries)
+    if found:
+        raise ValueError("it holds a bytearray, which no weights need")
+
+
 def check_tensors(content: object, size: int) -> None:
     """Raise ValueError unless the tensors of a file of `size` bytes are plain and fit into it."""
     left = MOST_BYTES_PER_BYTE * size + 2**20
@@ -214,14 +235,14 @@ def checked(payload: object, path: Path) -> dict[str, object]:
     kind = payload.get("kind")
     if type(version) is not int:
         raise ValueError(
-            f"{path} is damaged: its version is {readable(repr(version))}, not a whole number"
+            f"{path} is damaged: its version is {reprlib.repr(version)}, not a whole number"
         )
     if version > VERSION:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
     if not isinstance(kind, str) or kind not in NETWORKS:
         known = ", ".join(NETWORKS)
         raise ValueError(
-            f"{path} is damaged: its kind is {readable(repr(kind))}, not one of {known}"
+            f"{path} is damaged: its kind is {readable(reprlib.repr(kind))}, not one of {known}"
         )
     for name in (*NETWORKS[kind], *(MAY_HAVE.get(kind, set()) & payload.keys())):
         try:

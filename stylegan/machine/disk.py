@@ -57,7 +57,7 @@ def remove_unfinished(parent: Path) -> None:
 
 
 @contextmanager
-def errors_name(path: Path) -> Iterator[None]:
+def errors_name(path: Path | str) -> Iterator[None]:
     """Give `path` to errors of the system inside that name no file, as those of reading do."""
     try:
         yield
@@ -67,6 +67,14 @@ def errors_name(path: Path) -> Iterator[None]:
         raise
 
 
+def is_of_system(error: Exception) -> bool:
+    """Whether an error of reading a file says nothing of its content: a drive fails, memory is
+    full. Libraries raise OSErrors without a number for damaged content."""
+    # EINVAL: a damaged archive sends its reader to before its beginning
+    number = error.errno if isinstance(error, OSError) else None
+    return isinstance(error, MemoryError) or number not in (None, errno.EINVAL)
+
+
 @contextmanager
 def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
     """Turn an error inside, but one of the system, into a ValueError: the file `path`, and `what`
@@ -74,8 +82,7 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # EINVAL: a damaged archive sends its reader to before its beginning
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        if is_of_system(error):
             raise
         reason = readable(reason_of(error, line=0), 1500)
         after = f"; {advice}" if advice else ""

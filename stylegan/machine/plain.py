@@ -21,7 +21,8 @@ from stylegan.machine.messages import readable, suggestion
 Value = TypeVar("Value")
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-NOT_PLAIN = "a value is nested too deeply, or is text that is not Unicode"
+NOT_PLAIN = "a value is nested too deeply or too large, or is text that is not Unicode"
+MOST_VALUES = 2**23  # of a file, in all lists: a file of some bytes may hold one list many times
 LARGEST = 10**12  # beyond, arithmetic with numbers of options overflows
 AtLeast0 = Annotated[float, Field(ge=0, le=LARGEST)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST)]
@@ -59,10 +60,24 @@ def read(kind: type[Value], values: object, where: object = "") -> Value:
     """Read `values` as a `kind`: a dataclass, or any type that pydantic knows. ValueError, which
     begins with `where`, names the first fault and its place, in one line."""
     try:
+        check_number(values)
         text = json.dumps(values, default=as_json)
     except (TypeError, ValueError, RecursionError) as error:  # keys that are no text; circles
         raise ValueError(f"{where}: {NOT_PLAIN}" if where else NOT_PLAIN) from error
     return read_json(kind, text, where)
+
+
+def check_number(values: object) -> None:
+    """Raise ValueError for more than `MOST_VALUES`, before any copy of them is made."""
+    waiting = [values]
+    number = 0
+    while waiting:
+        value = waiting.pop()
+        number += 1
+        if number > MOST_VALUES:
+            raise ValueError(f"there are more than {MOST_VALUES:,} values")
+        if isinstance(value, dict | list | tuple):
+            waiting += value.values() if isinstance(value, dict) else value
 
 
 def read_json(kind: type[Value], text: str | bytes, where: object = "") -> Value:

@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -15,6 +14,7 @@ from typing import IO
 import numpy as np
 from torch import Tensor
 
+from stylegan.machine.caches import Kind, entries, evict
 from stylegan.machine.disk import REPLACING
 from stylegan.machine.distributed import from_rank0, gather, on_all_ranks, rank, world_size
 from stylegan.metrics.features import Tools
@@ -22,27 +22,47 @@ from stylegan.metrics.sources import share_of
 
 BYTES_AT_ONCE = 2**24  # sent between processes
 MOST_BYTES = 2**33  # of kept arrays; beyond, those unused for longest go
-NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
+HASHED = b"content is hashed: "  # begins the keys of files that end with a hash
+HASH_BYTES = 32
+FEATURES = Kind(
+    re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy"),
+    lambda _: ("", "", "features of metrics"),
+    partial(Path.unlink, missing_ok=True),
+)
 
 
 def cached(
     tools: Tools, name: str, key_parts: Mapping[str, object], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
-    """Return the array that `name` and `key_parts` (JSON) define, in rank 0; None in the others. It
-    is read from `tools.cache`, or else made by all processes and kept there."""
-    key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:24]
-    path = tools.cache / f"{name}-{key}.npy"
+    """The array that `name` and `key_parts` (JSON) define, in rank 0; None in the others. Read from
+    `tools.cache`, or else made by all processes and kept there, with a hash of key and content."""
+    key = json.dumps(key_parts, sort_keys=True).encode()
+    old, path = (
+        tools.cache / f"{name}-{hashlib.sha256(prefix + key).hexdigest()[:24]}.npy"
+        for prefix in (b"", HASHED)
+    )
     array: np.ndarray | None = None
 
     def read() -> bool:
         nonlocal array
-        if path.is_file():
-            try:
-                array = np.load(path, mmap_mode="c")  # an error if it is cut short
-                with contextlib.suppress(OSError):  # a cache that belongs to somebody else
-                    os.utime(path)  # the time of the last use
-            except (OSError, ValueError, EOFError):
-                tools.console.tell(f"{path} is damaged and made again")
+        for file in (path, old):
+            if array is None and file.is_file():
+                try:
+                    found = np.lib.format.open_memmap(file, mode="c")  # fails if cut short
+                    if file == path:
+                        kept = np.memmap(file, mode="r")[-HASH_BYTES:].tobytes()
+                        sound = kept == hash_of(key, found)
+                    else:  # of an earlier version
+                        tools.console.tell(f"{file} has no hash yet: its content is not checked")
+                        sound = (found.dtype, found.ndim) == (np.float32, 2)
+                        sound = sound and len(found) == key_parts["number"]
+                    if not sound:
+                        raise ValueError
+                    array = found
+                    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+                        os.utime(file)  # the time of the last use
+                except (OSError, ValueError):
+                    tools.console.tell(f"{file} is damaged and made again")
         return array is not None
 
     if from_rank0(read):
@@ -52,34 +72,18 @@ def cached(
         try:
             with REPLACING.file(path) as file:
                 np.save(file, array)
-            total = 0
-            for kept in kept_arrays(tools.cache):
-                total += kept.size_bytes
-                if total > MOST_BYTES and kept.path != path:
-                    kept.path.unlink(missing_ok=True)
+                file.write(hash_of(key, array))
+            evict(entries(tools.cache, FEATURES), MOST_BYTES, keep=path)
         except OSError as error:
             tools.console.tell(f"{path.name} could not be kept ({error}); going on")
     return array
 
 
-@dataclass(frozen=True)
-class Kept:
-    """An array in the cache."""
-
-    path: Path
-    size_bytes: int
-    last_used: float  # seconds since 1970
-
-
-def kept_arrays(folder: Path) -> list[Kept]:
-    """Return all kept arrays, those used last first; no other files there, and no links."""
-    arrays = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if NAME.fullmatch(path.name) and not path.is_symlink():
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                status = path.stat()
-                arrays.append(Kept(path, status.st_size, status.st_mtime))
-    return sorted(arrays, key=lambda array: array.last_used, reverse=True)
+def hash_of(key: bytes, array: np.ndarray) -> bytes:
+    """SHA-256 of a key and an array."""
+    digest = hashlib.sha256(repr((key, array.dtype.str, array.shape)).encode())
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
 
 
 def gathered_rows(

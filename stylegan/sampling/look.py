@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.plain import Counted, Probability, settle
+from stylegan.machine.plain import Counted, Probability, check_number, settle
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_labels
 from stylegan.networks.edits import Edit, edited
@@ -133,6 +133,7 @@ class Look:
 def checked_rows(name: str, values: object) -> Tensor:
     """Read centers or labels (K, D), K from 1, as float32. Raise ValueError for other values."""
     try:
+        check_number(values)
         rows = torch.as_tensor(values).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} must be rows of numbers") from error

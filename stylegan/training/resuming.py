@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from stylegan.config import build_config, differences
-from stylegan.data import Store
+from stylegan.config import TrainConfig, build_config, differences
+from stylegan.data import Findings, Store
 from stylegan.data.cache import refuse_other_images
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
@@ -107,16 +107,15 @@ def begin(
     return []
 
 
-def resume(
-    state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
-) -> list[str]:
-    """Go on from the `payload` of the file `path`. Return notes on changed results. Raise
-    ValueError if it does not fit, or was trained on other images than the store holds."""
-    config = state.config
+def saved_config(
+    config: TrainConfig, payload: Payload, path: Path, data: Store | Findings, folder: RunFolder
+) -> TrainConfig:
+    """The configuration in the `payload` of the state `path`. Raises ValueError if a run of
+    `config` cannot go on from there, or was trained on other images than the data holds."""
     run = readable(folder.path)
     refuse_other_images(
         payload.get("data"),
-        store,
+        data,
         folder.path,
         config.network.resolution,
         labels=config.data.labels,
@@ -130,6 +129,17 @@ def resume(
             f"{path} cannot be continued: it is of a run of another configuration "
             f"({'; '.join(different)})"
         )
+    return saved
+
+
+def resume(
+    state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
+) -> list[str]:
+    """Go on from the `payload` of the file `path`; notes on changed results. Raises ValueError as
+    `saved_config`, or if it does not fit."""
+    config = state.config
+    run = readable(folder.path)
+    saved = saved_config(config, payload, path, store, folder)
     with refusing_state(path, folder):
         state.restore(payload)
     if state.lineage != on_all_ranks(folder.lineage):

@@ -154,8 +154,14 @@ def save_safetensors(path: Path, loaded: Pretrained, *, outputs: Outputs = KEEPI
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
     metadata = {"format": "pt", checkpoint.FORMAT: description_as_json(loaded)}
+    content = save(weights, metadata)
+    size = int.from_bytes(content[:8], "little")  # of the header, JSON whose order varies
+    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":"))
+    start = header.encode()
+    start += b" " * (-len(start) % 8)
     with outputs.file(path) as file:
-        file.write(save(weights, metadata))
+        file.write(len(start).to_bytes(8, "little") + start)
+        file.write(memoryview(content)[8 + size :])
 
 
 def is_safetensors(path: Path) -> bool:
