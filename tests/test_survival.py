@@ -21,7 +21,7 @@ from stylegan import load_generator
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder, images_of
 from stylegan.training import Diverged, Evaluation, Stopped, start
-from stylegan.training.resuming import newest_state
+from stylegan.training.start import newest_state
 
 
 @pytest.fixture(scope="module")
