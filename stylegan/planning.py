@@ -4,11 +4,11 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -38,14 +38,15 @@ from stylegan.training.costs import (
     outlook,
     possible_costs,
 )
-from stylegan.training.evaluation import Evaluation
-from stylegan.training.resuming import newest_state, saved_config, settle_threads
-from stylegan.training.run import (
-    Run,
+from stylegan.training.start import (
     backend_flags,
     fit_to_data,
+    newest_state,
     preparation_for,
-    settled,
+    resolve_config,
+    saved_config,
+    settle_threads,
+    start,
     with_precision,
 )
 from stylegan.training.state import TrainState
@@ -191,30 +192,28 @@ class Plan:
     threads: int | None = None  # that compute on a CPU
     costs: Costs | None = None  # of the steps that were tried, if any were
 
-    def open(
-        self, *, console: Console = SILENT, strict: bool = False, hang_minutes: float = 30.0
-    ) -> AbstractContextManager[Run]:
-        """Open the run of this plan, with its images prepared; see `training.Run.open`."""
+    def train(self, **rest: Any) -> TrainState:
+        """Train to the end of this plan; `rest` are options of `training.start`."""
         facts = self.facts
         if not facts.stored:
             check_frozen(self.config, facts.start)
-        return Run.open(
+        return start(
             self.config,
             facts.data,
             facts.run.path,
             device=facts.machine.device,
             init_from=facts.start or self.request.init_from,
-            console=console,
-            strict=strict,
-            hang_minutes=hang_minutes,
+            costs=self.costs,
+            threads=self.threads,
+            **rest,
         )
 
-    def train(
-        self, evaluation: Evaluation | None = None, *, console: Console = SILENT
-    ) -> TrainState:
-        """Train to the end of this plan; see `training.start`."""
-        with self.open(console=console) as run:
-            return run.train(evaluation, threads=self.threads, costs=self.costs)
+    def advice(self) -> list[str]:
+        """Lines on what helps a new run on images of the user's."""
+        facts = self.facts
+        if facts.stored or not facts.is_own or facts.findings is None:
+            return []
+        return advice(facts.images, self.config, started=facts.start is not None)
 
     def preview(self, *, console: Console = SILENT) -> list[str]:
         """Decode every picture, or read a store whole, and try steps at every resolution: what is
@@ -222,7 +221,7 @@ class Plan:
         facts = self.facts
         device = facts.machine.device
         findings = looked_at(facts.data, self.config, decode=True, console=console)
-        config = settled(self.config, facts.run, device, findings)
+        config = resolve_config(self.config, facts.run, device, findings)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
             newest, payload = newest_state(facts.run)

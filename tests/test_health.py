@@ -33,6 +33,7 @@ def progress(images, now=GROWN, **metrics):
         images_per_second=1.0,
         data_wait=0.0,
         skipped_updates=0,
+        config=tiny_config(),
     )
 
 

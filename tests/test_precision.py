@@ -25,7 +25,7 @@ from stylegan.sampling import repeatable
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.costs import Costs
 from stylegan.training.loop import real_batches
-from stylegan.training.run import backend_flags, settled, with_precision
+from stylegan.training.start import backend_flags, resolve_config, with_precision
 
 BACKENDS = torch.backends
 
@@ -80,11 +80,11 @@ def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, t
     for stored in ("fp32", "tf32", "bf16"):
         folder.config_file.write_text(to_toml(tiny_config(precision=stored)))
         for device in (torch.device("cpu"), a100):
-            assert settled(tiny_config(), folder, device).precision == stored
+            assert resolve_config(tiny_config(), folder, device).precision == stored
             with pytest.raises(ValueError, match=f'precision: "{stored}" there, "fp16" asked'):
-                settled(tiny_config(precision="fp16"), folder, device)
+                resolve_config(tiny_config(precision="fp16"), folder, device)
     with pytest.raises(ValueError, match=r"precision bf16 is for .* choose another --device"):
-        settled(tiny_config(), folder, torch.device("mps"))
+        resolve_config(tiny_config(), folder, torch.device("mps"))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ NOTES = {
 def test_log_configuration_report_and_messages_say_the_precision(
     monkeypatch, asked, became, store, tmp_path
 ):
-    for place in ("training.run", "ops.cpu"):
+    for place in ("training.start", "ops.cpu"):
         monkeypatch.setattr(
             f"stylegan.{place}.has_fast_matmul", lambda dtype: dtype not in HALF.values()
         )

@@ -12,7 +12,7 @@ from helpers.tiny_training import QUIET, SHORT, differing, run, tiny_config
 from stylegan import training
 from stylegan.data import Store
 from stylegan.files.run_folder import RunFolder
-from stylegan.training import Run, Stopped
+from stylegan.training import Evaluation, Stopped
 
 
 def switches():
@@ -87,14 +87,15 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_run_that_is_open_knows_its_images_and_trains_as_start_does(store, tmp_path):
+def test_an_evaluation_may_be_made_of_the_configuration_and_the_store(store, tmp_path):
+    def evaluation(config, opened):
+        assert opened is store
+        assert (config.precision, config.network.label_dim) == ("fp32", 2)
+        return Evaluation(lambda state, stage: {"seen": state.images_seen}, best_by="seen")
+
     config = tiny_config(schedule=SHORT, precision="auto", data={"labels": True})
-    with Run.open(config, store, tmp_path / "run", device="cpu") as opened:
-        assert opened.store is store
-        assert (opened.config.precision, opened.config.network.label_dim) == ("fp32", 2)
-        state = opened.train(preflight=False, tensorboard=False)
-    started = run(config, store, tmp_path / "started")
-    assert state.finished and differing(state.to_payload(), started.to_payload()) == []
+    state = run(config, store, tmp_path / "run", evaluation=evaluation)
+    assert [score["seen"] for score in state.scores][-1] == state.images_seen
 
 
 @pytest.mark.parametrize(

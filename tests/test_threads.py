@@ -11,7 +11,7 @@ from helpers.tiny_training import QUIET, stage, tiny_config
 
 from stylegan.machine import threads
 from stylegan.training import TrainState, costs, resuming, start
-from stylegan.training.resuming import settle_threads
+from stylegan.training.start import settle_threads
 
 
 def machine(monkeypatch, percent):

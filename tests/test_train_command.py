@@ -348,10 +348,10 @@ def show_progress():
     stage = Stage(8, 1.0, 4, g_lr=1e-3, d_lr=1e-3, tick_kimg=1)
     progress = TrainingProgress(
         images_seen=8, total_images=100, stage=stage, metrics={}, images=8, images_per_second=1.0,
-        data_wait=0.0, skipped_updates=0,
+        data_wait=0.0, skipped_updates=0, config=load_config("quickstart"),
     )  # fmt: skip
     with click.Context(train):
-        TrainingTerminal(load_config("quickstart")).progress(progress, 8, 100)
+        TrainingTerminal().progress(progress, 8, 100)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

@@ -24,9 +24,9 @@ from stylegan.metrics import KINDS, Tools, default_names
 from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.sources import StoreImages
-from stylegan.planning import DEFAULT_CONFIG, Request, advice, plan
+from stylegan.planning import DEFAULT_CONFIG, Request, plan
 from stylegan.report import Drawings, truncation_sweep, write_report
-from stylegan.training import Stopped, TrainingProgress
+from stylegan.training import Evaluation, Stopped, TrainingProgress
 from stylegan.training.costs import Costs, Machine
 from stylegan.training.interrupts import nothing_to_save
 
@@ -129,13 +129,6 @@ def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str,
     "--processes", "With --dry-run: plan for so many GPUs, which need not be here."
 )
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
-@options.number_option(
-    "--hang-minutes",
-    "End a hanging process, if there are several; 0 = never.",
-    default=30,
-    least=0,
-    most=10_080,
-)
 @click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
 @options.number_option(
@@ -159,7 +152,6 @@ def train(
     dry_run: bool,
     processes: int | None,
     preflight: bool,
-    hang_minutes: float,
     tensorboard: bool,
     names: str | None,
     metrics_every: float | None,
@@ -185,7 +177,7 @@ def train(
         show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
     place = options.use_device(device)
-    with nothing_to_save(), process_group(place, hang_minutes):
+    with nothing_to_save(), process_group(place):
         console = TrainingTerminal()
         planned = plan(request, Machine.here(place), threads=threads, console=console)
         print_hint(*planned.lines)
@@ -196,24 +188,25 @@ def train(
             require(measurable(names), tools, place)
         folder = planned.facts.run
         begun = folder.saved()
-        opened = planned.open(console=console, strict=strict, hang_minutes=hang_minutes)
-        with opened as run, closing(console):
-            console.config = run.config
-            if planned.facts.is_own and not begun:
-                started = planned.facts.start is not None
-                print_hint(*advice(run.store.num_images, run.config, started=started))
-            evaluation = None
-            if names is not None:
-                mirror = run.config.data.mirror
-                evaluation = evaluation_of(
-                    names, metrics_every, folder, mirror=mirror, store=run.store, tools=tools
-                )
+        print_hint(*planned.advice())
+        opened: list[Store] = []
+
+        def evaluation(config: TrainConfig, store: Store) -> Evaluation | None:
+            opened.append(store)
+            if names is None:
+                return None
+            mirror = config.data.mirror
+            return evaluation_of(
+                names, metrics_every, folder, mirror=mirror, store=store, tools=tools
+            )
+
+        with closing(console):
             try:
-                state = run.train(
-                    evaluation,
+                state = planned.train(
+                    evaluation=evaluation,
+                    console=console,
+                    strict=strict,
                     preflight=preflight,
-                    costs=planned.costs,
-                    threads=threads,
                     workers=workers,
                     tensorboard=tensorboard,
                 )
@@ -223,7 +216,7 @@ def train(
         is_written = folder.report_file.exists() and state.images_seen == begun
         if first_process() and not is_written:
             write_page(folder.path, place)
-        print_hint(*closing_lines(folder, run.config, run.store))
+        print_hint(*closing_lines(folder, state.config, *opened))
 
 
 def show_plan_elsewhere(request: Request, processes: int, device: str, *, dry_run: bool) -> None:
@@ -286,27 +279,25 @@ class TrainingTerminal(Terminal):
     """Shows below its lines how a training goes: speed, time left, stage, meters of overfitting and
     losses."""
 
-    def __init__(self, config: TrainConfig | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(say=print_hint)
-        self.config = config  # of the run, once it is open
         self.seconds: dict[int, float] = {}  # of an image, by resolution
 
     def progress(self, what: object, done: int, total: int) -> None:
-        if self.config is None or not isinstance(what, TrainingProgress):
+        if not isinstance(what, TrainingProgress):
             super().progress(what, done, total)
             return
         stage = what.stage
         speed = what.images_per_second
         self.seconds.pop(stage.resolution, None)  # to be the last of them
         self.seconds[stage.resolution] = 1 / speed
-        schedule = self.config.schedule
-        costs = Costs.scaled(self.config, self.seconds)
-        left = duration(costs.seconds_left(schedule, what.images_seen))
+        costs = Costs.scaled(what.config, self.seconds)
+        left = duration(costs.seconds_left(what.config.schedule, what.images_seen))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         kimg = min(done, total) / 1000
         texts = [f"{kimg:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
         texts += [f"res {stage.resolution}{fade}"]
-        texts += short_values(what, augmented=self.config.augment.kind != "none")
+        texts += short_values(what)
         if self.what is not TrainingProgress:  # all of them are shown on one line
             self.close()
             self.what = TrainingProgress
@@ -334,11 +325,11 @@ SHORT = {  # the first values of a line, in this order
 }
 
 
-def short_values(progress: TrainingProgress, *, augmented: bool) -> list[str]:
+def short_values(progress: TrainingProgress) -> list[str]:
     """List names and values: signs of overfitting, waiting for data, logits, losses."""
     texts = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
     texts["data"] = f"{100 * progress.data_wait:.0f}%"
-    if not augmented:
+    if progress.config.augment.kind == "none":
         texts.pop("augment/probability", None)
     losses = {name: name.partition("/")[2] for name in sorted(texts.keys() - SHORT)}
     return [f"{text} {texts[n]}" for n, text in (SHORT | losses).items() if n in texts]

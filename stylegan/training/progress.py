@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from stylegan.config import TrainConfig
 from stylegan.machine import distributed
 from stylegan.schedule import Stage
 from stylegan.training.state import TrainState
@@ -25,6 +26,7 @@ class TrainingProgress:
     images_per_second: float  # all processes together
     data_wait: float  # fraction of the time spent waiting for images
     skipped_updates: int
+    config: TrainConfig
 
     def __str__(self) -> str:
         stage = self.stage
@@ -57,7 +59,7 @@ class Meter:
         return dict(zip(names, averages.tolist(), strict=True))
 
     def read(self, state: TrainState, stage: Stage) -> TrainingProgress:
-        """Return the progress since this meter was made."""
+        """The progress since this meter was made."""
         metrics = self.averages()  # waits for the device, so before looking at the clock
         metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - self.since, 1e-9)
@@ -71,6 +73,7 @@ class Meter:
             images_per_second=self.images / seconds,
             data_wait=self.waited / seconds,
             skipped_updates=counts["skipped_g"] + counts["skipped_d"],
+            config=state.config,
         )
 
     @contextmanager

@@ -1,0 +1,397 @@
+"""A whole training from Python: opened or continued, tried, and run to its end."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from stylegan.config import TrainConfig, build_config, check_batches, differences
+from stylegan.data import Findings, Preparation, Source, Store, cached_store
+from stylegan.data.cache import refuse_other_images
+from stylegan.files import checkpoint
+from stylegan.files.run_folder import RunFolder
+from stylegan.files.weights import Weights
+from stylegan.machine import distributed
+from stylegan.machine.console import SILENT, Console
+from stylegan.machine.disk import refusing
+from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.messages import count, listed, readable
+from stylegan.machine.threads import busy
+from stylegan.ops import (
+    HALF,
+    float32_products,
+    has_fast_matmul,
+    has_tf32,
+    resolved_precision,
+)
+from stylegan.schedule import coming
+from stylegan.training import loop
+from stylegan.training.costs import Costs, try_out
+from stylegan.training.evaluation import Evaluation
+from stylegan.training.health import runtime_errors_explained
+from stylegan.training.interrupts import nothing_to_save, requests
+from stylegan.training.recorder import Recorder
+from stylegan.training.state import Counters, Payload, TrainState
+from stylegan.training.transfer import check_frozen, check_warmup, initialize_from
+
+
+def start(
+    config: TrainConfig,
+    data: str | Path | Source | Store,
+    out: str | Path,
+    *,
+    device: str | torch.device = "auto",
+    init_from: str | Path | Weights | None = None,
+    evaluation: Evaluation | Callable[[TrainConfig, Store], Evaluation | None] | None = None,
+    console: Console = SILENT,
+    strict: bool = False,
+    preflight: bool = True,
+    costs: Costs | None = None,
+    threads: int | None = None,
+    workers: int = 1,
+    tensorboard: bool = True,
+) -> TrainState:
+    """Train in the folder `out`, or continue the run there; the state at the end of its schedule.
+
+    `data` is a folder of images, a zip, or a store; `strict` refuses one with images that cannot
+    be used. A new run starts from the weights of `init_from` that fit. `evaluation` is made of the
+    configuration and the store where it depends on these. Without `preflight` no steps are tried
+    before the first; `costs` are of steps that were tried before. The `console` of the first
+    process reports what a user should know; that of each gets a `TrainingProgress` at every line
+    of the log. `threads` compute on a CPU; by default those of OMP_NUM_THREADS, else those of a
+    run that has begun, else one where other programs use the cores, else torch's. `workers`
+    threads read images ahead.
+
+    SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
+    `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
+    mistakes that a user can correct; `Diverged` and `LostContact` are among them.
+    """
+    device = distributed.pick_device(str(device))
+    folder = RunFolder(out)
+    with nothing_to_save(), distributed.process_group(device):
+        config = resolve_config(config, folder, device)  # before images are prepared
+        with backend_flags(config), folder.alone():
+            store = cached_store(
+                data,
+                preparation_for(config),
+                labels=config.data.labels,
+                strict=strict,
+                console=console,
+            )
+            config = resolve_config(config, folder, device, store)  # now with the number of labels
+            if callable(evaluation):
+                evaluation = evaluation(config, store)
+            rank0_console = console if distributed.rank() == 0 else SILENT
+            newest, payload = newest_state(folder, rank0_console)
+            lines = settle_threads(threads, payload, device)
+            if preflight:
+                lines += try_out(config, device, folder, rank0_console, costs)
+            state = TrainState.create(config, device=device)
+            if newest is None:
+                changes = begin(state, folder, store, init_from)
+            else:
+                changes = resume(state, payload, newest, store, folder)
+                if init_from is not None:
+                    changes.append(
+                        f"the run has begun already, so the weights of {init_from} are not used"
+                    )
+            del payload  # as large as the networks and their moments
+            lines += from_rank0(
+                lambda: folder.create(config, store.origin, store.skipped, state.lineage)
+            )
+            for line in [*changes, *announcement(state, store, folder, newest), *lines]:
+                rank0_console.tell(line)
+            recorder = Recorder(state, store, folder, rank0_console, tensorboard)
+            # A finished run with its last file may be called again; without it, that is written.
+            if state.finished and from_rank0(folder.generator_file(state.images_seen).exists):
+                if evaluation is not None:
+                    rank0_console.tell("nothing is left to train, so nothing is measured")
+            else:
+                with (
+                    requests() as signals,
+                    recorder.telling_failure(),
+                    runtime_errors_explained(state),
+                ):
+                    loop.train(state, store, recorder, evaluation, signals, console, workers)
+            rank0_console.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
+            return state
+
+
+def announcement(
+    state: TrainState, store: Store, folder: RunFolder, newest: Path | None
+) -> list[str]:
+    """Lines on the data, the device and the state file `newest`, where training goes on."""
+    config = state.config
+    device = state.device
+    precision = config.precision
+    num_labels = len(store.label_names)
+    conditional = config.data.labels
+    images = f"{store.num_images} images of {store.meta.source}"
+    images += f", {count(num_labels, 'label')}" if conditional else ""
+    lines = [f"{images}; run {folder.path} on {device}, precision {precision}"]
+    if precision == "tf32" and not has_tf32(device, capability(device)):
+        lines.append(f"{device} has no tf32 and computes in float32")
+    if device.type == "cpu" and precision in HALF and not has_fast_matmul(HALF[precision]):
+        lines.append(
+            f"this processor does not multiply {precision} faster than float32: products are "
+            "rounded ones of float32, which take no less time"
+        )
+    if num_labels > 1 and not conditional:
+        lines.append(f"{num_labels} labels found, ignored; pass --labels to train on them")
+    if newest is not None:
+        lines.append(f"continuing from {newest}")
+    elif store.skipped:
+        skipped = len(store.skipped)
+        images = count(skipped + store.num_images, "image")
+        lines.append(f"{skipped} of {images} left out; see {folder.skipped_file}")
+    return lines
+
+
+@contextmanager
+def backend_flags(config: TrainConfig) -> Iterator[None]:
+    """Choose kernels by the precision and determinism of `config`; at the end switches and the
+    number of threads are as before. Parts that half precision leaves in float32, such as fp16's
+    gradient penalties, may use TF32: it has as many digits as fp16, more than bf16."""
+    benchmark = torch.backends.cudnn.benchmark
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    threads = torch.get_num_threads()
+    workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    exact = config.precision in ("auto", "fp32")  # auto: not decided yet
+    torch.backends.cudnn.benchmark = not config.deterministic
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        with float32_products("ieee" if exact else "tf32"):
+            yield
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+        if config.deterministic:  # else it is as it was; the call imports much of torch
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.set_num_threads(threads)
+        if workspace is None:
+            os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+def preparation_for(config: TrainConfig) -> Preparation:
+    """Return the preparation of a run's pictures."""
+    return Preparation(
+        resolution=config.network.resolution,
+        crop=config.data.crop,
+        channels=config.network.image_channels,
+        premultiplied=config.network.premultiplied,
+        include=config.data.include,
+    )
+
+
+def resolve_config(
+    config: TrainConfig,
+    folder: RunFolder,
+    device: torch.device,
+    data: Store | Findings | None = None,
+) -> TrainConfig:
+    """Return `config` with the precision of the device and, once the `data` is known, its number of
+    labels. Raise ValueError if processes cannot share the batches, if a new run would not train the
+    generator, or if the run in `folder` computes something else."""
+    stored = from_rank0(folder.stored_config)
+    if stored is None:
+        check_warmup(config)
+    config = with_precision(config, device, stored)
+    if data is not None:
+        config = fit_to_data(config, data)
+        check_batches(config, distributed.world_size())
+    if stored is None:
+        return config
+    if stored.precision == "auto":  # not decided yet
+        stored = dataclasses.replace(stored, precision=config.precision)
+    compared = config
+    if data is None:
+        network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
+        compared = dataclasses.replace(config, network=network)
+    if different := differences(stored, compared):
+        raise ValueError(
+            f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
+            "another --out, with its weights by --init-from "
+            f"{folder.path}, or the options of that run"
+        )
+    return config
+
+
+def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
+    """Give `config` as many labels as the data has kinds, if the run is conditional."""
+    classes = len(data.label_names) if config.data.labels else 0
+    if config.data.labels and not classes:
+        raise ValueError(f"labels were asked for, but {data.why_no_labels}")
+    if config.network.label_dim not in (0, classes):
+        raise ValueError(
+            f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
+            + ("" if config.data.labels else "; pass --labels to train with labels")
+        )
+    network = dataclasses.replace(config.network, label_dim=classes)
+    return dataclasses.replace(config, network=network)
+
+
+def with_precision(
+    config: TrainConfig, device: torch.device, stored: TrainConfig | None
+) -> TrainConfig:
+    """Return `config` in the precision in which it trains on this device, the same in all
+    processes: auto is that of a run that has begun. Raise ValueError if the device cannot."""
+    asked = stored.precision if stored and config.precision == "auto" else config.precision
+    weakest = min(distributed.gather(capability(device)))
+    return dataclasses.replace(config, precision=resolved_precision(asked, device, weakest))
+
+
+def capability(device: torch.device) -> tuple[int, int]:
+    """Return NVIDIA's "compute capability" of a GPU; (0, 0) of other devices."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+
+
+def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | None, Payload]:
+    """Return the newest state file that is not damaged, for any process, and its payload; None
+    before the first. The console hears of damaged ones. Raise ValueError if all are, since starting
+    anew would overwrite the run, and for one with wrong values."""
+    damaged: list[str] = []
+    for path in reversed(from_rank0(folder.states)):
+        try:
+            payload = on_all_ranks(partial(checkpoint.load, path, "state"))
+        except (ValueError, OSError) as error:
+            damaged.append(str(error))
+            continue
+        if damaged:
+            console.tell(f"{listed(damaged, 3)}; continuing from {path.name} instead")
+        with refusing_state(path, folder):
+            Counters.of(payload)
+        return path, payload
+    if damaged:
+        raise ValueError(
+            f"no state of {folder.path} can be used ({listed(damaged, 3)}); put a sound copy back, "
+            "or choose another --out to begin anew"
+        )
+    if folder.has_lost_its_states():
+        raise ValueError(
+            f"{folder.path} holds results of a run, but no state-*.pt to continue from; put one "
+            "back, or choose another --out to begin anew"
+        )
+    return None, {}
+
+
+def refusing_state(path: Path, folder: RunFolder) -> AbstractContextManager[None]:
+    """Tell an error inside as one of the values of the state file `path`, which is not damaged."""
+    before = [state.name for state in folder.states() if state < path]
+    advice = f"remove it to go on from {before[-1]}" if before else "choose another --out"
+    return refusing(path, "cannot be continued", advice)
+
+
+def settle_threads(asked: int | None, payload: Payload, device: torch.device) -> list[str]:
+    """Set the number of threads that compute. Return lines for the user. The first that applies:
+
+    1. the number `asked` for;
+    2. torch's, on a GPU, with several processes, or if OMP_NUM_THREADS is set;
+    3. of a run that goes on, the number that its state in `payload` was saved with, if it is less
+       than torch's and one process saved it: the last bits depend on it;
+    4. of a new run, one where other programs use the cores;
+    5. torch's.
+    """
+    if asked is not None:
+        torch.set_num_threads(asked)
+        return []
+    alone = distributed.world_size() == 1
+    usual = torch.get_num_threads()
+    if device.type != "cpu" or not alone or usual == 1 or "OMP_NUM_THREADS" in os.environ:
+        return []
+    threads = usual
+    reason = ""
+    if payload and payload["processes"] == 1:
+        threads = payload["threads"]
+        reason = "as before"
+    elif not payload and busy():
+        threads = 1
+        reason = "because other programs use the cores"
+    if threads >= usual:
+        return []
+    torch.set_num_threads(threads)
+    return [f"{count(threads, 'thread')}, {reason}; --threads {usual} changes it"]
+
+
+def begin(
+    state: TrainState, folder: RunFolder, store: Store, init_from: str | Path | Weights | None
+) -> list[str]:
+    """Give a new state the weights of `init_from` that fit; which do."""
+    if init_from is not None:
+        names = store.label_names if state.config.data.labels else []
+        return initialize_from(state, init_from, names, store.vectors)
+    if lost := on_all_ranks(folder.lineage):
+        raise ValueError(
+            f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "
+            "yet: give --init-from again, or choose another --out"
+        )
+    check_frozen(state.config, None)
+    return []
+
+
+def saved_config(
+    config: TrainConfig, payload: Payload, path: Path, data: Store | Findings, folder: RunFolder
+) -> TrainConfig:
+    """The configuration in the `payload` of the state `path`. Raises ValueError if a run of
+    `config` cannot go on from there, or was trained on other images than the data holds."""
+    run = readable(folder.path)
+    refuse_other_images(
+        payload.get("data"),
+        data,
+        folder.path,
+        config.network.resolution,
+        labels=config.data.labels,
+        advice="continue with the same data, or begin another run from its weights: "
+        f"--init-from {run} --out OTHER",
+    )
+    with refusing_state(path, folder):
+        saved = build_config(payload["config"], unknown_parts=True)
+    if different := differences(saved, config):
+        raise ValueError(
+            f"{path} cannot be continued: it is of a run of another configuration "
+            f"({'; '.join(different)})"
+        )
+    return saved
+
+
+def resume(
+    state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
+) -> list[str]:
+    """Go on from the `payload` of the file `path`; notes on changed results. Raises ValueError as
+    `saved_config`, or if it does not fit."""
+    config = state.config
+    run = readable(folder.path)
+    saved = saved_config(config, payload, path, store, folder)
+    with refusing_state(path, folder):
+        state.restore(payload)
+    if state.lineage != on_all_ranks(folder.lineage):
+        raise ValueError(
+            f"{path} cannot be continued: its run did not begin from the same weights as {run}; "
+            "remove it, or choose another --out"
+        )
+    processes = payload["processes"], distributed.world_size()
+    threads = payload["threads"], torch.get_num_threads()
+    batch_gpu = saved.batch_gpu, config.batch_gpu
+    regrouped = False
+    for stage in coming(config.schedule, state.images_seen):
+        shares = [stage.batch_size // number for number in processes]
+        before, now = (min(n or share, share) for n, share in zip(batch_gpu, shares, strict=True))
+        regrouped = regrouped or before != now
+    compared = {"processes": processes, "threads": threads}
+    if regrouped:
+        compared["batch_gpu"] = batch_gpu
+    changes = [f"{name} {was} -> {now}" for name, (was, now) in compared.items() if was != now]
+    if not changes:
+        return []
+    reasons = []
+    if regrouped and config.network.deviation_group > 1:
+        reasons.append("the minibatch deviation is that of other groups")
+    if processes[0] != processes[1] and config.noise == "random" and config.network.noise:
+        reasons.append("noise is drawn anew")
+    how = " and ".join(reasons) or "results differ in round-off"
+    return [f"the run continues with {', '.join(changes)}: {how}"]
