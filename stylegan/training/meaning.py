@@ -4,10 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan import sampling
 from stylegan.files.weights import Weights
 from stylegan.layers import Equalized
-from stylegan.machine.distributed import from_rank0
 from stylegan.machine.toml import toml_value
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 
@@ -24,7 +22,6 @@ OF_LAYERS = (  # refused
     "activation_before_blur",
 )  # fmt: skip
 LUMA = 0.299, 0.587, 0.114  # of gray, as Pillow makes it
-SAMPLES = 10_000  # latents behind a measured average of w
 
 
 def changes(weights: Weights, ours: NetworkConfig, names: tuple[str, ...]) -> str:
@@ -89,9 +86,3 @@ def adapted(trained: Network, network: Network) -> dict[str, Tensor]:
     if another or before.label_dim > after.label_dim == 0:
         return {k: x for k, x in tensors.items() if not k.startswith(("mapping.", "w_avg"))}
     return tensors
-
-
-def measured_average(generator: Generator, label_rows: Tensor | None) -> Tensor:
-    """Mean w, the same in all processes. `label_rows`: see `mapped_samples`."""
-    w = from_rank0(lambda: sampling.mapped_samples(generator, SAMPLES, label_rows).cpu())
-    return w.double().mean(dim=0)

@@ -20,7 +20,6 @@ from stylegan.machine.distributed import from_rank0, on_all_ranks
 from stylegan.machine.messages import count, listed, readable
 from stylegan.machine.threads import busy
 from stylegan.schedule import coming
-from stylegan.training.meaning import SAMPLES
 from stylegan.training.state import Counters, Payload, TrainState
 from stylegan.training.transfer import check_frozen, initialize_from
 
@@ -98,7 +97,7 @@ def begin(
     """Give a new state the weights of `init_from` that fit; which do."""
     if init_from is not None:
         names = store.label_names if state.config.data.labels else []
-        rows = torch.from_numpy(store.sample_labels(SAMPLES)) if names and store.vectors else None
+        rows = torch.from_numpy(store.sample_labels(1024)) if names and store.vectors else None
         return initialize_from(state, init_from, names, store.vectors, rows)
     if lost := on_all_ranks(folder.lineage):
         raise ValueError(

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from stylegan.config import TrainConfig
 from stylegan.data.labels import Labels, places
 from stylegan.files import checkpoint
+from stylegan.files.formats.foreign import mean_w
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
 from stylegan.machine.distributed import from_rank0, on_all_ranks
@@ -161,7 +163,7 @@ def initialize_from(
         refused |= dict.fromkeys(of_mapping, "is of another mapping, which starts anew as a whole")
         others = order not in (None, [*range(len(known))]) and name != "discriminator"
         if others or refused.keys() & {"w_avg", EMBEDDING}:
-            network.w_avg.copy_(meaning.measured_average(network, label_rows))
+            network.w_avg.copy_(from_rank0(partial(mean_w, network, label_rows)))
             refused["w_avg"] = "is measured, since the mapping is not the same"
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
