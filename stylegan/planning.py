@@ -38,6 +38,7 @@ from stylegan.training.costs import (
     outlook,
     possible_costs,
 )
+from stylegan.training.meaning import check_meaning
 from stylegan.training.start import (
     backend_flags,
     fit_to_data,
@@ -61,6 +62,7 @@ from stylegan.training.transfer import (
 
 Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 RESOLUTION = "network.resolution"
+CROP = "data.crop"
 LENGTH = "schedule.total_kimg"
 WARMUP = "d_warmup_kimg"
 BUNDLED_DATA = "datasets/faces-64.zip"
@@ -304,6 +306,7 @@ def plan(
         config, more, costs = decide_within(request.minutes, request, facts, threads)
     if facts.start:
         check_frozen(config, facts.start)
+        check_meaning(facts.start, config.network)
     data = facts.data
     if isinstance(data, Path) and is_store(data):
         from_rank0(lambda: Store(data).check_fits(preparation_for(config)))
@@ -333,6 +336,10 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         start = on_all_ranks(lambda: open_weights(origin, need="training"))
         if request.config in (None, AUTO):
             given |= sizes(start, width=request.width)
+    drawn = start.require_loaded().crop if start else stored.data.crop if stored else ""
+    is_fixed = base != AUTO and CROP in read_options(base)
+    if drawn and not is_fixed and (not is_store(path) or Store(path).meta.crop == drawn):
+        given[CROP] = drawn
 
     def of_pictures(options: Options) -> TrainConfig:
         """The options of data and networks; for auto all others are chosen by the pictures."""
@@ -341,7 +348,10 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         own = {k: value for k, value in options.items() if k.startswith(("data.", "network."))}
         return load_config(None, own)
 
-    include = of_pictures(request.asked).data.include
+    of_data = of_pictures({**given, **request.asked}).data
+    include = of_data.include
+    if start and {drawn, of_data.crop} != {"center"}:
+        lines.append(f"{start} draws crop {drawn}; the run has {of_data.crop} (--crop, --aspect)")
     is_looked_at = base == AUTO or (is_own and not stored)
     data: Path | Source = path
     if is_looked_at and not is_store(path):  # listed in the first process alone

@@ -103,6 +103,34 @@ def test_labels_that_cannot_be_used_are_refused_in_one_line(files, message, tmp_
     assert re.search(message if "|" in message else re.escape(message), found), found
 
 
+def test_labels_csv_of_one_different_number_for_each_image_is_refused(tmp_path):
+    """They would be as many classes. Digits are classes, and so are numbers that have a name."""
+    images = {f"{i}.png": png(seed=i) for i in range(12)}
+    for j, rows in enumerate([range(12), [i + 0.5 for i in range(12)], ["1e3", *range(11)]]):
+        csv = "\n".join(["file,age", *(f"{i}.png,{n}" for i, n in enumerate(rows))])
+        found = fault_of(tmp_path / str(j), images | {"labels.csv": csv.encode()})
+        assert "12 numbers of 12 images are no classes" in found
+        assert '[["a.png", [0.3]], ...]' in found
+    for labels, more in [
+        ([i % 10 for i in range(12)], {}),
+        ([*range(12)], {"label_names": [*"abcdefghijkl"]}),
+        ([f"id{i}" for i in range(12)], {}),
+        ([[i / 10] for i in range(12)], {}),
+    ]:
+        pairs = [[name, label] for name, label in zip(images, labels, strict=True)]
+        content = json.dumps({"labels": pairs, **more}).encode()
+        assert check(folder(tmp_path / "good", images | {"dataset.json": content})).label_names
+
+
+@pytest.mark.parametrize(("names", "warned"), [
+    (("train", "test"), True), (("Train", "val", "test"), True), (("train", "cat"), False),
+    (("train",), False),
+])  # fmt: skip
+def test_sub_folders_that_are_parts_of_a_data_set_are_warned_of(names, warned, tmp_path):
+    found = check(folder(tmp_path / "images", {f"{name}/a.png": png() for name in names}))
+    assert any("are parts of a data set" in note for note in found.notes) is warned
+
+
 def test_other_labels_make_another_store_in_the_cache(tmp_path):
     path = folder(tmp_path / "images", with_json([0, 1, 1]))
     first = cached_store(path, cache_dir=tmp_path / "cache", labels=True)

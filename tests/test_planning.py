@@ -11,7 +11,7 @@ from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
 from stylegan import load_generator
-from stylegan.config import bundled, load_config, parse_options, to_toml
+from stylegan.config import DataConfig, bundled, load_config, parse_options, to_toml
 from stylegan.data import Preparation, prepare
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_loaded
@@ -277,6 +277,45 @@ def test_a_discriminator_that_does_not_fit_by_its_width_is_trained_alone_first(p
         assert narrow.config.d_warmup_kimg == 1
 
 
+def test_init_from_takes_the_crop_of_its_source_unless_another_is_asked_for(pictures, tmp_path):
+    """Also with a named configuration, which the same command continues; and for a store."""
+    generator = load_generator("faces64")
+    for crop in ("pad 5:7", "stretch"):
+        source = tmp_path / f"{crop[:3]}.pt"
+        save_loaded(source, generator.but(trained_on=DataConfig(crop=crop)))
+        for config in (None, "quickstart"):
+            found = decided(pictures, init_from=source, config=config, kimg=2)
+            assert found.config.data.crop == crop
+            assert (
+                f"{source} draws crop {crop}; the run has {crop} (--crop, --aspect)" in found.lines
+            )
+        asked = decided(pictures, 'data.crop="center"', init_from=source)
+        assert asked.config.data.crop == "center"
+        said = f"{source} draws crop {crop}; the run has center (--crop, --aspect)"
+        assert said in asked.lines
+    run = begin(tmp_path / "run", found)
+    lineage = lineage_toml(found.facts.start.child_lineage())
+    (run / "config.toml").write_text((run / "config.toml").read_text() + lineage)
+    assert decided(pictures, out=run, config="quickstart", kimg=2).config == found.config
+    assert (
+        decided(pictures, init_from=source, config="car-512").config.data.crop == "pad"
+    )  # its own
+    store = prepare(pictures, tmp_path / "store", Preparation(resolution=64)).path
+    assert decided(store, init_from=source).config.data.crop == "center"
+    store = prepare(pictures, tmp_path / "other", Preparation(resolution=64, crop=crop)).path
+    assert decided(store, init_from=source).config.data.crop == crop
+    assert not any(" draws crop " in line for line in decided(pictures, init_from="faces64").lines)
+
+
+def test_init_from_with_switches_that_do_not_convert_is_refused_while_planning(pictures):
+    for option in ("blur=false", "activation='relu'", "instance_norm=false"):
+        name = option.partition("=")[0]
+        with pytest.raises(
+            ValueError, match=f"network.{name} .* -> .*the weights of faces64 would"
+        ):
+            decided(pictures, f"network.{option}", init_from="faces64")
+
+
 def test_three_processes_begin_from_other_weights(pictures):
     machine = Machine(torch.device("cuda"), 80 * 2**30, processes=3)
     planned = plan(Request("none/run", pictures, init_from="faces64"), machine)
@@ -361,8 +400,9 @@ def test_weights_without_a_discriminator_let_it_train_alone_first(pictures, tmp_
     assert named.config.d_warmup_kimg == 1
     assert decided(pictures, "d_warmup_kimg=0.0", init_from=lone).config.d_warmup_kimg == 0
     assert decided(pictures, init_from="faces64").config.d_warmup_kimg == 0  # it has one
-    for changed in ("network.image_channels=1", "network.max_channels=16"):  # which does not fit
-        assert decided(pictures, changed, init_from="faces64").config.d_warmup_kimg == 1
+    for changed, kimg in (("network.max_channels=16", 1), ("network.image_channels=1", 0)):
+        found = decided(pictures, changed, init_from="faces64")  # the second is converted
+        assert found.config.d_warmup_kimg == kimg
     assert decided(pictures).config.d_warmup_kimg == 0
 
 

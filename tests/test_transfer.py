@@ -9,6 +9,7 @@ import torch
 from helpers.consoles import Heard
 from helpers.tiny_generators import assert_same_weights, loaded_of, random_generator
 from helpers.tiny_training import QUIET, SHORT, merge, run, tiny_config, write_pictures
+from torch.testing import assert_close
 
 from stylegan import load_generator
 from stylegan.config import TrainConfig, build_config, parse_options, to_dict, to_toml
@@ -23,9 +24,10 @@ from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.networks import NetworkConfig
 from stylegan.ops import reduced
 from stylegan.planning import Request, plan
-from stylegan.sampling import latents, mapped
-from stylegan.training import Share, TrainState, draw, start, train_step
+from stylegan.sampling import cyclic_one_hot, latents, mapped
+from stylegan.training import Share, TrainState, draw, meaning, start, train_step
 from stylegan.training.costs import Machine
+from stylegan.training.meaning import LUMA
 from stylegan.training.refitting import solve
 from stylegan.training.transfer import check_frozen, initialize_from
 
@@ -306,8 +308,8 @@ def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
     state, untouched = TrainState.create(config), TrainState.create(config)
     source = Weights(Path("m.pt"), "memory", loaded, discriminator=trained.discriminator)
     lines = initialize_from(state, source, ("a", "b"))
-    for network, rows in (("generator_ema", 1), ("discriminator", 2)):
-        every = len(getattr(state, network).state_dict())
+    for network, rows in (("generator_ema", 2), ("discriminator", 2)):
+        every = len(getattr(state, network).state_dict())  # w_avg is measured anew
         assert f"{network}: {every - rows} of {every} tensors copied from m.pt" in lines
     assert "  not copied: head.out.weight belongs to labels that this run lacks" in lines
     own_rows = untouched.discriminator.state_dict()["head.out.weight"]
@@ -330,3 +332,190 @@ def test_vectors_and_classes_of_the_same_names_start_anew(vectors):
     expected = untouched.generator.mapping.label_embedding if vectors is False else given
     assert (anew in lines) == (vectors is False)
     assert torch.equal(state.generator.mapping.label_embedding, expected)
+
+
+def source_of(network, seed=5, **description):
+    """A grown source with all three networks, none of whose parts is without effect."""
+    trained = TrainState.create(tiny_config(network=network, seed=seed))
+    networks = trained.generator, trained.discriminator, trained.generator_ema
+    for parameter in (p for network in networks for p in network.parameters()):
+        scale = float(parameter.data.abs().max()) or 1.0
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1 * scale)
+    for generator in networks[::2]:
+        generator.w_avg.normal_()
+    loaded = loaded_of(trained.generator_ema, **description)
+    return Weights(Path("m.pt"), "memory", loaded, trained.generator, trained.discriminator)
+
+
+def begun(weights, network, names=(), **data):
+    """A run of other options, from copies of the weights: its state, and what was told."""
+    config = tiny_config(network=network, schedule=SHORT | {"initial_resolution": 16}, data=data)
+    state = TrainState.create(config)
+    return state, initialize_from(state, copy.deepcopy(weights), names)
+
+
+def images_of(generator, label=None):
+    z = latents(range(8), generator.config.z_dim)
+    labels = None if label is None else label.expand(8, -1)
+    with torch.no_grad():
+        return generator(z, labels, noise="const")
+
+
+def distance_of_average(generator):
+    """How far `w_avg` is from the mean of w, in root mean squares of that of w."""
+    config = generator.config
+    labels = cyclic_one_hot(range(2000), config.label_dim)
+    with torch.no_grad():
+        w = mapped(generator, torch.randn(2000, config.z_dim), labels)
+    mean = w.mean(dim=0)
+    return (generator.w_avg - mean).norm() / (w - mean).square().sum(dim=1).mean().sqrt()
+
+
+def over_white(images):
+    """Premultiplied RGBA -> RGB, in [-1, 1]."""
+    return images[:, :3] + 1 - images[:, 3:]
+
+
+RGBA = {"image_channels": 4, "premultiplied": True}
+
+
+def gray(images):
+    return (images * images.new_tensor(LUMA).view(3, 1, 1)).sum(dim=1, keepdim=True)
+
+
+def same(images):
+    return images.expand(-1, 3, -1, -1)
+
+
+def opaque(images):
+    return torch.cat([images, torch.ones_like(images[:, :1])], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "as_ours", "as_theirs"),
+    [
+        (3, 1, gray, same),
+        (1, 3, same, gray),
+        (3, 4, opaque, over_white),
+        (4, 3, over_white, opaque),
+        (1, 4, lambda x: opaque(same(x)), lambda x: gray(over_white(x))),
+        (4, 1, lambda x: gray(over_white(x)), lambda x: opaque(same(x))),
+    ],
+)
+@pytest.mark.parametrize("equalized", [True, False])
+def test_init_from_converts_image_channels(theirs, ours, as_ours, as_theirs, equalized):
+    """A picture is the source's, and judged as the source judges it; the other way round, gray is
+    repeated and alpha is 1."""
+    options = {n: RGBA if n == 4 else {"image_channels": n} for n in (theirs, ours)}
+    weights = source_of(options[theirs])
+    state, lines = begun(weights, options[ours] | {"equalized": equalized})
+    said = f"network.image_channels {theirs} -> {ours}"
+    assert any(line.startswith("converted") and said in line for line in lines)
+    for name, trained in weights.networks().items():
+        network = getattr(state, name)
+        n = len(network.state_dict())
+        assert f"{name}: {n} of {n} tensors copied from m.pt" in lines
+        if name != "discriminator":
+            assert_close(images_of(network), as_ours(images_of(trained)), rtol=0, atol=5e-5)
+            continue
+        images = torch.rand(4, ours, 16, 16) * 2 - 1
+        with torch.no_grad():
+            assert_close(network(images), trained(as_theirs(images)), rtol=0, atol=5e-5)
+
+
+def test_init_from_rgba_that_is_not_premultiplied_drops_alpha():
+    weights = source_of({"image_channels": 4})
+    state, _ = begun(weights, {})
+    shown = images_of(weights.generator)[:, :3]
+    assert_close(images_of(state.generator), shown, rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"mapping_lr_multiplier": 1.0}, {"equalized": False}, {"noise": True}]
+)
+def test_init_from_converts_scales_to_the_same_function(changed):
+    """mapping_lr_multiplier and equalized; without any change every bit is the same."""
+    weights = source_of({})
+    state, _ = begun(weights, changed)
+    w = [mapped(g, latents(range(8), 5)) for g in (weights.generator, state.generator)]
+    assert_close(*w, rtol=1e-5, atol=1e-6)
+    assert torch.equal(state.generator.w_avg, weights.generator.w_avg)
+    assert_close(images_of(state.generator), images_of(weights.generator), rtol=0, atol=5e-5)
+    images = torch.rand(4, 3, 16, 16)
+    logits = [d(images) for d in (weights.discriminator, state.discriminator)]
+    assert_close(*logits, rtol=0, atol=5e-5)
+    if changed == {"noise": True}:  # as it is
+        for name, trained in weights.networks().items():
+            assert_same_weights(getattr(state, name), trained)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"mapping_layers": 1},
+        {"mapping_layers": 3},
+        {"mapping_width": 9},
+        {"z_dim": 6},
+        {"normalize_latents": False},
+        {"mapping_activation": "relu"},
+    ],
+)
+def test_init_from_takes_all_of_a_mapping_or_none_and_measures_w_avg(changed):
+    weights = source_of({})
+    state, lines = begun(weights, changed)
+    untouched = TrainState.create(state.config)
+    for name in ("generator", "generator_ema"):
+        generator = getattr(state, name)
+        assert_same_weights(generator.mapping, getattr(untouched, name).mapping)
+        assert_same_weights(generator.synthesis, getattr(weights, name).synthesis)
+        assert distance_of_average(generator) < 0.1
+    assert "  not copied: w_avg is measured, since the mapping is not the same" in lines
+    assert any("of another mapping, which starts anew as a whole" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "known", "names", "is_measured"),
+    [
+        (2, ("a", "b"), ("a", "b"), False),
+        (2, ("a", "b"), ("b", "a"), True),
+        (2, ("a", "b"), ("a", "c"), True),
+        (2, (), ("a", "b"), False),  # in order
+        (3, (), ("a", "b"), True),
+        (0, (), ("a", "b"), True),
+    ],
+)
+def test_init_from_measures_w_avg_where_labels_differ(theirs, known, names, is_measured):
+    weights = source_of({"label_dim": theirs}, label_names=known)
+    state, _ = begun(weights, {"label_dim": 2}, names, labels=True)
+    kept = torch.equal(state.generator.w_avg, weights.generator.w_avg)
+    assert kept is not is_measured
+    if is_measured:
+        assert distance_of_average(state.generator) < 0.1
+
+
+def test_init_from_without_labels_ignores_new_ones_at_first():
+    """Exactly so where latents are not normalized together with the label."""
+    weights = source_of({"normalize_latents": False})
+    state, _ = begun(weights, {"normalize_latents": False, "label_dim": 2}, ("a", "b"), labels=True)
+    given = images_of(weights.generator)
+    for label in torch.eye(2):
+        assert_close(images_of(state.generator, label), given, rtol=0, atol=5e-5)
+    with_labels = source_of({"label_dim": 2})
+    state, _ = begun(with_labels, {})
+    assert_same_weights(state.generator.mapping, TrainState.create(state.config).generator.mapping)
+
+
+def test_every_field_of_network_config_says_what_another_value_means_for_init_from():
+    """One that is added goes into a table of `meaning`, or here, where names and shapes tell."""
+    shapes = {
+        "resolution", "label_dim", "channel_base", "channel_decay", "max_channels",
+        "constant_input", "noise", "deviation_group", "deviation_features",
+    }  # fmt: skip
+    alike = {"premultiplied", "generator", "discriminator"}  # alike where opaque; a user's own
+    tables = {*meaning.CONVERTED, *meaning.OF_MAPPING, *meaning.OF_LAYERS}
+    assert {f.name for f in dataclasses.fields(NetworkConfig)} == shapes | alike | tables
+    for name in meaning.OF_LAYERS:
+        if name != "activation":
+            changed = {name: not getattr(NetworkConfig(), name)}
+            with pytest.raises(ValueError, match=f"network.{name} .* would compute something else"):
+                begun(source_of({}), changed)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from .images import is_image
 JSON = "dataset.json"  # beside the images; the former as of stylegan2-ada
 CSV = "labels.csv"
 MOST = 1e30  # a number of a label is smaller: float32 and its sums can hold it
+MOST_NUMBERS = 10  # that are classes, as digits; more need two images each
+NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?", re.IGNORECASE)
 MOST_NAMED = 12  # labels in one line
 FEW_IMAGES = 50  # a label of fewer is named before training
 
@@ -185,6 +188,12 @@ def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
     values = list(labels.values())
     if names and len(set(names)) < len(names):
         raise ValueError("two labels have one name")
+    numbers = {str(value) for value in values if names is None and NUMBER.fullmatch(str(value))}
+    if len(numbers) > max(MOST_NUMBERS, len(values) / 2):
+        raise ValueError(
+            f"{len(numbers)} numbers of {count(len(values), 'image')} are no classes; for one "
+            f'number each write {JSON}: {{"labels": [["a.png", [0.3]], ...]}}'
+        )
     if all(type(value) is int for value in values):
         present = sorted(set(values))
         if names is None:

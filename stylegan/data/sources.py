@@ -27,6 +27,7 @@ from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
 GRIDS = "grid.png", "grid.webp", "grid.jpg"  # of `stylegan generate`, beside its pictures
+PARTS = {"train", "test", "val", "valid", "validation"}  # of data sets
 UTF8_FLAG = 0x800  # of a name in a zip
 SEE = "see datasets/README.md"
 ARRAYS = ".npy", ".npz"
@@ -123,6 +124,10 @@ class Source(ABC):
         if self.grids:
             grids = listed(list(map(readable, self.grids)), 4, ", ")
             lines.append(f"grids that show the pictures beside them, so left out: {grids}")
+        folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
+        if not self.label_files and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
+            parts = ", ".join(sorted(folders))
+            lines.append(f"WARNING: {parts} are parts of a data set, but would be its labels")
         if self.label_files and self.names:
             deeper = any("/" in name.removeprefix(self.top) for name in self.names)
             beside = ", not the sub-folders" if deeper else ""

@@ -324,7 +324,8 @@ def begin(
     """Give a new state the weights of `init_from` that fit; which do."""
     if init_from is not None:
         names = store.label_names if state.config.data.labels else []
-        return initialize_from(state, init_from, names, store.vectors)
+        rows = torch.from_numpy(store.sample_labels(1024)) if names and store.vectors else None
+        return initialize_from(state, init_from, names, store.vectors, rows)
     if lost := on_all_ranks(folder.lineage):
         raise ValueError(
             f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -10,12 +11,14 @@ from torch import Tensor, nn
 from stylegan.config import TrainConfig
 from stylegan.data.labels import Labels, places
 from stylegan.files import checkpoint
+from stylegan.files.formats.foreign import mean_w
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
 from stylegan.machine.distributed import from_rank0, on_all_ranks
 from stylegan.machine.lineage import NONCOMMERCIAL, license_of
 from stylegan.machine.messages import listed, readable
 from stylegan.schedule import phases, resolutions, stage_at
+from stylegan.training import meaning
 from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
 
@@ -25,9 +28,10 @@ NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
 WIDTHS = {"channel_base", "max_channels"}
 # With another of these layers of a discriminator are not taken over.
-OF_DISCRIMINATOR = {*WIDTHS, "channel_decay", "image_channels", "deviation_features"}
+OF_DISCRIMINATOR = {*WIDTHS, "channel_decay", "deviation_features"}
 LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # in the name of a tensor: its resolution
-OF_LABELS = ("mapping.label_embedding", "head.out.weight", "head.out.bias")  # a row for each
+EMBEDDING = "mapping.label_embedding"
+OF_LABELS = (EMBEDDING, "head.out.weight", "head.out.bias")  # a row for each
 GROWS_AGAIN = "schedule.initial_resolution"
 
 
@@ -123,34 +127,44 @@ def initialize_from(
     source: str | Path | Weights,
     label_names: Sequence[str] = (),
     vectors: bool | None = None,
+    label_rows: Tensor | None = None,
 ) -> list[str]:
-    """Copy the weights of another run that fit (transfer), of each network that it has; what was
-    copied and what not. `label_names` are those of the run: what belongs to a label is taken from
-    that of the same name, unless one side is `vectors` and the other classes. The state keeps where
-    they came from; `Weights` lose their networks."""
+    """Copy the weights of another run that fit (transfer), `adapted`, of each network that it has;
+    what was copied and what not. `label_names` are those of the run: what belongs to a label is
+    taken from that of the same name, unless one side is `vectors` (some: `label_rows`) and the
+    other classes. The state keeps where they came from; `Weights` lose their networks."""
     if isinstance(source, Weights):
         weights = source
     else:
         weights = on_all_ranks(lambda: open_weights(source, need="training"))
     resolution = state.config.network.resolution
     check_frozen(state.config, weights)
+    meaning.check_meaning(weights, state.config.network)
     lines = [f"not used: {readable(reason, 1000)}" for reason in weights.left_out]
     lines += replace_stale_layers(weights, state)
     known = weights.require_loaded().label_names
     both = vectors, weights.require_loaded().vectors
     order = places(label_names, known, both) if label_names and known else None
     lines += about_labels(weights, state, label_names, order)
+    if converted := meaning.changes(weights, state.config.network, meaning.CONVERTED):
+        lines.append(f"converted, to do the same: {converted}")
     counts = []  # of tensors, for the lineage
     fitting = 0
     for name, trained in weights.networks().items():
         network = getattr(state, name)
-        tensors = trained.state_dict()
+        tensors = meaning.adapted(trained, network)
         if order is not None:
             tensors |= rows_of_labels(tensors, network.state_dict(), order)
         refused = copied_from(tensors, network, resolution)
         if order is not None and set(order) == {None}:  # all are new
             rows = [name for name in OF_LABELS if name in tensors and name in network.state_dict()]
             refused |= dict.fromkeys(rows, "belongs to labels that this run lacks")
+        of_mapping = [part for part in refused if part.startswith("mapping.layers.")]
+        refused |= dict.fromkeys(of_mapping, "is of another mapping, which starts anew as a whole")
+        others = order not in (None, [*range(len(known))]) and name != "discriminator"
+        if others or refused.keys() & {"w_avg", EMBEDDING}:
+            network.w_avg.copy_(from_rank0(partial(mean_w, network, label_rows)))
+            refused["w_avg"] = "is measured, since the mapping is not the same"
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         tensors = network.state_dict().keys()

@@ -195,13 +195,14 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
         second.copy_(maps[0 if shared else 1])
 
 
-def mean_w(generator: Generator) -> Tensor:
-    """Compute the average w that a file does not keep: over fixed latents, with labels in turn."""
+@torch.no_grad()
+def mean_w(generator: Generator, label_rows: Tensor | None = None) -> Tensor:
+    """Average w, where none is stored: over fixed latents, with classes or `label_rows` in turn."""
     config = generator.config
     random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)
-    labels = cyclic_one_hot(range(CHUNK), config.label_dim)
+    labels = cyclic_one_hot(range(CHUNK), config.label_dim, label_rows)
     for _ in range(AVERAGED // CHUNK):
         z = torch.randn(CHUNK, config.z_dim, generator=random)
-        total += mapped(generator, z, labels).double().sum(dim=0)
+        total += mapped(generator, z, labels).cpu().double().sum(dim=0)
     return total / AVERAGED

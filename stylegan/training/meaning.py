@@ -1,0 +1,88 @@
+"""A source's networks as a run would see them: beside their shapes, what their tensors mean."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stylegan.files.weights import Weights
+from stylegan.layers import Equalized
+from stylegan.machine.toml import toml_value
+from stylegan.networks import Discriminator, Generator, NetworkConfig
+
+Network = Generator | Discriminator
+
+# Fields of NetworkConfig with which the same tensors mean something else. Of the others some part
+# has another name or shape, and is not copied.
+CONVERTED = "image_channels", "equalized", "mapping_lr_multiplier"
+OF_MAPPING = (  # all of the mapping starts anew, also without labels where there were some
+    "z_dim", "w_dim", "mapping_layers", "mapping_width", "mapping_activation", "normalize_latents"
+)  # fmt: skip
+OF_LAYERS = (  # refused
+    "activation", "styles", "pixel_norm", "instance_norm", "blur", "bias_before_blur",
+    "activation_before_blur",
+)  # fmt: skip
+LUMA = 0.299, 0.587, 0.114  # of gray, as Pillow makes it
+
+
+def changes(weights: Weights, ours: NetworkConfig, names: tuple[str, ...]) -> str:
+    """The fields among `names` with another value in a run than in the weights."""
+    theirs = weights.require_loaded().config
+    pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
+    texts = [f"network.{n} {toml_value(a)} -> {toml_value(b)}" for n, a, b in pairs if a != b]
+    return ", ".join(texts)
+
+
+def check_meaning(weights: Weights, ours: NetworkConfig) -> None:
+    """Raises ValueError if the layers of the run would compute something else."""
+    if found := changes(weights, ours, OF_LAYERS):
+        raise ValueError(
+            f"{found}: the weights of {weights} would compute something else; keep its value by -o"
+        )
+
+
+def recolored(before: NetworkConfig, after: NetworkConfig) -> Tensor:
+    """Affine map (after, before + 1) of the channels of a pixel in [-1, 1], float64. Gray is that
+    of Pillow, premultiplied colors are laid over white, and new alpha is 1."""
+    n = before.image_channels
+    m = after.image_channels
+    if n == m:
+        return torch.eye(n, n + 1).double()
+    to_color = torch.zeros(4, n + 1).double()  # rows: red, green, blue, 1
+    to_color[3, n] = 1
+    to_color[:3, :n] = 1.0 if n == 1 else torch.eye(3, n)
+    if before.premultiplied:
+        to_color[:3, 3:] = torch.tensor([-1.0, 1.0])
+    from_color = torch.tensor([[*LUMA, 0.0]]) if m == 1 else torch.eye(m, 4)
+    return from_color.double() @ to_color
+
+
+def adapted(trained: Network, network: Network) -> dict[str, Tensor]:
+    """Tensors with which `network` does what `trained` does, whatever is `CONVERTED`; it ignores
+    new labels. Those of another mapping, and its average, are left out."""
+    before = trained.config
+    after = network.config
+    tensors = dict(trained.state_dict())
+    shown = recolored(before, after)
+    seen = recolored(after, before)
+    layers = dict(trained.named_modules())
+    for name, layer in network.named_modules():
+        source = layers.get(name)
+        if not (isinstance(layer, Equalized) and isinstance(source, Equalized)):
+            continue
+        weight = source.weight.detach().cpu().double() * source.weight_scale
+        if name == "mapping.layers.0" and after.label_dim > before.label_dim == 0:
+            weight = F.pad(weight, (0, after.z_dim))
+        if source.bias is not None:
+            bias = source.bias.detach().cpu().double() * source.lr_multiplier
+            if "to_rgb." in name:
+                weight = torch.einsum("oc,cihw->oihw", shown[:, :-1], weight)
+                bias = shown[:, :-1] @ bias + shown[:, -1]
+            elif "from_rgb." in name:
+                bias = bias + weight.flatten(1) @ seen[:, -1]
+                weight = torch.einsum("ochw,ci->oihw", weight, seen[:, :-1])
+            tensors[f"{name}.bias"] = (bias / layer.lr_multiplier).to(source.bias)
+        tensors[f"{name}.weight"] = (weight / layer.weight_scale).to(source.weight)
+    another = any(getattr(before, name) != getattr(after, name) for name in OF_MAPPING)
+    if another or before.label_dim > after.label_dim == 0:
+        return {k: x for k, x in tensors.items() if not k.startswith(("mapping.", "w_avg"))}
+    return tensors
