@@ -241,10 +241,18 @@ class Outputs:
         with atomic_file(path, overwrite=self.overwrite) as file:
             yield file
 
+    def content(self, path: Path, content: bytes) -> None:
+        """Write a file, or leave one of the same content, as an interrupted command does. Raises
+        ValueError if there is other content that is kept."""
+        if path.is_file() and path.read_bytes() == content:
+            return
+        self.check(path)
+        with self.file(path) as file:
+            file.write(content)
+
     def text(self, path: Path, text: str) -> None:
         """Write text; file names in it need not be UTF-8."""
-        with self.file(path) as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
+        self.content(path, text.encode("utf-8", "surrogateescape"))
 
 
 REPLACING = Outputs(overwrite=True)

@@ -17,7 +17,7 @@ from stylegan.files.weights import Weights
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
-from stylegan.machine.messages import count
+from stylegan.machine.messages import count, require
 from stylegan.ops import (
     HALF,
     float32_products,
@@ -63,6 +63,7 @@ class Run:
         hang_minutes: float = 30.0,
     ) -> Iterator["Run"]:
         """Open the run of `config` in the folder `out`, begun or not. For options see `start`."""
+        require("torchvision", packages="torch torchvision", purpose="a grid of samples")
         device = distributed.pick_device(str(device))
         folder = RunFolder(out)
         with nothing_to_save(), distributed.process_group(device, hang_minutes):
