@@ -258,12 +258,17 @@ def test_a_link_holds_the_picture_and_names_stay_text(somebody, loaded):
 @pytest.mark.parametrize(
     ("file", "content", "kind", "message"),
     [
-        ("random.js", None, "text/javascript", "random.js is not here: 404"),
+        (
+            "random.js",
+            None,
+            "text/javascript",
+            "random.js or onnxruntime/ort.js is not in this page",
+        ),
         (
             "random.js",
             "",
             "text/plain",
-            "must send worker.js as text/javascript, not as text/plain",
+            "or is not sent as text/javascript by its web server",
         ),
         ("scene.json", "null", "text/javascript", "scene.json does not describe a page"),
     ],

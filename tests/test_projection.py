@@ -320,8 +320,8 @@ def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("images", "options", "other"),
     [
-        ("a.png", ["--starts", 2], "starts"),
-        ("a.png", ["--space", "w+"], "space"),
+        ("a.png", ["--starts", 2], "with another starts;"),
+        ("a.png", ["--space", "w+"], "with another space;"),
         ("a.png b.png", [], "latents.npz exists"),  # of all
         ("other/a.png", [], "image_sha256"),
     ],

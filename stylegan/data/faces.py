@@ -187,8 +187,7 @@ def align_files(
     """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
     by the name of the picture, of several faces with `-0`, `-1`, ...
     Returns each file with the side of its square in the picture, in pixels, and the errors of
-    pictures and faces that cannot be aligned. Raises ValueError if another picture would be
-    lost.
+    pictures and faces that cannot be aligned. No other picture is lost: ValueError.
     """
     folder = source.parent if source.is_file() else source
     names = [source.name] if source.is_file() else list(landmarks)

@@ -3,21 +3,12 @@
 
 const FROM_A_FILE = "Browsers run this page only when a web server sends it. To try it here, run " +
   "python -m http.server in its folder, then open http://localhost:8000";
+const DOES_NOT_RUN = "worker.js, random.js or onnxruntime/ort.js is not in this page's folder, or is not sent " +
+  "as text/javascript by its web server, or this browser cannot run it";
 const worker = location.protocol === "file:" ? null : new Worker("worker.js", { type: "module" });
 const failed = new Promise((_, reject) => {
-  worker?.addEventListener("error", () => reason().then((text) => reject(new Error(text)), reject));
+  worker?.addEventListener("error", () => reject(new Error(DOES_NOT_RUN)));
 });
-
-// Says why the worker does not run; its own event does not tell.
-async function reason() {
-  for (const file of ["worker.js", "random.js", "onnxruntime/ort.js"]) {
-    const { ok, status, headers } = await fetch(file);
-    const type = headers.get("Content-Type");
-    if (!ok) return `${file} is not here: ${status}`;
-    if (!/javascript/.test(type)) return `the web server must send ${file} as text/javascript, not as ${type}`;
-  }
-  return "this browser cannot run worker.js of this page";
-}
 
 // Asks the worker; `seen` gets each part of the answer, the last one is returned.
 async function ask(path, values = {}, seen = () => {}) {

@@ -43,8 +43,7 @@ class Latents(NamedTuple):
 def write_latents(
     path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None, *, outputs: Outputs = REPLACING
 ) -> None:
-    """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures;
-    a file that has them already stays."""
+    """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
     buffer = io.BytesIO()

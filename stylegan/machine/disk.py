@@ -242,8 +242,7 @@ class Outputs:
             yield file
 
     def content(self, path: Path, content: bytes) -> None:
-        """Write a file, or leave one of the same content, as an interrupted command does. Raises
-        ValueError if there is other content that is kept."""
+        """Write a file, or leave one of the same content. Raises ValueError if another is kept."""
         if path.is_file() and path.read_bytes() == content:
             return
         self.check(path)

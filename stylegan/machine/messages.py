@@ -91,10 +91,8 @@ def require(module: str, *, packages: str, purpose: str) -> None:
     try:
         importlib.import_module(module)
     except (ImportError, OSError, RuntimeError) as error:  # torchvision beside another torch
-        raise ValueError(
-            f"{purpose} needs {module}, which does not load ({reason_of(error)}); install "
-            f"{packages} again, together and for the same device"
-        ) from error
+        reason = f"{module}, which does not load ({reason_of(error)})"
+        raise ValueError(f"{purpose} needs {reason}; install {packages} again, together") from error
 
 
 def parts_of(name: str) -> list[str]:

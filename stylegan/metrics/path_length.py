@@ -1,9 +1,8 @@
 """Perceptual path length: how much images change along short steps in a latent space.
 
-Karras et al. 2019, section 4.1, as the official program measures it without its crop: for faces it
-measures a middle part, here the whole image counts. It draws the noise maps anew for each batch and
-gives all of its images the same; here each pair has noise of its own, from its seed, which both
-ends share. The expectation is the same, and no batch is to be seen in the result.
+Karras et al. 2019, section 4.1, as the official program, which crops faces, measures whole images.
+It draws the noise maps anew for each batch and gives all of its images the same; here each pair has
+noise of its own, from its seed, which both ends share. The expectation is the same.
 """
 
 import math

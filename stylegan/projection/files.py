@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,15 +16,7 @@ from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import (
-    KEEPING,
-    Outputs,
-    atomic_folder,
-    check_folder,
-    errors_name,
-    name_of,
-    refusing,
-)
+from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, refusing
 from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import count, listed
 from stylegan.networks import Generator
@@ -201,15 +192,14 @@ def project_files(
 
 
 def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
-    """Return True if an earlier call has finished an image, which is not to be overwritten. Raises
-    ValueError if that was another request, or the folder has other files."""
+    """Tell if an earlier call has finished an image. Raises ValueError if another request has."""
     file = folder / RESULT
-    check_folder(folder, empty=not (request.outputs.overwrite or file.is_file()))
     if request.outputs.overwrite or not file.is_file():
         return False
     texts = json.dumps(request.described(path)), file.read_bytes()
     with refusing(file, "is damaged", "pass --overwrite"):
-        asked, done = ({**values, **values.pop("settings")} for values in map(json.loads, texts))
+        asked, done = ({**values, **values["settings"]} for values in map(json.loads, texts))
+    asked.pop("settings")  # named one by one
     if other := [name for name, value in asked.items() if done.get(name) != value]:
         raise ValueError(
             f"{file} exists, with another {listed(other, 3, ', ')}; pass --overwrite, or choose "
@@ -273,8 +263,7 @@ def nearest_of_starts(
 def write_projection(
     request: ProjectionRequest, path: Path, target: Tensor, projection: Projection, folder: Path
 ) -> float:
-    """Write all files of one picture but that of tuning, at once unless others are overwritten; its
-    PSNR in dB."""
+    """Write all files of one picture but that of tuning; its PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
     result = {
         "image": str(path),
@@ -288,11 +277,10 @@ def write_projection(
     if request.outputs.overwrite:
         for file in (RESULT, TUNED_PICTURE):  # of the latents that were there
             (folder / file).unlink(missing_ok=True)
-    with nullcontext(folder) if request.outputs.overwrite else atomic_folder(folder) as place:
-        write_latents(place / LATENTS, projection.ws, projection.noise, outputs=request.outputs)
-        write_image(request, place / TARGET, target)
-        write_image(request, place / PICTURE, projection.image)
-        request.outputs.text(place / RESULT, text)
+    write_latents(folder / LATENTS, projection.ws, projection.noise, outputs=request.outputs)
+    write_image(request, folder / TARGET, target)
+    write_image(request, folder / PICTURE, projection.image)
+    request.outputs.text(folder / RESULT, text)  # the last: it says that the others are there
     return near
 
 
