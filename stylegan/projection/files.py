@@ -196,7 +196,7 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
     file = folder / RESULT
     if request.outputs.overwrite or not file.is_file():
         return False
-    texts = json.dumps(request.described(path)), file.read_bytes()
+    texts = [json.dumps(request.described(path)), file.read_text("utf-8", "surrogateescape")]
     with refusing(file, "is damaged", "pass --overwrite"):
         asked, done = ({**values, **values["settings"]} for values in map(json.loads, texts))
     asked.pop("settings")  # named one by one
@@ -305,9 +305,9 @@ def write_tuned(
     loaded = request.loaded
     for i, (path, target) in enumerate(targets.items()):
         row = slice(i, i + 1)
-        maps = [noise_map[row] for noise_map in noise or ()] or "const"
+        maps = [noise_map[row] for noise_map in noise or ()]
         with torch.no_grad(), sampling.repeatable():
-            image = loaded.look.images(generator, ws[row], maps)
+            image = loaded.look.images(generator, ws[row], maps or "const")
         write_image(request, out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), request.rectangle))
         console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
