@@ -78,7 +78,7 @@ FULL_DETAIL_IMAGES = 1000  # fewer do not teach finer detail than at 256
 FEW_RESOLUTION = 256
 PLENTY = 50_000  # pictures
 CPU_BASE = "quickstart"  # whose network and steps with R1 are a CPU's
-CPU_RESOLUTION = 64  # at most, on two cores
+CPU_RESOLUTION = 64  # at most, on two cores or from weights that have grown to it
 CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
 CPU_BATCH = 16
 CPU_PHASES = {"schedule.stable_kimg": 7.0, "schedule.fade_kimg": 5.0}  # tried with few pictures
@@ -297,7 +297,7 @@ def plan(
     costs: Costs | None = None
     if request.minutes is None:
         config, more = decide(request, facts)
-    elif stored:
+    elif stored and facts.run.saved():
         length = stored.schedule.total_kimg
         config, more = decide(dataclasses.replace(request, minutes=None, kimg=length), facts)
         path = readable(facts.run.path)
@@ -534,7 +534,8 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
     if resolution > facts.grown > 0 and channels < FINEST_CHANNELS:
         return f"would have {count(channels, 'channel')} in the network to start from"
     if facts.machine.on_cpu:
-        most = CPU_RESOLUTION if facts.machine.cores * processes > 1 else CPU_RESOLUTION // 2
+        is_quick = facts.machine.cores * processes > 1 or facts.grown >= CPU_RESOLUTION
+        most = CPU_RESOLUTION if is_quick else CPU_RESOLUTION // 2
         return "takes a CPU several times as long, as every doubling" if resolution > most else ""
     if facts.images < FULL_DETAIL_IMAGES and resolution > max(FEW_RESOLUTION, facts.grown):
         return f"wants {FULL_DETAIL_IMAGES:,} pictures, or weights to start from"

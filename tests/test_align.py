@@ -114,8 +114,11 @@ def test_each_face_gets_a_picture_and_nothing_is_overwritten(folder):
     assert look(folder / "out" / "a.png").size == (32, 32)
     expected = np.asarray(aligned(waves(), FACE, 32), int)
     assert (pixels(folder / "out" / "a.png") == expected).all()
-    assert "exists; pass --overwrite" in refused(*command(folder))
-    told(*command(folder, "--overwrite"))
+    (folder / "out" / "deep" / "b-0.png").unlink()
+    told(*command(folder))  # goes on where it was interrupted
+    assert (folder / "out" / "deep" / "b-0.png").exists()
+    assert "exists; pass --overwrite" in refused(*command(folder, "--size", 64))
+    told(*command(folder, "--size", 64, "--overwrite"))
     told(*command(folder, source="in/a.png", out="one"))
     assert [path.name for path in (folder / "one").iterdir()] == ["a.png"]
 

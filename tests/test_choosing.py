@@ -141,6 +141,9 @@ def test_the_resolution_is_what_most_pictures_reach_up_to_what_the_device_can_do
     assert chosen(of=known(300, 4, "24 GB", reach=reach)).network.resolution == 128  # nine of ten
     assert chosen(of=known(300, 4, reach=reach)).network.resolution == 64
     assert chosen(of=known(300, 4, reach=reach, cores=1)).network.resolution == 32
+    from_64 = known(300, 4, reach=reach, cores=1, grown=64)
+    assert chosen(of=from_64).network.resolution == 64
+    assert chosen(of=known(300, 32, cores=1, grown=64)).network.resolution == 32
     assert chosen(of=known(300, 4, reach={4: 300, 8: 30})).network.resolution == 4
     assert chosen(of=known(300, 1024, "24 GB")).network.resolution == 256
     assert chosen(of=known(300, 1024, "24 GB", grown=1024)).network.resolution == 1024

@@ -1,5 +1,6 @@
 """Directions in the space of w and edits along them: closed forms, moves, files, learning."""
 
+import copy
 import dataclasses
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from stylegan.directions import (
     load_directions,
     read_edits,
     save_directions,
+    to_directions,
 )
 from stylegan.directions.finding import covariance, spectrum, style_matrix
 from stylegan.directions.texts import EditText, parsed
@@ -193,6 +195,22 @@ def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp
     other = loaded.but(generator=random_generator(seed=1))  # an earlier file's
     known_directions(file, other, methods=["pca"], console=Heard(said))
     assert "directions.npz has directions of other weights" in said[0]
+
+
+def test_directions_of_the_package_serve_every_network_with_their_mapping(tmp_path):
+    loaded = load_generator("faces64")
+    (smile,) = read_edits(["svm:smile=2"], loaded, "faces64")
+    tuned = loaded.but(generator=copy.deepcopy(loaded.generator))
+    next(tuned.synthesis.parameters()).data += 1
+    file = tmp_path / "tuned.pt"
+    (again,) = read_edits(["svm:smile=2"], tuned, file)
+    assert torch.equal(again.direction, smile.direction)
+    own = to_directions(tuned, "own", smile.direction, 1.0, 100)
+    save_directions(default_path(file), [own], tuned.generator)
+    (found,) = known_directions(file, tuned, methods=["svm"])
+    assert {"smile", "own"} <= set(found.names)
+    with pytest.raises(ValueError, match=r"^mine\.pt has no directions of svm"):
+        read_edits(["svm:smile"], tiny_loaded(), "mine.pt")
 
 
 @pytest.mark.parametrize(

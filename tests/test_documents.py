@@ -105,6 +105,28 @@ def test_options_of_scripts_exist(page):
             assert set(options) <= known, f"{script} {set(options) - known}"
 
 
+def names_of_the_package() -> set[str]:
+    """The names of all functions, classes, arguments, fields and constants."""
+    nodes = [
+        node
+        for path in (ROOT / "stylegan").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    defined = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return defined | stored | {n.arg for n in nodes if isinstance(n, ast.arg)}
+
+
+def test_identifiers_in_the_recipes_of_contributing_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    recipes = text.partition("\n## How to add")[2].partition("\n## ")[0]
+    codes = [
+        code for code in re.findall(r"`([^`]+)`", recipes) if not re.search(r"[/.]\w|^-", code)
+    ]
+    found = {n for code in codes for n in re.findall(r"[A-Za-z]\w+", re.sub(r'".*?"', "", code))}
+    assert len(found) > 20 and found <= names_of_the_package(), found - names_of_the_package()
+
+
 def test_the_table_of_rooms_has_every_room_of_the_layers():
     page = ROOT / "docs" / "architecture.md"
     layers = blocks(page)[0]

@@ -126,6 +126,20 @@ def test_a_picture_of_the_generator_is_found_again_and_edited(page):
     assert difference(pixels(moved["picture"]), pixels(shown["picture"])) > 1
 
 
+def test_a_search_and_a_picture_compute_in_turn(page):
+    target = render(page.loaded, View(1, 0, 0.6))
+    search = page.search(values(page, steps=20) | as_file(target))
+    next(search)
+    step = threading.Thread(target=next, args=(search,))
+    with page.computing:
+        step.start()
+        step.join(0.3)
+        assert step.is_alive()
+    step.join()
+    (shown,) = page.picture(values(page))  # while the search goes on
+    assert shown["picture"] and len(list(search)) == 20
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

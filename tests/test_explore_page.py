@@ -6,6 +6,7 @@ The server runs in a process of its own, which writes down whom it calls.
 import contextlib
 import dataclasses
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import sys
 import numpy as np
 import pytest
 from helpers import ROOT
-from helpers.browsing import NEEDS_BROWSER, User, hosted, launched, runtime, wait
+from helpers.browsing import NEEDS_BROWSER, Files, User, hosted, launched, runtime, wait
 from helpers.commands import told
 from helpers.explorer import NAMES
 from helpers.processes import environment
@@ -248,6 +249,43 @@ def test_a_link_holds_the_picture_and_names_stay_text(somebody, loaded):
     assert somebody.sees(loaded, View(7, 2))
     page.evaluate("location.hash = 'seed=-3&psi=abc&label=99'")  # what cannot be is left out
     assert somebody.sees(loaded, View(10))
+    page.evaluate("location.hash = 'seed=0x10'")
+    assert somebody.sees(loaded, View(16))
+    page.evaluate("location.hash = 'seed=1.5'")
+    assert somebody.sees(loaded, View(10))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "kind", "message"),
+    [
+        (
+            "random.js",
+            None,
+            "text/javascript",
+            "random.js or onnxruntime/ort.js is not in this page",
+        ),
+        (
+            "random.js",
+            "",
+            "text/plain",
+            "or is not sent as text/javascript by its web server",
+        ),
+        ("scene.json", "null", "text/javascript", "scene.json does not describe a page"),
+    ],
+)
+def test_a_page_names_the_file_that_is_missing_or_wrong(
+    browser, folder, tmp_path, monkeypatch, file, content, kind, message
+):
+    shutil.copytree(folder, tmp_path / "page")
+    if content is None:
+        (tmp_path / "page" / file).unlink()
+    elif content:
+        (tmp_path / "page" / file).write_text(content)
+    monkeypatch.setitem(Files.extensions_map, ".js", kind)
+    with hosted(tmp_path / "page") as address:
+        page = browser.new_page()
+        page.goto(address)
+        wait(lambda: message in page.inner_text("#message"), 60)
 
 
 def test_a_walk_goes_from_seed_to_seed(somebody, loaded):

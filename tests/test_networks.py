@@ -128,6 +128,28 @@ def test_noise_is_stored_drawn_given_or_left_out():
     assert_close(network(z, noise=each)[1:], second, rtol=0, atol=1e-12)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("noise", ["const", "random", "given"])
+def test_noise_maps_of_layers_without_noise_are_none_and_shift_no_other(noise):
+    network, silent, z = generator(), generator(), latents()
+    for layer in network.synthesis.noise_layers(8):  # the ablation: none below 16x16
+        layer.noise = None
+    for layer in silent.synthesis.noise_layers(8):
+        layer.noise.strength.zero_()
+    for mine, its in zip(
+        *(g.synthesis.noise_layers(16)[4:] for g in (network, silent)), strict=True
+    ):
+        mine.noise.const.copy_(its.noise.const)
+    maps = network.synthesis.noise_maps(2, 16, "const")
+    assert [m if m is None else m.shape[-1] for m in maps] == [None] * 4 + [16] * 2
+    if noise == "given":
+        noise = [torch.randn(2, 1, r, r).double() for r in (4, 4, 8, 8, 16, 16)]
+    made = network(z, noise=noise)
+    assert made.shape == (2, 3, 16, 16)
+    if noise != "random":
+        assert_close(made, silent(z, noise=noise))
+
+
 @pytest.mark.parametrize(
     ("noise", "message"),
     [

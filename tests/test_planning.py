@@ -240,10 +240,21 @@ def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures,
 
 def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tmp_path):
     run = begin(tmp_path / "run", decided(pictures, kimg=7.0))
+    (run / "state-000001000.pt").touch()
     for config in (None, "auto"):
         found = decided(None, minutes=30, out=run, config=config)
         assert found.config.schedule.total_kimg == 7
         assert found.lines[-1] == f"{run} keeps its length of 7 kimg; --kimg changes it"
+
+
+def test_minutes_are_chosen_anew_for_a_run_that_has_trained_nothing(
+    pictures, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: Costs({}, {}))
+    monkeypatch.setattr("stylegan.planning.kimg_within", lambda minutes, *_: 0.3 * minutes)
+    run = begin(tmp_path / "run", decided(pictures, minutes=200))
+    assert decided(None, out=run).config.schedule.total_kimg == 60
+    assert decided(None, out=run, minutes=100).config.schedule.total_kimg == 30
 
 
 def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_path):

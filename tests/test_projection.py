@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.commands import look, pixels, refused, told
+from helpers.commands import look, pixels, refused, stylegan, told
 from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
 from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator
 from PIL import Image
@@ -27,6 +27,7 @@ from stylegan.projection import (
     project,
     psnr,
 )
+from stylegan.projection.files import write_projection
 from stylegan.projection.search import autocorrelation_penalty, spread_of_w
 from stylegan.sampling import picture, to_uint8
 
@@ -289,9 +290,50 @@ def test_the_same_command_writes_the_same_bytes_and_only_over_its_own_when_told(
     told(*arguments)
     files = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
     assert len(files) == 2 * 4 + 1
-    assert "exists; pass --overwrite" in refused(*arguments, "--seed", 1)
+    assert "exists, with another seed; pass --overwrite" in refused(*arguments, "--seed", 1)
     told(*arguments, "--overwrite", "--batch", 2)
     assert files == {path: path.read_bytes() for path in files}
+
+
+def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
+    whole = request(folder, "a.png b.png c.png", "--batch", 1, "--fit-noise")
+    told(*whole, "--out", folder / "whole")
+    searched = []
+
+    def interrupted(request, path, *more):
+        searched.append(path.name)
+        if path.name == "b.png" and searched.count("b.png") == 1:
+            raise KeyboardInterrupt
+        return write_projection(request, path, *more)
+
+    monkeypatch.setattr("stylegan.projection.files.write_projection", interrupted)
+    assert stylegan(*whole).exit_code == 1
+    out = folder / "out"
+    assert [path.name for path in out.iterdir()] == ["a"]
+    told(*whole)
+    told(*whole)  # nothing is left
+    assert searched == ["a.png", "b.png", "b.png", "c.png"]
+    for path in (path for path in out.rglob("*") if path.is_file()):
+        assert path.read_bytes() == (folder / "whole" / path.relative_to(out)).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "other"),
+    [
+        ("a.png", ["--starts", 2], "with another starts;"),
+        ("a.png", ["--space", "w+"], "with another space;"),
+        ("a.png b.png", [], "latents.npz exists"),  # of all
+        ("other/a.png", [], "image_sha256"),
+    ],
+)
+def test_project_refuses_what_another_request_has_made(folder, images, options, other):
+    (folder / "other").mkdir()
+    (folder / "other" / "a.png").write_bytes((folder / "b.png").read_bytes())
+    told(*request(folder, "a.png"))
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*")}
+    message = refused(*request(folder, images, *options))
+    assert other in message and "pass --overwrite" in message
+    assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*")}
 
 
 def test_padding_is_searched_but_not_shown(folder):

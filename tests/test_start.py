@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 
 import pytest
 import torch
@@ -24,6 +25,18 @@ def switches():
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
     }
+
+
+def test_a_torchvision_that_does_not_load_is_said_before_images_are_prepared(
+    store, tmp_path, monkeypatch
+):
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('no operator torchvision::nms')")
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    message = r"torchvision, which does not load \(no operator .*install torch torchvision again"
+    with pytest.raises(ValueError, match=message):
+        run(tiny_config(schedule=SHORT), store, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def project(
     OUT/<name of an image>/ gets its latents.npz, target.png, projection.png and result.json.
     With --tune, OUT/tuned.pt is a generator like any other that matches the pictures with the same
     latents. Images that cannot be read are left out and named at the end; the exit code is then 1.
+    The same command goes on where it was interrupted.
 
     \b
     stylegan project faces64 smile.png --out projected
@@ -122,6 +123,7 @@ def project(
         *projection.outputs_of(images, out),
         sources=[Path(source), *images],
         pictures=training_pictures(source),
+        exist_ok=True,
     )
     loaded = open_weights(source, map_location=device).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded

@@ -5,6 +5,7 @@ from two points of the eyes and two of the mouth.
 """
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -186,7 +187,7 @@ def align_files(
     """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
     by the name of the picture, of several faces with `-0`, `-1`, ...
     Returns each file with the side of its square in the picture, in pixels, and the errors of
-    pictures and faces that cannot be aligned; files that would be lost are refused before.
+    pictures and faces that cannot be aligned. No other picture is lost: ValueError.
     """
     folder = source.parent if source.is_file() else source
     names = [source.name] if source.is_file() else list(landmarks)
@@ -202,7 +203,8 @@ def align_files(
             faces = len(landmarks[name])
             ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
             files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
-    outputs.check(*chain.from_iterable(files.values()), sources=[folder / name for name in files])
+    sources = [folder / name for name in files]
+    outputs.check(*chain.from_iterable(files.values()), sources=sources, exist_ok=True)
     sides: dict[Path, float] = {}
     for done, name in enumerate(files, 1):
         picture: Image.Image | None = None
@@ -215,12 +217,14 @@ def align_files(
                         picture = decode((folder / name).read_bytes(), name=str(folder / name))
                 with reading(name):
                     square = aligned(picture, face, size)
-                with outputs.file(file) as opened:
-                    square.save(opened, "png")
-                sides[file] = square_of(face).side
             except (ValueError, OSError) as error:
                 left_out.append(error)
                 if picture is None and error is not face:  # none of its faces can be made
                     break
+            else:
+                buffer = io.BytesIO()
+                square.save(buffer, "png")
+                outputs.content(file, buffer.getvalue())
+                sides[file] = square_of(face).side
         console.progress("aligned", done, len(files))
     return sides, left_out

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -18,7 +19,7 @@ from stylegan.directions.finding import (
 )
 from stylegan.directions.texts import parsed
 from stylegan.files.checkpoint import npy_array, npz_arrays
-from stylegan.files.download import BUNDLED
+from stylegan.files.download import BUNDLED, WEIGHTS
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.run_folder import RunFolder
@@ -170,9 +171,10 @@ def known_directions(
     methods: Sequence[str] = METHODS,
     console: Console = SILENT,
 ) -> list[Directions]:
-    """Return the directions of the file; by default of the one that is `kept_for` the source, and
-    those of `methods` that it lacks, found from the first 10,000 seeds. If that file is damaged or
-    of other weights, the console hears the reason, and it is not used."""
+    """Return the directions of the file; by default of the one that is `kept_for` the source, those
+    that the package has for its mapping network, which a tuned one shares, and those of `methods`
+    that are lacking, found from the first 10,000 seeds. If the file is damaged or of other weights,
+    the console hears the reason, and it is not used."""
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
@@ -182,6 +184,10 @@ def known_directions(
             directions = load_directions(place, loaded.generator)
         except ValueError as error:
             console.tell(f"not used: {error}")
+    for name in BUNDLED:
+        with suppress(FileNotFoundError, ValueError):  # of another network
+            bundled = load_directions(WEIGHTS / f"{name}.directions.npz", loaded.generator)
+            directions = updated(bundled, directions)
     config = loaded.generator.config
     in_file = {d.method for d in directions}
     possible = METHODS if config.styles else METHODS[:1]
@@ -223,8 +229,9 @@ def read_edits(
             )
             known |= {(parts.file, d.method): d for d in directions}
         if key not in known:
+            place = parts.file or kept_for(source)
             raise ValueError(
-                f"{parts.file or kept_for(source)} has no directions of {parts.method}; "
+                f"{place if place.exists() else source} has no directions of {parts.method}; "
                 "stylegan directions find makes those of pca and sefa, learn those of svm"
             )
         edits.append(known[key].edit(parts.name, parts.strength, parts.layers))

@@ -3,9 +3,11 @@
 
 const FROM_A_FILE = "Browsers run this page only when a web server sends it. To try it here, run " +
   "python -m http.server in its folder, then open http://localhost:8000";
+const DOES_NOT_RUN = "worker.js, random.js or onnxruntime/ort.js is not in this page's folder, or is not sent " +
+  "as text/javascript by its web server, or this browser cannot run it";
 const worker = location.protocol === "file:" ? null : new Worker("worker.js", { type: "module" });
 const failed = new Promise((_, reject) => {
-  worker?.addEventListener("error", () => reject(new Error("this browser cannot run worker.js of this page")));
+  worker?.addEventListener("error", () => reject(new Error(DOES_NOT_RUN)));
 });
 
 // Asks the worker; `seen` gets each part of the answer, the last one is returned.

@@ -48,8 +48,9 @@ function slider(box, { name, label, low, high, value, step, most }, moved) {
   return {
     get: () => (number.value === "" ? null : Number(number.value)),
     set: (to) => { // a link may hold anything
-      const sound = to !== "" && Number(to) >= low && Number(to) <= (most ?? high);
-      number.value = range.value = sound ? to : value;
+      const asked = String(to).trim() === "" ? NaN : Number(to);
+      const sound = asked >= low && asked <= (most ?? high) && (step % 1 !== 0 || asked % 1 === 0);
+      number.value = range.value = sound ? asked : value;
     },
   };
 }

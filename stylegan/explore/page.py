@@ -32,8 +32,7 @@ class Page:
         self.name = name
         self.controls = Controls(loaded, moves)
         self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
-        self.drawing = Lock()  # one picture at a time
-        self.searching = Lock()  # and one search
+        self.computing = Lock()  # a picture, or a step of a search: they set flags of the process
         self.closing = Event()  # ends a search at its next step
         answers = (self.scene, self.picture, self.latents, self.search)
         self.answers = {f"/{answer.__name__}": answer for answer in answers}
@@ -45,14 +44,14 @@ class Page:
     def picture(self, values: Values) -> Parts:
         """Draw the picture that the controls specify."""
         view = self.controls.view(values, self.own)
-        with self.drawing:
+        with self.computing:
             pixels = render(self.loaded, view)
         yield {"picture": png_url(pixels)}
 
     def latents(self, values: Values) -> Parts:
         """Make the file of that picture for `stylegan generate --latents`."""
         view = self.controls.view(values, self.own)
-        with self.drawing:
+        with self.computing:
             content = latents_file(self.loaded, view)
         yield {"content": base64.b64encode(content).decode()}
 
@@ -85,19 +84,20 @@ class Page:
             resolution=size,
             alpha=loaded.look.alpha,
         )
-        with self.searching:
-            for state in states:
-                if self.closing.is_set():
-                    return
-                if state.step % max(1, options.steps // LOOKS) and state.step < options.steps:
-                    continue
-                pixels = sampling.to_uint8(state.images, premultiplied=premultiplied)
-                near = projection.psnr(state.images, target.to(device), loaded.look.rectangle)
-                yield {
-                    "picture": png_url(sampling.unpadded(pixels, loaded.look.rectangle)[0]),
-                    "caption": f"step {state.step} of {options.steps} · {float(near):.1f} dB",
-                }
-            self.own = state.ws[0].float().cpu()
+        for step in range(options.steps + 1):
+            with self.computing:
+                state = next(states)
+            if self.closing.is_set():
+                return
+            if step % max(1, options.steps // LOOKS) and step < options.steps:
+                continue
+            pixels = sampling.to_uint8(state.images, premultiplied=premultiplied)
+            near = projection.psnr(state.images, target.to(device), loaded.look.rectangle)
+            yield {
+                "picture": png_url(sampling.unpadded(pixels, loaded.look.rectangle)[0]),
+                "caption": f"step {step} of {options.steps} · {float(near):.1f} dB",
+            }
+        self.own = state.ws[0].float().cpu()
 
 
 def scene_of(name: str, loaded: Pretrained, controls: Controls) -> Answer:

@@ -5,7 +5,11 @@ import { next, ofSeed, ofSequence } from "./random.js";
 
 ort.env.wasm.numThreads = 1; // more need headers that few hosts send
 
-const scene = fetched("scene.json").then((content) => JSON.parse(new TextDecoder().decode(content)));
+const scene = fetched("scene.json").then((content) => {
+  const about = JSON.parse(new TextDecoder().decode(content));
+  if (!about?.sections) throw new Error("scene.json does not describe a page; export it again");
+  return about;
+});
 let network = null; // a promise of its session
 
 // Fetches a file of the folder; `seen` gets the number of bytes of each piece.

@@ -57,10 +57,7 @@ def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) 
         raise ValueError(f"{path} would lose the alpha of RGBA; choose .png or .webp")
     buffer = io.BytesIO()
     image.save(buffer, kind.name, **kind.options)
-    if path.is_file() and path.read_bytes() == buffer.getvalue():
-        return
-    with outputs.file(path) as file:
-        file.write(buffer.getvalue())
+    outputs.content(path, buffer.getvalue())
 
 
 def grid(

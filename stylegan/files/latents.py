@@ -11,6 +11,7 @@ An `.npy` has `ws` alone. All of them are floating-point numbers; styles are as 
 gives them, not truncated.
 """
 
+import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,8 +46,9 @@ def write_latents(
     """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
-    with outputs.file(path) as file:
-        np.savez(file, allow_pickle=False, **arrays)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    outputs.content(path, buffer.getvalue())
 
 
 def read_latents(path: Path, generator: Generator, labels: Tensor | None = None) -> Latents:

@@ -1,6 +1,7 @@
 """From whatever names weights (run folder, file, address, bundled name) to the networks."""
 
 import difflib
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,10 @@ from stylegan.networks import NetworkConfig, make_generator
 from stylegan.sampling.pretrained import Pretrained
 
 ACCEPTED = (
-    f"a run folder, a folder with {SHARED}, a generator or state file of this project "
-    "(.pt), an exported one (.safetensors), an official snapshot (.pkl) or its variables (.npz), "
-    "a checkpoint of rosinality, genforce, huangzh13, lernapparat or mmgeneration (.model, .pth, "
-    ".pt), "
-    f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
+    "a run folder, a file of weights (stylegan generate --help lists the kinds), an https address "
+    f"with #sha256=..., or a bundled name ({', '.join(BUNDLED)})"
 )
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 Device = str | torch.device
 
 
@@ -87,6 +86,8 @@ def located(source: str | Path) -> Path:
             beside += [neighbor.name for neighbor in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
         hint = f"accepted are {ACCEPTED}"
+        if HUB_NAME.fullmatch(str(source)) and not path.parent.exists():
+            hint = f"if the Hub has it, hf download {source} --local-dir {path.name} gets it"
         if near:
             hint = f"did you mean {readable(path.with_name(near[0]))}?"
         raise FileNotFoundError(f"there is no {readable(path)}; {hint}")
@@ -107,7 +108,7 @@ def files_of(path: Path, *, states_first: bool) -> list[Path]:
     if not files:
         raise FileNotFoundError(
             f"the folder {path} holds neither generator-*.pt nor state-*.pt nor {SHARED}, "
-            f"so it is not a run that has saved anything; accepted are {ACCEPTED}"
+            "so it is not a run that has saved anything; name another folder, or a file"
         )
     return files
 

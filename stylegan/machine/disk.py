@@ -232,10 +232,17 @@ class Outputs:
             raise
         sync(path.parent)
 
+    def content(self, path: Path, content: bytes) -> None:
+        """Write a file, or leave one of the same content. Raises ValueError if another is kept."""
+        if path.is_file() and path.read_bytes() == content:
+            return
+        self.check(path)
+        with self.file(path) as file:
+            file.write(content)
+
     def text(self, path: Path, text: str) -> None:
         """Write text; file names in it need not be UTF-8."""
-        with self.file(path) as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
+        self.content(path, text.encode("utf-8", "surrogateescape"))
 
 
 REPLACING = Outputs(overwrite=True)

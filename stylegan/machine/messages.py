@@ -85,9 +85,14 @@ def reason_of(error: BaseException, *, line: int | None = None, with_file: bool 
 
 
 def require(module: str, *, packages: str, purpose: str) -> None:
-    """Raise ValueError, with the command that installs it, if a library is missing."""
+    """Raise ValueError, with the command that installs it, if a library is missing or broken."""
     if importlib.util.find_spec(module) is None:
         raise ValueError(f"{purpose} needs {module}: pip install {packages}")
+    try:
+        importlib.import_module(module)
+    except (ImportError, OSError, RuntimeError) as error:  # torchvision beside another torch
+        reason = f"{module}, which does not load ({reason_of(error)})"
+        raise ValueError(f"{purpose} needs {reason}; install {packages} again, together") from error
 
 
 def parts_of(name: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Perceptual path length: how much images change along short steps in a latent space.
 
-Karras et al. 2019, section 4.1, as the official program measures it. It draws the noise maps anew
-for each batch and gives all of its images the same; here each pair has noise of its own, from its
-seed, which both ends share. The expectation is the same, and no batch is to be seen in the result.
+Karras et al. 2019, section 4.1, as the official program, which crops faces, measures whole images.
+It draws the noise maps anew for each batch and gives all of its images the same; here each pair has
+noise of its own, from its seed, which both ends share. The expectation is the same.
 """
 
 import math
@@ -37,6 +37,7 @@ def measure_path_length(
         "epsilon": EPSILON,
         "interpolation": "spherical in z, linear in w",
         "ends": "the same label and the same noise",
+        "crop": "none; officially faces have one",
         "resize": AVERAGED_DOWN,
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }

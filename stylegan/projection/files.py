@@ -14,16 +14,17 @@ from stylegan import sampling
 from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
-from stylegan.files.latents import write_latents
+from stylegan.files.latents import read_latents, write_latents
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of
-from stylegan.machine.messages import count
+from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, refusing
+from stylegan.machine.lineage import sha256_of
+from stylegan.machine.messages import count, listed
 from stylegan.networks import Generator
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, SearchState, project
 from stylegan.projection.tuning import TuningOptions, tune
 from stylegan.sampling import Rectangle
-from stylegan.sampling.pretrained import Pretrained
+from stylegan.sampling.pretrained import Pretrained, weights_sha256
 
 LATENTS = "latents.npz"
 TARGET = "target.png"
@@ -114,13 +115,15 @@ class ProjectionRequest:
         """The part of a picture that is not padding."""
         return self.loaded.look.rectangle if self.square.startswith("pad") else None
 
-    def described(self) -> dict[str, object]:
-        """Return the settings and distances of a result."""
+    def described(self, image: Path) -> dict[str, object]:
+        """Return all that the projection of an image depends on, for its result."""
         return {
+            "image_sha256": sha256_of(image),
             "generator": self.loaded.origin,
+            "generator_sha256": weights_sha256(self.loaded.generator),
             "images_seen": self.loaded.images_seen,
             "seed": self.seed,
-            "settings": dataclasses.asdict(self.search),
+            "settings": {**dataclasses.asdict(self.search), "starts": self.starts},
             "distance": self.distance.about(),
             "class": self.class_name,
             "crop": self.square,
@@ -131,29 +134,36 @@ def project_files(
     request: ProjectionRequest, images: Sequence[Path], out: Path, *, console: Console = SILENT
 ) -> tuple[int, list[Exception]]:
     """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
-    tuning, then tune the generator to all of them, and write it. The console hears a line for each
-    image, and the steps. Return the number of projections, and the errors of other images."""
-    request.outputs.check(*outputs_of(images, out), sources=images)
+    tuning, then tune the generator to all of them, and write it. Images that an earlier call has
+    finished are kept, unless `outputs` overwrite. The console hears a line for each image, and the
+    steps. Returns the number of projections, and the errors of other images."""
+    request.outputs.check(*outputs_of(images, out), sources=images, exist_ok=True)
+    request.outputs.check(out / TUNED)
     targets, errors = read_targets(request, images)
     if not targets:
         return 0, errors
-    search_steps = len(targets) * request.starts * request.search.steps
+    new = [path for path in targets if not is_done(request, path, out / name_of(path))]
+    if new:
+        request.outputs.check(out / LATENTS)  # else it is of other images
+    search_steps = len(new) * request.starts * request.search.steps
     total = search_steps + (request.tuning.steps if request.tuning else 0)
 
     def progress(done: int) -> None:
         console.progress("", done, total)
 
-    projections: list[Projection] = []
+    if len(new) < len(targets):
+        console.tell(f"kept in {out}: {count(len(targets) - len(new), 'projection')}")
     nearness: list[float] = []  # PSNR
-    results = nearest_of_starts(request, torch.cat(list(targets.values())), progress)
-    for (path, target), projection in zip(targets.items(), results, strict=True):
-        projections.append(projection)
-        near = write_projection(request, path, target, projection, out / name_of(path))
+    results = nearest_of_starts(request, [targets[path] for path in new], progress)
+    for path, projection in zip(new, results, strict=True):
+        near = write_projection(request, path, targets[path], projection, out / name_of(path))
         nearness.append(near)
         console.tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
-    ws = torch.cat([projection.ws for projection in projections])
-    maps = zip(*(projection.noise for projection in projections if projection.noise), strict=True)
-    noise = [torch.cat(of_layer) for of_layer in maps] or None
+    network = request.loaded.generator
+    found = [read_latents(out / name_of(path) / LATENTS, network) for path in targets]
+    ws = torch.cat([latents.ws for latents in found]).to(network.w_avg)
+    maps = zip(*(latents.noise for latents in found if latents.noise), strict=True)
+    noise = [torch.cat(of_layer).to(ws) for of_layer in maps] or None
     write_latents(out / LATENTS, ws, noise, outputs=request.outputs)
     if request.outputs.overwrite:
         (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
@@ -173,12 +183,29 @@ def project_files(
             seed=request.seed,
         ):
             progress(search_steps + state.step)
-        write_tuned(request, state.generator.eval(), targets, projections, out, console)
-    elif min(nearness) < FAR_DB and request.search.space == "w":
+        write_tuned(request, state.generator.eval(), targets, ws, noise, out, console)
+    elif nearness and min(nearness) < FAR_DB and request.search.space == "w":
         console.tell(
             f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer"
         )
-    return len(projections), errors
+    return len(targets), errors
+
+
+def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
+    """Tell if an earlier call has finished an image. Raises ValueError if another request has."""
+    file = folder / RESULT
+    if request.outputs.overwrite or not file.is_file():
+        return False
+    texts = [json.dumps(request.described(path)), file.read_text("utf-8", "surrogateescape")]
+    with refusing(file, "is damaged", "pass --overwrite"):
+        asked, done = ({**values, **values["settings"]} for values in map(json.loads, texts))
+    asked.pop("settings")  # named one by one
+    if other := [name for name, value in asked.items() if done.get(name) != value]:
+        raise ValueError(
+            f"{file} exists, with another {listed(other, 3, ', ')}; pass --overwrite, or choose "
+            "another --out"
+        )
+    return True
 
 
 def read_targets(
@@ -203,11 +230,12 @@ def read_targets(
 
 
 def nearest_of_starts(
-    request: ProjectionRequest, targets: Tensor, progress: Callable[[int], None]
+    request: ProjectionRequest, targets: Sequence[Tensor], progress: Callable[[int], None]
 ) -> Iterator[Projection]:
-    """Yield the nearest result of all starts for each target (N, C, r, r)."""
+    """Yield the nearest result of all starts for each target (1, C, r, r)."""
     done = 0
-    for batch in targets.split(request.batch):
+    for first in range(0, len(targets), request.batch):
+        batch = torch.cat(list(targets[first : first + request.batch]))
         ends: list[SearchState] = []  # the last state from each start
         for start in range(request.starts):
             for state in project(
@@ -239,19 +267,20 @@ def write_projection(
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
     result = {
         "image": str(path),
-        **request.described(),
+        **request.described(path),
         "final_distance": min(projection.distances),
         "psnr_db": near,
     }
     if request.starts > 1:
         result["starts"] = projection.distances
+    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+    if request.outputs.overwrite:
+        for file in (RESULT, TUNED_PICTURE):  # of the latents that were there
+            (folder / file).unlink(missing_ok=True)
     write_latents(folder / LATENTS, projection.ws, projection.noise, outputs=request.outputs)
     write_image(request, folder / TARGET, target)
     write_image(request, folder / PICTURE, projection.image)
-    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
-    request.outputs.text(folder / RESULT, text)
-    if request.outputs.overwrite:
-        (folder / TUNED_PICTURE).unlink(missing_ok=True)  # of the latents that were there
+    request.outputs.text(folder / RESULT, text)  # the last: it says that the others are there
     return near
 
 
@@ -267,18 +296,21 @@ def write_tuned(
     request: ProjectionRequest,
     generator: Generator,
     targets: Mapping[Path, Tensor],
-    projections: Sequence[Projection],
+    ws: Tensor,
+    noise: Sequence[Tensor] | None,
     out: Path,
     console: Console,
 ) -> None:
     """Write a tuned generator, and its image of each picture's latents."""
     loaded = request.loaded
-    for (path, target), projection in zip(targets.items(), projections, strict=True):
+    for i, (path, target) in enumerate(targets.items()):
+        row = slice(i, i + 1)
+        maps = [noise_map[row] for noise_map in noise or ()]
         with torch.no_grad(), sampling.repeatable():
-            image = loaded.look.images(generator, projection.ws, projection.noise or "const")
+            image = loaded.look.images(generator, ws[row], maps or "const")
         write_image(request, out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), request.rectangle))
         console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
-    origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
+    origin = f"{loaded.origin}, tuned to {count(len(targets), 'picture')}"
     tuned = loaded.but(generator=generator, origin=origin)
     save_loaded(out / TUNED, tuned, outputs=request.outputs)

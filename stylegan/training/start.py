@@ -19,7 +19,7 @@ from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import refusing
 from stylegan.machine.distributed import from_rank0, on_all_ranks
-from stylegan.machine.messages import count, listed, readable
+from stylegan.machine.messages import count, listed, readable, require
 from stylegan.machine.threads import busy
 from stylegan.ops import (
     HALF,
@@ -70,6 +70,7 @@ def start(
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
     mistakes that a user can correct; `Diverged` and `LostContact` are among them.
     """
+    require("torchvision", packages="torch torchvision", purpose="a grid of samples")
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
     with nothing_to_save(), distributed.process_group(device):
