@@ -25,6 +25,7 @@ from stylegan.losses import full_size_factor
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0, on_all_ranks, pick_device
+from stylegan.machine.limits import limits
 from stylegan.machine.messages import aligned, count, duration, gib, listed, readable
 from stylegan.machine.toml import toml_value
 from stylegan.networks import NetworkConfig
@@ -189,7 +190,7 @@ class Plan:
     costs: Costs | None = None  # of the steps that were tried, if any were
 
     def open(
-        self, *, console: Console = SILENT, strict: bool = False, hang_minutes: float = 30.0
+        self, *, console: Console = SILENT, strict: bool = False
     ) -> AbstractContextManager[Run]:
         """Open the run of this plan, with its images prepared; see `training.Run.open`."""
         facts = self.facts
@@ -203,7 +204,6 @@ class Plan:
             init_from=facts.start or self.request.init_from,
             console=console,
             strict=strict,
-            hang_minutes=hang_minutes,
         )
 
     def train(
@@ -222,7 +222,7 @@ class Plan:
         config = settled(self.config, facts.run, device, findings)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
-            of_threads = settle_threads(self.threads, newest_state(facts.run)[1], device)
+            of_threads = settle_threads(self.threads, newest_state(facts.run)[1])
             stages = coming(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]
@@ -284,7 +284,7 @@ def plan(
         )
     machine = machine or Machine.here(pick_device())
     if threads is not None:
-        machine = dataclasses.replace(machine, cores=threads)
+        machine = dataclasses.replace(machine, cores=min(threads, limits().cores))
     facts, lines = look(request, machine, console)
     stored = facts.stored
     costs: Costs | None = None
@@ -699,7 +699,7 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> Costs:
     device = facts.machine.device
     config = with_precision(config, device, facts.stored)
     with backend_flags(config):
-        settle_threads(threads, {}, device)
+        settle_threads(threads, {})
         return Costs.tried(config, device, coming(shortened(config.schedule), 0))
 
 

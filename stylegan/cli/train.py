@@ -117,8 +117,8 @@ def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str,
 @options.DEVICE
 @options.count_option(
     "--threads",
-    "Number of threads that compute on a CPU.  [default: all, or 1 where other programs use the "
-    "cores; those of the run if it has begun]",
+    "Number of threads that compute on a CPU.  [default: those of the run if it has begun, else "
+    "one for each core that may be used]",
     most=1000,
 )
 @options.count_option(
@@ -129,13 +129,6 @@ def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str,
     "--processes", "With --dry-run: plan for so many GPUs, which need not be here."
 )
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
-@options.number_option(
-    "--hang-minutes",
-    "End a hanging process, if there are several; 0 = never.",
-    default=30,
-    least=0,
-    most=10_080,
-)
 @click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
 @options.number_option(
@@ -159,7 +152,6 @@ def train(
     dry_run: bool,
     processes: int | None,
     preflight: bool,
-    hang_minutes: float,
     tensorboard: bool,
     names: str | None,
     metrics_every: float | None,
@@ -185,8 +177,8 @@ def train(
         show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
     place = options.use_device(device)
-    with nothing_to_save(), process_group(place, hang_minutes):
-        console = TrainingTerminal()
+    console = TrainingTerminal()
+    with nothing_to_save(), process_group(place, console):
         planned = plan(request, Machine.here(place), threads=threads, console=console)
         print_hint(*planned.lines)
         if dry_run:
@@ -196,8 +188,7 @@ def train(
             require(measurable(names), tools, place)
         folder = planned.facts.run
         begun = folder.saved()
-        opened = planned.open(console=console, strict=strict, hang_minutes=hang_minutes)
-        with opened as run, closing(console):
+        with planned.open(console=console, strict=strict) as run, closing(console):
             console.config = run.config
             if planned.facts.is_own and not begun:
                 started = planned.facts.start is not None

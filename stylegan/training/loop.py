@@ -1,6 +1,5 @@
 """The loop around the training step."""
 
-import faulthandler
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -31,7 +30,6 @@ def train(
     *,
     console: Console,
     workers: int,
-    hang_minutes: float,
 ) -> None:
     """Train from where the state is to the end of its schedule; `Stopped` if one of the `signals`,
     which may arrive meanwhile, asks for it. Every error leaves the last good state."""
@@ -45,7 +43,6 @@ def train(
     while not state.finished:
         before = state.images_seen
         stage = state.position.next_stage(config.schedule)
-        rearm_hang_timer(hang_minutes)
         wait_began = time.perf_counter()
         reals, labels = next(feed)
         waited = time.perf_counter() - wait_began
@@ -124,14 +121,6 @@ def real_batches(
             stage = state.stage
 
 
-def rearm_hang_timer(hang_minutes: float) -> None:
-    """Start the timer anew that ends this process, if it is one of several, after so many minutes
-    without another call; 0: never. The stack of each thread is printed then, and torchrun ends the
-    other processes."""
-    if hang_minutes and distributed.world_size() > 1:
-        faulthandler.dump_traceback_later(60 * hang_minutes, exit=True)
-
-
 def save(recorder: Recorder, health: Health) -> None:
     """Write the state, unless something seems wrong."""
     if health.in_doubt:
@@ -147,7 +136,6 @@ def evaluate(
     evaluation: Evaluation, state: TrainState, stage: Stage, recorder: Recorder, health: Health
 ) -> bool:
     """Measure the average generator; write it if best. False if a file could not be written."""
-    faulthandler.cancel_dump_traceback_later()  # it may take any time
     try:
         scores = evaluation.scores(state, stage)
     except Exception:  # in a user's own function? The run can go on, behind this measurement

@@ -1,7 +1,6 @@
 """A whole training from Python: opened or continued, tried, and run to its end."""
 
 import dataclasses
-import faulthandler
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +45,6 @@ class Run:
     device: torch.device
     init_from: str | Path | Weights | None
     console: Console
-    hang_minutes: float
 
     @classmethod
     @contextmanager
@@ -60,12 +58,11 @@ class Run:
         init_from: str | Path | Weights | None = None,
         console: Console = SILENT,
         strict: bool = False,
-        hang_minutes: float = 30.0,
     ) -> Iterator["Run"]:
         """Open the run of `config` in the folder `out`, begun or not. For options see `start`."""
         device = distributed.pick_device(str(device))
         folder = RunFolder(out)
-        with nothing_to_save(), distributed.process_group(device, hang_minutes):
+        with nothing_to_save(), distributed.process_group(device, console):
             config = settled(config, folder, device)  # before images are prepared
             with backend_flags(config), folder.alone():
                 store = cached_store(
@@ -76,7 +73,7 @@ class Run:
                     console=console,
                 )
                 config = settled(config, folder, device, store)  # now with the number of labels
-                yield cls(config, store, folder, device, init_from, console, hang_minutes)
+                yield cls(config, store, folder, device, init_from, console)
 
     @property
     def first(self) -> Console:
@@ -96,7 +93,7 @@ class Run:
         """Begin or continue, and train to the end of the schedule. Return the state there. `costs`
         are of steps that were tried before; for other options see `start`."""
         newest, payload = newest_state(self.folder, self.first)
-        lines = settle_threads(threads, payload, self.device)
+        lines = settle_threads(threads, payload)
         if preflight:
             lines += try_out(self.config, self.device, self.folder, self.first, costs)
         state = TrainState.create(self.config, device=self.device)
@@ -122,19 +119,15 @@ class Run:
         else:
             recorder = Recorder(state, store, folder, self.first, tensorboard)
             with requests() as signals, recorder.telling_failure(), runtime_errors_explained(state):
-                try:
-                    loop.train(
-                        state,
-                        store,
-                        recorder,
-                        evaluation,
-                        signals,
-                        console=self.console,
-                        workers=workers,
-                        hang_minutes=self.hang_minutes,
-                    )
-                finally:
-                    faulthandler.cancel_dump_traceback_later()
+                loop.train(
+                    state,
+                    store,
+                    recorder,
+                    evaluation,
+                    signals,
+                    console=self.console,
+                    workers=workers,
+                )
         self.first.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
         return state
 
@@ -179,7 +172,6 @@ def start(
     threads: int | None = None,
     workers: int = 1,
     tensorboard: bool = True,
-    hang_minutes: float = 30.0,
 ) -> TrainState:
     """Train in the folder `out`, or continue the run there; the state at the end of its schedule.
 
@@ -187,9 +179,8 @@ def start(
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
     steps are tried before the first. The `console` of the first process is told what a user should
     know; that of each hears a `TrainingProgress` at every line of the log. `threads` compute on a
-    CPU; by default those of OMP_NUM_THREADS, else those of a run that has begun, else one where
-    other programs use the cores, else torch's. `workers` threads read images ahead. A process of
-    several that makes no progress for `hang_minutes` ends; 0: never.
+    CPU; by default those of OMP_NUM_THREADS, else those of a run that has begun, else one for each
+    core that this process may use. `workers` threads read images ahead.
 
     SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
@@ -203,7 +194,6 @@ def start(
         init_from=init_from,
         console=console,
         strict=strict,
-        hang_minutes=hang_minutes,
     ) as run:
         return run.train(
             evaluation,
