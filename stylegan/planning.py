@@ -26,6 +26,7 @@ from stylegan.losses import full_size_factor
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0, on_all_ranks, pick_device
+from stylegan.machine.limits import limits
 from stylegan.machine.messages import aligned, count, duration, gib, listed, readable
 from stylegan.machine.toml import toml_value
 from stylegan.networks import NetworkConfig
@@ -229,7 +230,7 @@ class Plan:
             newest, payload = newest_state(facts.run)
             if newest:
                 saved_config(config, payload, newest, findings, facts.run)
-            of_threads = settle_threads(self.threads, payload, device)
+            of_threads = settle_threads(self.threads, payload)
             stages = coming(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]
@@ -291,7 +292,7 @@ def plan(
         )
     machine = machine or Machine.here(pick_device())
     if threads is not None:
-        machine = dataclasses.replace(machine, cores=threads)
+        machine = dataclasses.replace(machine, cores=min(threads, limits().cores))
     facts, lines = look(request, machine, console)
     stored = facts.stored
     costs: Costs | None = None
@@ -715,7 +716,7 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> Costs:
     device = facts.machine.device
     config = with_precision(config, device, facts.stored)
     with backend_flags(config):
-        settle_threads(threads, {}, device)
+        settle_threads(threads, {})
         return Costs.tried(config, device, coming(shortened(config.schedule), 0))
 
 

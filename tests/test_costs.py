@@ -79,7 +79,7 @@ def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, m
     folder, before, told = RunFolder(tmp_path / "run"), traces(), []
     (line,) = try_out(tiny_config(), CPU, folder, Heard(told))
     assert re.fullmatch(
-        r"about \d+ seconds? on this CPU( while other programs use its cores)?; "
+        r"about \d+ seconds? on this CPU; "
         r"memory: about \d+\.\d\d GiB, at 16x16",
         line,
     )

@@ -18,8 +18,7 @@ from stylegan.machine.disk import (
     Outputs,
     atomic_folder,
     check_folder,
-    is_held,
-    locked,
+    lock,
     refuse_mistaken,
 )
 from stylegan.machine.toml import read_toml
@@ -90,24 +89,33 @@ def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, 
 HOLDER = """
 import sys
 from pathlib import Path
-from stylegan.machine.disk import locked
-with locked(Path(sys.argv[1])):
+from stylegan.machine.disk import lock
+with lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 """
 
 
-def test_a_folder_has_one_holder_until_that_ends_or_is_killed(tmp_path):
-    folder = tmp_path / "run"
+def test_a_lock_has_one_holder_until_that_ends_or_is_killed(tmp_path):
+    path = tmp_path / ".lock"
     for kill in (True, False):
-        with begun(HOLDER, folder) as holder:
-            with pytest.raises(BlockingIOError, match=f"holds this folder: '{folder}'"):
-                locked(folder).__enter__()
+        with begun(HOLDER, path) as holder:
+            with pytest.raises(BlockingIOError, match=f"holds this folder: '{tmp_path}'"):
+                lock(path).__enter__()
             if not kill:
                 holder.communicate("\n")
-        with locked(folder), pytest.raises(BlockingIOError):
-            locked(folder).__enter__()
-        assert not any(folder.iterdir())
+        with lock(path), pytest.raises(BlockingIOError):
+            lock(path).__enter__()
+        assert not any(tmp_path.iterdir())
+
+
+def test_a_lock_leaves_that_of_another_folder_which_has_the_name_now(tmp_path):
+    (tmp_path / "run").mkdir()
+    with lock(tmp_path / "run" / ".lock"):
+        (tmp_path / "run").rename(tmp_path / "old")
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / ".lock").touch()
+    assert (tmp_path / "run" / ".lock").exists()
 
 
 def test_where_a_drive_has_no_locks_nothing_is_checked(tmp_path, monkeypatch):
@@ -115,11 +123,11 @@ def test_where_a_drive_has_no_locks_nothing_is_checked(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr(fcntl, "flock", without_locks)
-    with locked(tmp_path / "run") as held:
-        with locked(tmp_path / "run"):
-            pass
-        assert is_held(tmp_path / "run", held)
-    assert not any((tmp_path / "run").iterdir())
+    with lock(tmp_path / ".lock"), lock(tmp_path / ".lock"):
+        pass
+    assert not any(tmp_path.iterdir())
+    with atomic_folder(tmp_path / "first"), atomic_folder(tmp_path / "second"):
+        assert (tmp_path / ".first.unfinished").is_dir()  # another process may be writing it
 
 
 def test_other_errors_of_locks_name_the_folder(tmp_path, monkeypatch):
@@ -127,8 +135,8 @@ def test_other_errors_of_locks_name_the_folder(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "input or output")
 
     monkeypatch.setattr(fcntl, "flock", broken)
-    with pytest.raises(OSError, match=f"input or output: '{tmp_path / 'run'}'"):
-        locked(tmp_path / "run").__enter__()
+    with pytest.raises(OSError, match=f"input or output: '{tmp_path}'"):
+        lock(tmp_path / ".lock").__enter__()
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])

@@ -6,20 +6,23 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from helpers import ROOT
-from helpers.processes import TIMEOUT_SECONDS, command, environment, free_port
+from helpers.consoles import Heard
+from helpers.processes import TIMEOUT_SECONDS, environment, free_port
 from helpers.runs import json_lines, log_of
 from helpers.tiny_training import tiny_config, write_pictures
 
+from stylegan.cli.common import say
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
-from stylegan.machine.signals import answered
 
 
 def events(out, name):
@@ -39,12 +42,28 @@ def folder(tmp_path_factory):
     return folder
 
 
-def start_two(folder, out, *options):
-    """The processes of a run, as torchrun starts them."""
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+IMPATIENT = """
+from datetime import timedelta
+from stylegan.cli import main
+from stylegan.machine import distributed
+distributed.LONGEST_STEP = timedelta(seconds=30)
+main()
+"""
+
+
+def start_two(folder, out):
+    """The processes of a run, as torchrun starts them, which wait for half a minute in a step."""
     words = ["--data", "pictures", "--out", out, "--config", "tiny.toml", "--device", "cpu"]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
-        command(folder, "train", *words, *options, **group, RANK=str(rank), LOCAL_RANK=str(rank))
+        subprocess.Popen(
+            [sys.executable, "-c", IMPATIENT, "train", *words],
+            cwd=folder,
+            env=environment(folder, **group, RANK=str(rank), LOCAL_RANK=str(rank)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         for rank in range(2)
     ]
 
@@ -59,16 +78,13 @@ def wait_for_progress(out, process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code", "message"),
-    [
-        (signal.SIGKILL, 4, "process 0 of 2 has lost contact with another, at image .*continues"),
-        (signal.SIGSTOP, 1, "Timeout"),  # then where each thread is
-    ],
+    ("number", "why"),
+    [(signal.SIGKILL, "closed by peer"), (signal.SIGSTOP, "Timed out")],
     ids=["killed", "stopped"],
 )
-def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, code, message):
+def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, why):
     out = folder / number.name
-    first, second = start_two(folder, out.name, "--hang-minutes", "0.4")
+    first, second = start_two(folder, out.name)
     try:
         wait_for_progress(out, first)
         second.send_signal(number)
@@ -77,8 +93,9 @@ def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, c
         for process in (first, second):
             process.kill()
             process.communicate()
-    assert first.returncode == code, text
-    assert any(re.search(message, line) for line in text.splitlines())
+    assert first.returncode == 4, text
+    message = f"process 0 of 2 has lost contact with another, at image .*continues.*{why}"
+    assert re.search(message, text), text
     saved = checkpoint.load(RunFolder(out).states()[-1])
     assert saved["images_seen"] >= 80
     assert log_of(out)[0]["processes"] == 2
@@ -97,22 +114,42 @@ def test_a_process_whose_torchrun_has_ended_does_not_wait_for_the_others(monkeyp
         pass
 
 
-def test_a_process_gets_sigterm_once_its_torchrun_is_gone(monkeypatch):
-    received = []
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    monkeypatch.setattr(distributed, "WATCH_SECONDS", 0.01)
+def test_a_process_asks_for_sigterm_once_its_torchrun_is_gone(monkeypatch):
+    asked = []
+    monkeypatch.setattr(distributed, "_prctl_pr_set_pdeathsig", asked.append)
+    monkeypatch.setattr(distributed, "check_torchrun", lambda: 1 / 0)  # which is looked for then
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("TORCHELASTIC_RUN_ID", "OTHER"):
+        monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+        monkeypatch.setenv(name, "1")
+        with pytest.raises(ZeroDivisionError), distributed.process_group(torch.device("cpu")):
+            pass
+    assert asked == [signal.SIGTERM]
+
+
+def test_process_group_tells_that_others_are_late(monkeypatch):
+    told = []
+    monkeypatch.setattr(distributed, "LATE_SECONDS", 0.01)
+    monkeypatch.setattr(distributed, "LONGEST_STEP", timedelta(seconds=1))
+    group = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in (group | {"MASTER_PORT": (port := str(free_port()))}).items():
+        monkeypatch.setenv(name, value)
     with (
-        answered([signal.SIGTERM], lambda number, frame: received.append(number)),
-        distributed.ending_with_torchrun(),
+        pytest.raises(dist.DistError, match="1/2 clients joined"),
+        distributed.process_group(torch.device("cpu"), Heard(told)),
     ):
-        time.sleep(0.05)
-        assert received == []
-        monkeypatch.setattr(distributed, "PARENT", -1)
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not received:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    assert received == [signal.SIGTERM]
+        pass
+    assert told == [f"waiting for the other 1 of 2 processes at 127.0.0.1:{port}"]
+
+
+def test_a_command_that_joins_no_group_does_not_ask_for_its_rank(monkeypatch, capsys):
+    """Its lines are of the first process of a group only once it is in one."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    say("a line")
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    say("a line of another")
+    assert capsys.readouterr().out == "a line\n"
 
 
 @pytest.mark.slow

@@ -96,9 +96,9 @@ def test_nothing_is_written_where_the_folder_was_exchanged(tmp_path):
 def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(tmp_path):
     run = RunFolder(tmp_path)
     run.samples.mkdir()
-    ours = [".config.toml.", ".state-000000144.pt.", ".generator-best.pt.", "samples/.000600.png."]
+    ours = [".config.toml.", ".state-000000144.pt.", ".report.html.", "samples/.000600.png."]
     left = [f"{name}0123456789abcdef.partial" for name in ours]
-    mine = ["state-000000144.partial", "thesis.partial", ".notes.0123456789abcdef.partial"]
+    mine = ["state-000000144.partial", "thesis.partial", ".notes.partial"]
     for name in [*left, *mine]:
         (tmp_path / name).touch()
     with run.alone():

@@ -1,4 +1,4 @@
-"""Threads: how OpenMP's wait, and how many train; what a step is said to take."""
+"""Cores and memory that a process may use, the threads that train; what a step is said to take."""
 
 import subprocess
 import sys
@@ -6,102 +6,126 @@ import sys
 import pytest
 import torch
 from helpers.consoles import Heard
-from helpers.processes import begun
 from helpers.tiny_training import QUIET, stage, tiny_config
 
-from stylegan.machine import threads
-from stylegan.training import TrainState, costs, resuming, start
+from stylegan.cli.options import use_device
+from stylegan.machine import limits
+from stylegan.planning import Request, plan
+from stylegan.training import TrainState, costs, start
+from stylegan.training.costs import Machine
 from stylegan.training.start import settle_threads
 
-
-def machine(monkeypatch, percent):
-    """One of two cores that are used to this part."""
-    monkeypatch.setattr(threads.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(threads.psutil, "cpu_percent", lambda interval: percent)
-
-
-@pytest.mark.parametrize(("percent", "spin"), [(0, None), (20, None), (30, "1000"), (100, "1000")])
-def test_threads_sleep_soon_beside_other_programs(monkeypatch, percent, spin):
-    for name in threads.CHOSEN_BY_USER:
-        monkeypatch.setenv(name, "")  # so that it is undone
-        monkeypatch.delenv(name)
-    machine(monkeypatch, percent)
-    threads.wait_briefly_if_busy()
-    assert threads.os.environ.get("GOMP_SPINCOUNT") == spin
+CPU = torch.device("cpu")
+GIB = 2**30
+QUOTA_1 = {"cpu/x/cpu.cfs_quota_us": "200000", "cpu/x/cpu.cfs_period_us": "100000"}
+NO_QUOTA_1 = {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}
+MEMORY_1 = {
+    "memory/x/memory.limit_in_bytes": f"{GIB}",
+    "memory/memory.limit_in_bytes": f"{2**63 - 4096}",
+}
+V1 = "4:memory:/x\n3:cpu,cpuacct:/x\n2:pids:/\n0::/"
 
 
-def test_torch_is_imported_only_after_the_choice():
+@pytest.mark.parametrize(
+    ("groups", "files", "cores", "memory"),
+    [
+        ("0::/", {"cpu.max": "max 100000", "memory.max": "max"}, 8, 64 * GIB),
+        ("0::/", {"cpu.max": "250000 100000", "memory.max": f"{GIB}"}, 2, GIB),
+        ("0::/", {"cpu.max": "50000 100000"}, 1, 64 * GIB),
+        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 1"}, 3, 64 * GIB),
+        ("0::/of/the/host", {"cpu.max": "400000 100000"}, 4, 64 * GIB),  # in a container
+        ("0::/", {"cpu.max": "", "memory.max": "?"}, 8, 64 * GIB),
+        (V1, {**QUOTA_1, **NO_QUOTA_1, **MEMORY_1}, 2, GIB),
+    ],
+)
+def test_limits_are_those_of_affinity_and_control_groups(
+    groups, files, cores, memory, tmp_path, monkeypatch
+):
+    host = type("Host", (), {"total": 64 * GIB})
+    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: host)
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in (files | {"proc/self/cgroup": groups}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert limits.limits(tmp_path) == (cores, memory)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert limits.limits(tmp_path) == (max(cores // 2, 1), memory / 2)
+    assert limits.limits(tmp_path / "no Linux") == (4, 32 * GIB)
+
+
+def test_torch_is_not_imported_with_the_commands():
     code = "import sys, stylegan.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_what_the_user_chose_stays(monkeypatch):
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    machine(monkeypatch, 100)
-    threads.wait_briefly_if_busy()
-    assert "GOMP_SPINCOUNT" not in threads.os.environ
-
-
-def test_a_busy_core_is_seen():
-    """By the real counters: a child that computes keeps a core from idling."""
-    with begun("print(flush=True)\nwhile True: pass"):
-        assert threads.busy()
-
-
 @pytest.fixture
-def two_threads(monkeypatch):
+def four_cores(monkeypatch):
+    """Four of eight, by a quota, of which torch knows nothing."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    for room in (limits, sys.modules["stylegan.training.start"]):
+        monkeypatch.setattr(room, "limits", lambda: limits.Limits(4, 64.0 * GIB))
+    torch.set_num_threads(8)  # `same_threads` undoes it
 
 
-BEGUN_ON_ONE = {"threads": 1, "processes": 1}
-OTHERS = "because other programs use the cores"
+def test_commands_and_plans_use_as_many_threads_as_cores_are_allowed(four_cores, monkeypatch):
+    assert Machine.here(CPU).cores == 4
+    use_device("cpu")
+    assert torch.get_num_threads() == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    torch.set_num_threads(7)
+    use_device("cpu")
+    assert torch.get_num_threads() == Machine.here(CPU).cores == 7
+
+
+def test_a_plan_counts_no_more_threads_than_cores(monkeypatch):
+    monkeypatch.setattr("stylegan.planning.limits", lambda: limits.Limits(1, 64.0 * GIB))
+    machine = Machine(CPU, memory=64.0 * GIB, cores=2)
+    assert plan(Request("none/run"), machine, threads=1000).facts.machine.cores == 1
+
+
+def saved(threads, processes=1):
+    return {"threads": threads, "processes": processes}
 
 
 @pytest.mark.parametrize(
-    ("asked", "payload", "others", "threads", "told"),
+    ("asked", "payload", "threads", "told"),
     [
-        (None, {}, False, 2, []),
-        (None, {}, True, 1, [f"1 thread, {OTHERS}; --threads 2 changes it"]),
-        (None, BEGUN_ON_ONE, False, 1, ["1 thread, as before; --threads 2 changes it"]),
-        (None, {"threads": 2, "processes": 1}, True, 2, []),
-        (None, {"threads": 8, "processes": 1}, True, 2, []),  # of a larger machine
-        (None, {"threads": 1, "processes": 2}, False, 2, []),
-        (1, {}, False, 1, []),
-        (2, BEGUN_ON_ONE, True, 2, []),
+        (None, {}, 4, []),
+        (None, saved(4), 4, []),
+        (None, saved(1), 1, ["1 thread, as before; --threads 4 changes it"]),
+        (None, saved(16), 4, []),  # of a larger machine
+        (None, saved(1, processes=2), 4, []),
+        (3, {}, 3, []),
+        (2, saved(1), 2, []),
+        (1000, saved(1), 4, ["4 threads, not 1000: for each core that may be used"]),
     ],
 )
-def test_threads_are_those_asked_for_or_of_the_run_or_one_beside_others(
-    two_threads, monkeypatch, asked, payload, others, threads, told
+def test_settle_threads_takes_those_asked_for_or_of_the_state_or_of_the_cores(
+    four_cores, asked, payload, threads, told
 ):
-    monkeypatch.setattr(resuming, "busy", lambda: others)
-    assert settle_threads(asked, payload, torch.device("cpu")) == told
+    assert settle_threads(asked, payload) == told
     assert torch.get_num_threads() == threads
 
 
-def test_the_number_that_a_user_gave_openmp_stays(two_threads, monkeypatch):
-    monkeypatch.setattr(resuming, "busy", lambda: True)
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert settle_threads(None, BEGUN_ON_ONE, torch.device("cpu")) == []
-    assert torch.get_num_threads() == 2
+def test_the_number_that_a_user_gave_openmp_stays(four_cores, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert settle_threads(None, saved(1)) == []
+    assert torch.get_num_threads() == 8
 
 
-def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, store):
+def test_a_run_goes_on_with_its_threads(four_cores, tmp_path, store):
     """Their number changes last bits, so a resumed run does not choose again."""
     used, told = [], []
-    for total_kimg, others in ((0.008, True), (0.016, False)):
-        monkeypatch.setattr(resuming, "busy", lambda others=others: others)
+    for total_kimg, asked in ((0.008, 3), (0.016, None), (0.048, 2)):
         config = tiny_config(schedule={"total_kimg": total_kimg})
-        report = lambda progress: used.append(torch.get_num_threads())  # noqa: E731
-        start(config, store, tmp_path / "run", **QUIET, console=Heard(told, act=report))
-        assert torch.get_num_threads() == 2  # as before
-    assert set(used) == {1}
-    assert f"1 thread, {OTHERS}; --threads 2 changes it" in told
-    assert "1 thread, as before; --threads 2 changes it" in told
+        console = Heard(told, act=lambda progress: used.append(torch.get_num_threads()))
+        start(config, store, tmp_path / "run", **QUIET, console=console, threads=asked)
+        assert torch.get_num_threads() == 8  # as before
+    assert used == sorted(used, reverse=True) and set(used) == {3, 2}
+    assert "3 threads, as before; --threads 4 changes it" in told
+    assert [line for line in told if "threads 3 -> 2" in line]
 
 
 @pytest.mark.parametrize(

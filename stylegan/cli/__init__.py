@@ -7,10 +7,6 @@ import click
 from stylegan import __version__
 from stylegan.cli.common import ending_at_signals
 from stylegan.machine.messages import nearest_names
-from stylegan.machine.threads import wait_briefly_if_busy
-
-wait_briefly_if_busy()  # before a command imports torch
-
 
 COMMANDS = {  # name -> module, and the line in the list of commands
     "train": ("train", "Train on a folder of images, or continue a run."),

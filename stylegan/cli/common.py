@@ -1,6 +1,5 @@
 """What the commands share: results on stdout, all else on stderr; errors, progress."""
 
-import os
 import shlex
 import signal
 import sys
@@ -116,8 +115,10 @@ def note(*lines: str) -> None:
 
 
 def first_process() -> bool:
-    """Return False in all but one of the processes that torchrun started."""
-    return int(os.environ.get("WORLD_SIZE", "1")) == 1 or os.environ.get("RANK", "0") == "0"
+    """Return False in all but one of the processes that have joined each other."""
+    distributed = sys.modules.get("stylegan.machine.distributed")  # by commands that need torch
+    rank = getattr(distributed, "rank", None)  # not yet while it is imported
+    return rank is None or rank() == 0
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def metrics(
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     rows: list[Row] = []
     unwritten: list[str] = []
-    with process_group(device):
+    with process_group(device, tools.console):
         compared = library.compare(
             sources,
             data,

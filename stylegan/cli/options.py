@@ -22,6 +22,7 @@ from stylegan.files.latents import has_styles
 from stylegan.files.loading import open_weights
 from stylegan.machine import distributed
 from stylegan.machine.disk import Outputs
+from stylegan.machine.limits import usual_threads
 from stylegan.machine.memory import keep_memory
 from stylegan.metrics import Tools
 from stylegan.sampling import Cutoff
@@ -69,6 +70,7 @@ def crop_of(crop: str | None = None, aspect: str | None = None) -> str | None:
 def use_device(device: str) -> torch.device:
     """Return the device of `--device`. Raise ValueError if it is not there."""
     found = distributed.pick_device(device)
+    torch.set_num_threads(usual_threads())
     if found.type == "cpu":
         keep_memory()
     return found

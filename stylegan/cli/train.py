@@ -117,8 +117,8 @@ def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str,
 @options.DEVICE
 @options.count_option(
     "--threads",
-    "Number of threads that compute on a CPU.  [default: all, or 1 where other programs use the "
-    "cores; those of the run if it has begun]",
+    "Number of threads that compute on a CPU.  [default: those of the run if it has begun, else "
+    "one for each core that may be used]",
     most=1000,
 )
 @options.count_option(
@@ -177,8 +177,8 @@ def train(
         show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
     place = options.use_device(device)
-    with nothing_to_save(), process_group(place):
-        console = TrainingTerminal()
+    console = TrainingTerminal()
+    with nothing_to_save(), process_group(place, console):
         planned = plan(request, Machine.here(place), threads=threads, console=console)
         print_hint(*planned.lines)
         if dry_run:

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from PIL import Image
 
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import atomic_folder, check_folder, is_of_system
+from stylegan.machine.limits import limits
 from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
@@ -266,7 +266,7 @@ def decoded(
                 raise
             return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
 
-    workers = workers or min(os.cpu_count() or 1, 16)
+    workers = workers or min(limits().cores, 16)
     with quiet_decoding():
         for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
             yield result

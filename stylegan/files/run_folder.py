@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stylegan.config import TrainConfig, load_config, to_toml
-from stylegan.machine.disk import LOCK, REPLACING, check_folder, is_held, locked, unfinished_name
+from stylegan.machine.disk import LOCK, REPLACING, check_folder, identity, lock, unfinished
 from stylegan.machine.distributed import from_rank0
 from stylegan.machine.lineage import SECTION, Lineage, from_plain, sha256_of
 from stylegan.machine.lineage import to_toml as lineage_toml
@@ -26,7 +26,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.held: tuple[int, int] | None = None  # the file that says that this process trains here
+        self.held: tuple[int, int] | None = None  # this folder, while this process trains here
         self.config_file = self.path / CONFIG  # complete; it marks a run
         self.log_file = self.path / "log.jsonl"
         self.metrics_file = self.path / "metrics.jsonl"
@@ -177,12 +177,8 @@ class RunFolder:
             passed.add(multiple)
 
     def unfinished(self) -> list[Path]:
-        """Return files that killed calls of `alone` have left."""
-        kinds = r"config|data|skipped|reals|\d+(_\d+)?|(state|generator)-(\d+|best)"
-        ours = re.compile(rf"({kinds})\.[a-z]+")
-        folders = [folder for folder in (self.path, self.samples) if folder.is_dir()]
-        paths = [path for folder in folders for path in folder.iterdir()]
-        return [path for path in paths if ours.fullmatch(unfinished_name(path))]
+        """Return files that killed calls have left."""
+        return [*unfinished(self.path), *unfinished(self.samples)]
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -198,20 +194,22 @@ class RunFolder:
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         held.callback(remove_empty, made)  # once the lock is gone, which is a file there
         try:
-            self.held = held.enter_context(locked(self.path))
-            held.callback(setattr, self, "held", None)
+            self.path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock(self.path / LOCK))
         except BlockingIOError as error:
             raise ValueError(
                 f"another process is training in {self.path}; wait until it has finished or "
                 "end it, or choose another --out"
             ) from error
+        self.held = identity(self.path)
+        held.callback(setattr, self, "held", None)
         for path in self.unfinished():
             path.unlink()
 
     def check_held(self) -> None:
         """Raise OSError if this process has trained here and the folder was renamed or removed. All
         that a run writes asks first, as another run may have the name now."""
-        if not is_held(self.path, self.held):
+        if self.held and not (self.path.is_dir() and self.held == identity(self.path)):
             raise OSError(f"{self.path} was renamed or removed during the training, which stopped")
 
 

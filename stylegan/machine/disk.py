@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from stylegan.machine.messages import readable, reason_of
 
-PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial", re.S)
+PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = ".unfinished"  # at the end of the name of a folder that is being written
 LOCK = ".lock"  # the file by which a process holds a folder
 LOCK_SECONDS = 0.2  # to try again, as a call that ends takes the file along
@@ -32,7 +32,7 @@ def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iter
     folder = out.with_name(f".{out.name[:40]}{UNFINISHED}")
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(out.parent)
-    with lock_of(folder.with_name(f"{folder.name}{LOCK}"), waiting), errors_name(out):
+    with lock(folder.with_name(f"{folder.name}{LOCK}"), waiting), errors_name(out):
         check_folder(out, empty=True)
         shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -50,10 +50,10 @@ def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iter
 
 def remove_unfinished(parent: Path) -> None:
     """Remove the folders that killed calls of `atomic_folder` have left: their locks are free."""
-    for lock in parent.glob(f".*{UNFINISHED}{LOCK}"):
-        with contextlib.suppress(OSError), lock_of(lock) as held:
-            if held:
-                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+    for path in parent.glob(f".*{UNFINISHED}{LOCK}"):
+        with contextlib.suppress(OSError), FileLock(path, blocking=False):
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+            path.unlink()
 
 
 @contextmanager
@@ -89,10 +89,9 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
         raise ValueError(f"{path} {what}: {reason}{after}") from error
 
 
-def unfinished_name(path: Path) -> str:
-    """Return the name that a file of a killed `Outputs.file` was to have; empty for others."""
-    match = PARTIAL.fullmatch(path.name)
-    return match[1] if match else ""
+def unfinished(folder: Path) -> list[Path]:
+    """The files that killed calls of `Outputs.file` have left in a folder."""
+    return [path for path in folder.glob(".*") if PARTIAL.fullmatch(path.name)]
 
 
 def sync(path: Path) -> None:
@@ -117,49 +116,31 @@ def wait_for_disk(descriptor: int) -> None:
 
 
 @contextmanager
-def lock_of(
-    path: Path, waiting: Callable[[], None] | None = None
-) -> Iterator[tuple[int, int] | None]:
-    """Hold a file, which is made, and removed at the end: its identity, or None on file systems
-    without locks, where nothing is checked. While another process holds it, `waiting` is called and
-    its end awaited; without `waiting` that is a BlockingIOError."""
-    lock = FileLock(path, timeout=LOCK_SECONDS)
+def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a file, which is made, and removed at the end. While another process holds it, `waiting`
+    is called and its end awaited; without `waiting` that is a BlockingIOError. On file systems
+    without locks nothing is checked."""
+    holder = FileLock(path, timeout=LOCK_SECONDS)
     held: tuple[int, int] | None = None
     try:
         try:
-            lock.acquire()
+            holder.acquire()
         except Timeout as error:
             if waiting is None:
                 raise OSError(errno.EAGAIN, "another process holds this folder") from error
             waiting()
-            lock.acquire(timeout=-1)
+            holder.acquire(timeout=-1)
         held = identity(path)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
     try:
-        yield held
+        yield
     finally:
         with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
-            if held is None or held == identity(path):  # else it is that of another folder
+            if held in (None, identity(path)):  # else it is that of another folder
                 path.unlink()
-        lock.release()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[tuple[int, int] | None]:
-    """Make a folder if it is missing, and lock it by a file in it, as `lock_of` does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_of(folder / LOCK) as held:
-        yield held
-
-
-def is_held(folder: Path, held: tuple[int, int] | None) -> bool:
-    """Return True if the name still means the `locked` folder, by the file that is held."""
-    try:
-        return held is None or held == identity(folder / LOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        holder.release()
 
 
 @dataclass(frozen=True, kw_only=True)

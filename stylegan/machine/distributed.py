@@ -13,13 +13,15 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
+from stylegan.machine.console import SILENT, Console
 from stylegan.machine.signals import answered, ending_signals
 
-PARENT = os.getppid()  # torchrun, where it has started this process
-WATCH_SECONDS = 1.0  # between two looks at whether the parent is there
 CONNECT_SECONDS = 60.0  # to the store of torchrun, which is open before its processes start
 PATIENCE = timedelta(days=7)  # one process may prepare data or measure while others wait
+LONGEST_STEP = timedelta(minutes=30)  # in a training: a process that waits longer ends
+LATE_SECONDS = 10.0  # for processes that are to meet
 Value = TypeVar("Value")
 
 
@@ -33,11 +35,6 @@ def world_size() -> int:
 
 def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
-
-
-def processes_of_machine() -> int:
-    """Return the number of processes that torchrun started on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -79,49 +76,40 @@ def control_group() -> dist.ProcessGroup:
 
 
 @contextmanager
-def process_group(device: torch.device, hang_minutes: float = 30) -> Iterator[None]:
-    """Join the processes that torchrun started, and leaves them at the end, unless they have met
-    already. They wait half an hour longer for each other than `hang_minutes`; 0: a week."""
+def process_group(device: torch.device, console: Console = SILENT) -> Iterator[None]:
+    """Join the processes that torchrun started, and leave them at the end, unless they have met
+    already. The console hears that others are late."""
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current one
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
         yield
         return
-    timeout = timedelta(minutes=hang_minutes + 30) if hang_minutes else PATIENCE
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # set by torchrun, without which nothing would end this
+        _prctl_pr_set_pdeathsig(signal.SIGTERM)
+    check_torchrun()
     gpu = device if device.type == "cuda" else None
-    with ending_with_torchrun():
+    late = threading.Timer(LATE_SECONDS, lambda: console.tell(f"waiting for {others()}"))
+    late.daemon = True
+    late.start()
+    try:
         # waiting for the others ends at a signal, which Python would answer only after it
         with answered(ending_signals(), signal.SIG_DFL):
-            dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, timeout=timeout)
+            dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, timeout=LONGEST_STEP)
             control_group()
-        try:
-            yield
-        finally:
-            group_of_cpus.cache_clear()
-            dist.destroy_process_group()
-
-
-@contextmanager
-def ending_with_torchrun() -> Iterator[None]:
-    """Send SIGTERM to this process once torchrun, which has started it, is gone, since nothing else
-    would end it. Raise ConnectionError if torchrun is gone already."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:  # started by something else
-        yield
-        return
-    check_torchrun()
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(WATCH_SECONDS):
-            if os.getppid() != PARENT:
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
-
-    threading.Thread(target=watch, name="torchrun", daemon=True).start()
+    finally:
+        late.cancel()
     try:
         yield
     finally:
-        over.set()
+        group_of_cpus.cache_clear()
+        dist.destroy_process_group()
+
+
+def others() -> str:
+    """Name the processes that this one is to meet, and the place."""
+    world = int(os.environ["WORLD_SIZE"])
+    place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    return f"the other {world - 1} of {world} processes at {place}"
 
 
 def check_torchrun() -> None:
@@ -153,7 +141,10 @@ def largest(number: int) -> int:
     if world_size() == 1:
         return number
     vote = torch.tensor(number)
-    dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=control_group())
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    options.timeout = LONGEST_STEP
+    control_group().allreduce([vote], options).wait()
     return int(vote.item())
 
 

@@ -18,8 +18,8 @@ from stylegan.config import TrainConfig
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import Console
+from stylegan.machine.limits import limits, usual_threads
 from stylegan.machine.messages import about, gib
-from stylegan.machine.threads import busy
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
 from stylegan.schedule import ScheduleConfig, Stage, batch_size_at, coming, phases, resolutions
 from stylegan.training.draws import Share, draw
@@ -57,19 +57,14 @@ class Machine:
         if device.type == "cuda":
             memory: float = torch.cuda.get_device_properties(device).total_memory
         else:
-            memory = memory_of_process()
-        of_all = distributed.gather((memory, torch.get_num_threads()))
+            memory = limits().memory
+        of_all = distributed.gather((memory, usual_threads()))
         return cls(
             device,
             min(memory for memory, _ in of_all),
             min(cores for _, cores in of_all),
             len(of_all),
         )
-
-
-def memory_of_process() -> float:
-    """Return the share of a process in the memory of its machine, in bytes."""
-    return psutil.virtual_memory().total / distributed.processes_of_machine()
 
 
 def operations(config: TrainConfig, resolution: int) -> float:
@@ -150,7 +145,7 @@ class Costs:
             memory[resolution] = step_bytes(config, stage, processes)
             guessed.add(resolution)
             # a step needs every process; a GPU says by itself that it has too little memory
-            if not cuda and distributed.largest(memory[resolution] > memory_of_process()):
+            if not cuda and distributed.largest(memory[resolution] > limits().memory):
                 continue
             few = stage.batch_size if cuda else min(group, stage.batch_size)
             for batch_size in sorted({few, stage.batch_size}):
@@ -229,15 +224,12 @@ def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen
     if not coming(config.schedule, images_seen):
         return "the run is finished; --kimg makes it longer"
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
-    several = distributed.world_size() > 1
-    if device.type == "cpu" and not several and busy():  # under torchrun the siblings are at work
-        here += " while other programs use its cores"
     left = about(costs.seconds_left(config.schedule, images_seen))
     left += " more" if images_seen else ""
     needed = costs.memory[costs.largest]
     if device.type != "cuda":  # what this process takes by now comes on top
         needed += psutil.Process().memory_info().rss
-    each = " for each process" if several else ""
+    each = " for each process" if distributed.world_size() > 1 else ""
     size = f"{costs.largest}x{costs.largest}"
     return f"about {left} on {here}; memory{each}: about {gib(needed)}, at {size}"
 
@@ -272,11 +264,11 @@ def possible_costs(
     costs = tried or Costs.tried(config, device, stages)
     resolution = costs.largest
     needed = costs.memory[resolution]
-    if device.type == "cpu" and distributed.largest(needed > memory_of_process()):
+    if device.type == "cpu" and distributed.largest(needed > limits().memory):
         batch_size = batch_size_at(resolution, config.schedule)
         raise ValueError(
             f"not enough memory at resolution {resolution}, batch {batch_size}: {gib(needed)} for "
-            f"each process estimated, {gib(memory_of_process())} installed; try --batch-gpu, "
+            f"each process estimated, {gib(limits().memory)} there; try --batch-gpu, "
             "-o checkpoint_activations=true, a smaller batch, or --no-preflight if you know better"
         )
     return costs

@@ -19,8 +19,8 @@ from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import refusing
 from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.limits import limits, usual_threads
 from stylegan.machine.messages import count, listed, readable, require
-from stylegan.machine.threads import busy
 from stylegan.ops import (
     HALF,
     float32_products,
@@ -63,8 +63,8 @@ def start(
     before the first; `costs` are of steps that were tried before. The `console` of the first
     process reports what a user should know; that of each gets a `TrainingProgress` at every line
     of the log. `threads` compute on a CPU; by default those of OMP_NUM_THREADS, else those of a
-    run that has begun, else one where other programs use the cores, else torch's. `workers`
-    threads read images ahead.
+    run that has begun, else one for each core that this process may use. `workers` threads read
+    images ahead.
 
     SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
@@ -73,7 +73,7 @@ def start(
     require("torchvision", packages="torch torchvision", purpose="a grid of samples")
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
-    with nothing_to_save(), distributed.process_group(device):
+    with nothing_to_save(), distributed.process_group(device, console):
         config = resolve_config(config, folder, device)  # before images are prepared
         with backend_flags(config), folder.alone():
             store = cached_store(
@@ -88,7 +88,7 @@ def start(
                 evaluation = evaluation(config, store)
             rank0_console = console if distributed.rank() == 0 else SILENT
             newest, payload = newest_state(folder, rank0_console)
-            lines = settle_threads(threads, payload, device)
+            lines = settle_threads(threads, payload)
             if preflight:
                 lines += try_out(config, device, folder, rank0_console, costs)
             state = TrainState.create(config, device=device)
@@ -288,35 +288,22 @@ def refusing_state(path: Path, folder: RunFolder) -> AbstractContextManager[None
     return refusing(path, "cannot be continued", advice)
 
 
-def settle_threads(asked: int | None, payload: Payload, device: torch.device) -> list[str]:
-    """Set the number of threads that compute. Return lines for the user. The first that applies:
-
-    1. the number `asked` for;
-    2. torch's, on a GPU, with several processes, or if OMP_NUM_THREADS is set;
-    3. of a run that goes on, the number that its state in `payload` was saved with, if it is less
-       than torch's and one process saved it: the last bits depend on it;
-    4. of a new run, one where other programs use the cores;
-    5. torch's.
-    """
-    if asked is not None:
-        torch.set_num_threads(asked)
-        return []
-    alone = distributed.world_size() == 1
-    usual = torch.get_num_threads()
-    if device.type != "cpu" or not alone or usual == 1 or "OMP_NUM_THREADS" in os.environ:
-        return []
-    threads = usual
-    reason = ""
-    if payload and payload["processes"] == 1:
-        threads = payload["threads"]
-        reason = "as before"
-    elif not payload and busy():
-        threads = 1
-        reason = "because other programs use the cores"
-    if threads >= usual:
-        return []
+def settle_threads(asked: int | None, payload: Payload) -> list[str]:
+    """Set the number of threads that compute: as `asked` for or by OMP_NUM_THREADS, else that of
+    the state in `payload`, since last bits depend on it, else one for each core that this process
+    may use, and not more. Return lines for the user."""
+    usual = usual_threads()
+    wanted = asked or usual
+    if asked is None and "OMP_NUM_THREADS" not in os.environ:
+        as_before = payload and payload["processes"] == distributed.world_size()
+        wanted = payload["threads"] if as_before else usual
+    threads = min(wanted, max(limits().cores, usual))
     torch.set_num_threads(threads)
-    return [f"{count(threads, 'thread')}, {reason}; --threads {usual} changes it"]
+    if asked is None and threads != usual:
+        return [f"{count(threads, 'thread')}, as before; --threads {usual} changes it"]
+    if asked is not None and threads < asked:
+        return [f"{count(threads, 'thread')}, not {asked}: for each core that may be used"]
+    return []
 
 
 def begin(
