@@ -7,7 +7,7 @@ from helpers.tiny_generators import shown
 from scipy import ndimage
 
 from stylegan import load_generator, streams
-from stylegan.metrics import Comparison, Tools
+from stylegan.metrics import Comparison, Measurement, Tools, wasserstein
 from stylegan.metrics.wasserstein import (
     DIRECTIONS,
     PATCH,
@@ -16,7 +16,6 @@ from stylegan.metrics.wasserstein import (
     laplacian_pyramid,
     level_patches,
     level_sizes,
-    measure_swd,
     normalized,
     sliced_wasserstein,
 )
@@ -107,7 +106,7 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
     loaded = shown(load_generator("faces64"), resolution=16)
     source = Comparison.of(loaded, faces, mirror=True)
-    values, about = measure_swd(source, ["swd"], 100, Tools(tmp_path))["swd"]
+    values, about = wasserstein.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
     assert list(values) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(faces) == 91
     reals = torch.cat(list(source.real_batches(182, evenly=True)))

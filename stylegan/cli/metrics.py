@@ -31,9 +31,8 @@ from stylegan.report.history import read_run
 @click.option(
     "--metrics",
     "names",
-    help="Any of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, eff-fd, "
-    "eff-kid, eff-pr; a number of images may follow, as in fid50k.  [default: eff-fd,eff-pr,swd; "
-    "swd without the extra `features`]",
+    help=f"Any of {', '.join(library.METRICS)}; a number of images may follow, as in fid50k.  "
+    "[default: eff-fd,eff-pr,swd; swd without the extra `features`]",
 )
 @options.count_option(
     "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=4

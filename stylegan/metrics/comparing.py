@@ -18,7 +18,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import on_all_ranks
 from stylegan.machine.messages import count, readable
-from stylegan.metrics.engine import KINDS, LEAST, Request, Result, evaluate, parse
+from stylegan.metrics.engine import LEAST, METRICS, Request, Result, evaluate, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
 from stylegan.metrics.sources import Comparison, store_of
@@ -110,7 +110,7 @@ def compare(
                 run,
                 data,
                 conditions,
-                needs_reals=any(KINDS[request.kind].reals for request in requests),
+                needs_reals=any(METRICS[request.kind].reals for request in requests),
                 console=tools.console,
             )
             setting: Setting | None = None
@@ -169,7 +169,7 @@ def yardsticks(row: Row, console: Console) -> list[Row]:
     They have the requests that need reals, with at most as many images as the odd half has, as the
     number of images changes a distance.
     """
-    of_reals = [request for request in row.requests if KINDS[request.kind].reals]
+    of_reals = [request for request in row.requests if METRICS[request.kind].reals]
     if not of_reals:
         return []
     reals = row.comparison.require_reals()

@@ -5,7 +5,7 @@ import math
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files.run_folder import RunFolder
-from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
+from stylegan.metrics.engine import METRICS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.sampling import Look
@@ -23,7 +23,7 @@ def measurable(names: str, reals: StoreImages | None = None) -> list[Request]:
             raise ValueError(
                 "ls needs classifiers, which train does not take; use stylegan metrics"
             )
-        if reason := KINDS[request.kind].unavailable_reason(request.images, reals):
+        if reason := METRICS[request.kind].unavailable_reason(request.images, reals):
             raise ValueError(f"{request.name} cannot be measured: {reason}")
     return requests
 
@@ -66,5 +66,5 @@ def evaluation_of(
         return scores
 
     first = requests[0]
-    best_by = score_name(first.name, KINDS[first.kind].best_by)
-    return Evaluation(measure, best_by, KINDS[first.kind].lower_is_better, every_kimg, records)
+    best_by = score_name(first.name, METRICS[first.kind].best_by or first.kind)
+    return Evaluation(measure, best_by, METRICS[first.kind].lower_is_better, every_kimg, records)

@@ -36,7 +36,9 @@ class FeatureNetwork:
     sha256: str  # of its weights
     dim: int
     resize: str  # the way in which images get its size, in words
-    extract: Callable[[Tensor], Tensor] = field(repr=False)  # uint8 (n, C, r, r) -> (n, dim)
+    extract: Callable[[Tensor], Tensor] = field(repr=False)  # uint8 (n, C, r, r) -> (n, dim+logits)
+    logits: int = 0  # columns after the features
+    prefix: str = "own"  # of files of features
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
@@ -97,9 +99,11 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     return FeatureNetwork(
         f"Inception v3 {'of 2015-12-05' if published else 'of your own'}, torch-fidelity",
         sha256,
-        FEATURES + LOGITS,
+        FEATURES,
         "bilinear to 299x299 as TensorFlow 1, without antialiasing",
         lambda images: torch.cat(network(as_rgb(images).to(device)), dim=1),
+        LOGITS,
+        "inception",
     )
 
 

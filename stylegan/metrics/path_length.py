@@ -6,7 +6,7 @@ seed, which both ends share. The expectation is the same, and no batch is to be 
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.machine.distributed import gather, on_all_ranks
-from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
-from stylegan.metrics.lpips import Lpips, load_lpips
+from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
+from stylegan.metrics.lpips import load_lpips
+from stylegan.metrics.measurement import Measurement
 from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
 from stylegan.sampling import mapped
 from stylegan.sampling.curves import slerp
@@ -25,14 +26,12 @@ TRIM_PERCENT = 1  # of the pairs, at either end
 Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (n,)
 
 
-def measure_path_length(
-    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Scores]:
-    """Measure ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs of latents."""
-    comparison.require_generator()
-    lpips = lpips_of(tools, comparison.device)
+def path_length(m: Measurement, kind: str) -> Scores:
+    """Measure ppl-z-full, ppl-w-full, ppl-z-end or ppl-w-end of `num` pairs of latents."""
+    m.require_generator()
+    lpips = m.once("lpips", lambda: load_lpips(m.tools.weights, m.device))
     protocol = {
-        "pairs": images,
+        "pairs": m.num,
         **lpips.about(),
         "epsilon": EPSILON,
         "interpolation": "spherical in z, linear in w",
@@ -40,12 +39,8 @@ def measure_path_length(
         "resize": AVERAGED_DOWN,
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
-    lengths = {kind: measured_lengths(comparison, kind, images, lpips.distance) for kind in kinds}
-    return {kind: Scores({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
-
-
-def lpips_of(tools: Tools, device: torch.device) -> Lpips:
-    return load_lpips(tools.weights, device)
+    lengths = measured_lengths(m, kind, m.num, lpips.distance)
+    return Scores({kind: trimmed_mean(lengths)}, protocol)
 
 
 def measured_lengths(

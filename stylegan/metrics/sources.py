@@ -55,6 +55,10 @@ class StoreImages:
         """The number of images that each one can serve as: as it is, and mirrored."""
         return 2 if self.mirror else 1
 
+    def number(self, images: int, *, evenly: bool) -> int:
+        """Number of reals next to `images` samples: all of them, if there are fewer."""
+        return min(images, len(self.images()) * (self.ways if evenly else 1))
+
     def batch(self, indices: range, *, spread: int | None = None) -> Tensor:
         """Return images of these numbers, uint8 (n, C, r, r): the first ones, or of `spread` images
         that are taken evenly from the store, which may be sorted. A store with fewer images starts

@@ -6,7 +6,7 @@ together do not show.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,9 @@ from stylegan import streams
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
-from stylegan.metrics.features import Scores, Tools
-from stylegan.metrics.sources import Comparison, share_of
+from stylegan.metrics.features import Scores
+from stylegan.metrics.measurement import Measurement
+from stylegan.metrics.sources import share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 
 PATCH = 7  # pixels, both ways
@@ -32,33 +33,26 @@ VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over t
 Shape = tuple[int, int, int, int]
 
 
-def measure_swd(
-    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Scores]:
+def swd(m: Measurement) -> Scores:
     """Measure `swd`, the average of the levels, and each of them, as `swd-32`. If the data has
     fewer images, they are used again with other patches."""
-    reals = comparison.require_reals()
     levels = sliced_wasserstein(
-        comparison.real_batches(images, evenly=True),
-        comparison.fake_batches(images),
-        (images, reals.store.channels, comparison.resolution, comparison.resolution),
-        comparison.seed,
-        tools.cache,
-        comparison.console,
+        m.real_batches(m.num, evenly=True),
+        m.fake_batches(m.num),
+        (m.num, m.require_reals().store.channels, m.resolution, m.resolution),
+        m.seed,
+        m.tools.cache,
+        m.console,
     )
     protocol = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
-        "patch_seed": comparison.seed,
-        "images": images,
-        "reals": {
-            **reals.protocol_of_reals(),
-            "number": min(images, len(reals.images())),
-            "chosen": "evenly",
-        },
+        "patch_seed": m.seed,
+        "images": m.num,
+        "reals": {**m.about_reals(), "chosen": "evenly"},
         "interval_95": {name: level.interval for name, level in levels.items() if level.interval},
     }
-    return {"swd": Scores({name: level.value for name, level in levels.items()}, protocol)}
+    return Scores({name: level.value for name, level in levels.items()}, protocol)
 
 
 def sliced_wasserstein(
