@@ -42,7 +42,7 @@ from stylegan.metrics import (
     parse,
 )
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
-from stylegan.metrics.comparing import Setting, yardsticks
+from stylegan.metrics.comparing import yardsticks
 from stylegan.metrics.engine import kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.features import FeatureNetwork, as_rgb
@@ -432,7 +432,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
 
 def row_of(run, images_seen=8, config="", data="d"):
     """A row of a table, with one score."""
-    setting = Setting(config, Path(data), images_seen)
+    setting = config, data, images_seen
     row = Row(name=run, comparison=None, requests=[], psi=1.0, run=RunFolder(run), setting=setting)
     row.results.append(Result("swd9", {"swd": 1.0}, {}))
     return row

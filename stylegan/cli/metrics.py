@@ -18,7 +18,6 @@ from stylegan.machine.disk import Outputs, without_links
 from stylegan.machine.distributed import process_group
 from stylegan.machine.messages import reason_of
 from stylegan.metrics import Row, Tools
-from stylegan.metrics.comparing import Setting
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, score_name
 from stylegan.report import PAGES, drawings_of, write_report
@@ -191,13 +190,11 @@ def psi_of(row: Row) -> str:
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
     """Return average runs that differ in nothing but their seed: mean and standard deviation."""
-    groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
+    groups: dict[tuple[object, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
-        run = row.run
-        setting = row.setting
-        if run is not None and setting is not None and row.results:
+        if row.run is not None and row.setting is not None and row.results:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[setting, psi_of(row)][without_links(run.path)] = scores
+            groups[row.setting, psi_of(row)][without_links(row.run.path)] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

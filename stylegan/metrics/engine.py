@@ -13,21 +13,11 @@ import torch
 from stylegan.machine import distributed
 from stylegan.machine.messages import reason_of
 from stylegan.machine.records import append_line, device_name, mapping, number, to_line, versions
+from stylegan.metrics import families
 from stylegan.metrics.efficientnet import load_efficientnet, weights_path
-from stylegan.metrics.families import (
-    SPLITS,
-    eff_fd,
-    eff_kid,
-    eff_pr,
-    fid,
-    inception_score,
-    kid,
-    precision_recall,
-)
 from stylegan.metrics.features import Tools, inception
-from stylegan.metrics.lpips import load_lpips
 from stylegan.metrics.measurement import FAILURES, Measurement, Metric
-from stylegan.metrics.path_length import path_length
+from stylegan.metrics.path_length import lpips_of, path_length
 from stylegan.metrics.separability import separability
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS
@@ -35,27 +25,26 @@ from stylegan.metrics.wasserstein import swd
 
 LEAST = 2  # images that a metric may be of
 of_inception = partial(Metric, images=50_000, needs=inception)
-of_paths = partial(
-    Metric,
-    images=100_000,
-    needs=lambda tools, device: load_lpips(tools.weights, device),
-    reals=False,
-)
+of_paths = partial(Metric, images=100_000, needs=lpips_of, reals=False)
 of_eff = partial(
     Metric, images=5_000, needs=lambda tools, device: load_efficientnet(device), evenly=True
 )
 METRICS: dict[str, Metric] = {  # a script may add its own
-    "fid": of_inception(fid, help="Frechet Inception distance", least=2),
-    "kid": of_inception(kid, help="kernel Inception distance", least=2),
+    "fid": of_inception(families.fid, help="Frechet Inception distance", least=2),
+    "kid": of_inception(families.kid, help="kernel Inception distance", least=2),
     "pr": of_inception(
-        precision_recall,
+        families.precision_recall,
         help="precision and recall",
         best_by="precision",
         least=LEAST_FOR_NEIGHBORHOODS,
         lower_is_better=False,
     ),
     "is": of_inception(
-        inception_score, help="Inception score", least=SPLITS, reals=False, lower_is_better=False
+        families.inception_score,
+        help="Inception score",
+        least=families.SPLITS,
+        reals=False,
+        lower_is_better=False,
     ),
     **{
         kind: of_paths(partial(path_length, kind=kind), help=text)
@@ -74,10 +63,14 @@ METRICS: dict[str, Metric] = {  # a script may add its own
         reals=False,
     ),
     "swd": Metric(swd, images=16_384, help="sliced Wasserstein distance, per resolution"),
-    "eff-fd": of_eff(eff_fd, help="Frechet distance, EfficientNet features", least=2 * GROUPS),
-    "eff-kid": of_eff(eff_kid, help="kernel distance, EfficientNet features", least=2 * GROUPS),
+    "eff-fd": of_eff(
+        families.eff_fd, help="Frechet distance, EfficientNet features", least=2 * GROUPS
+    ),
+    "eff-kid": of_eff(
+        families.eff_kid, help="kernel distance, EfficientNet features", least=2 * GROUPS
+    ),
     "eff-pr": of_eff(
-        eff_pr,
+        families.eff_pr,
         help="precision, recall, EfficientNet features",
         best_by="eff-precision",
         least=LEAST_FOR_NEIGHBORHOODS,
@@ -100,7 +93,7 @@ class Request(NamedTuple):
 
 
 def parse(names: str, images: int | None = None) -> list[Request]:
-    """Return the requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a
+    """The requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a
     number means `images`, or as many as usual."""
     requests: dict[Request, None] = {}
     for name in map(str.strip, names.split(",")):
@@ -120,13 +113,13 @@ def parse(names: str, images: int | None = None) -> list[Request]:
 
 
 def kind_of(metric: str) -> Metric | None:
-    """Return the kind of a metric by its name; None for one that this version does not know."""
+    """The metric of a result; None if this version does not know it."""
     match = PATTERN.fullmatch(metric)
     return METRICS.get(match[1]) if match else None
 
 
 def default_names() -> str:
-    """Return the metrics that need no download and can be measured here."""
+    """The metrics that need no download and can be measured here."""
     return "eff-fd,eff-pr,swd" if weights_path() else "swd"
 
 
@@ -154,7 +147,6 @@ class Result(NamedTuple):
 
     @property
     def images_seen(self) -> float | None:
-        """The images seen by the generator in training; None if that is not known."""
         return number(self.generator.get("images_seen"))
 
     @property

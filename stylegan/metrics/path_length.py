@@ -14,11 +14,11 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.machine.distributed import gather, on_all_ranks
-from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
-from stylegan.metrics.lpips import load_lpips
+from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
+from stylegan.metrics.lpips import Lpips, load_lpips
 from stylegan.metrics.measurement import Measurement
-from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
-from stylegan.sampling import mapped
+from stylegan.metrics.sources import Comparison, GeneratorSamples
+from stylegan.sampling import mapped, repeatable
 from stylegan.sampling.curves import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
@@ -29,7 +29,7 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 def path_length(m: Measurement, kind: str) -> Scores:
     """Measure ppl-z-full, ppl-w-full, ppl-z-end or ppl-w-end of `num` pairs of latents."""
     m.require_generator()
-    lpips = m.once("lpips", lambda: load_lpips(m.tools.weights, m.device))
+    lpips = m.once("lpips", lambda: lpips_of(m.tools, m.device))
     protocol = {
         "pairs": m.num,
         **lpips.about(),
@@ -41,6 +41,10 @@ def path_length(m: Measurement, kind: str) -> Scores:
     }
     lengths = measured_lengths(m, kind, m.num, lpips.distance)
     return Scores({kind: trimmed_mean(lengths)}, protocol)
+
+
+def lpips_of(tools: Tools, device: torch.device) -> Lpips:
+    return load_lpips(tools.weights, device)
 
 
 def measured_lengths(
@@ -58,7 +62,7 @@ def measured_lengths(
             lengths.append(of_pairs.cpu().double().numpy())
         return np.concatenate(lengths)
 
-    with exact_arithmetic():
+    with torch.inference_mode(), repeatable():  # TF32 would round away a step of 1e-4
         return np.concatenate(gather(on_all_ranks(own_lengths, at_once=True)))
 
 

@@ -24,7 +24,7 @@ from stylegan.machine.messages import reason_of
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
 from stylegan.metrics.measurement import Measurement
-from stylegan.metrics.sources import Comparison, exact_arithmetic
+from stylegan.metrics.sources import Comparison
 
 if TYPE_CHECKING:
     from sklearn.svm import LinearSVC
@@ -88,7 +88,7 @@ def attribute_entropies(
             yield [z, w, torch.stack(logits, dim=1)]
 
     widths = [config.z_dim, config.w_dim, len(classifiers)]
-    with exact_arithmetic():
+    with torch.inference_mode(), sampling.repeatable():
         z, w, logits = gathered_rows(rows(), widths, images, folder)
 
     def fit() -> dict[str, dict[str, float]]:
