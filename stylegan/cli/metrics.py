@@ -130,8 +130,9 @@ def metrics(
         finally:  # also if the user stops: what has been measured may have taken hours
             if not as_json and any(row.results for row in rows):
                 say(*table(rows))
-    anything = any(row.results for row in rows)
-    refuse_missing(rows, is_asked_for=names is not None or not anything)
+    missing = dict.fromkeys(name for row in rows for name in row.missing())
+    if missing and (names is not None or not any(row.results for row in rows)):
+        raise ValueError(f"not measured, see above: {', '.join(missing)}")
     if unwritten:
         reasons = "; ".join(dict.fromkeys(unwritten))
         raise OSError(f"measured, but the lines of JSON could not be kept: {reasons}")
@@ -153,20 +154,8 @@ def measure_and_write(
                 unwritten.append(reason_of(error, with_file=True))
 
 
-def refuse_missing(rows: Sequence[Row], *, is_asked_for: bool) -> None:
-    """Raise ValueError if a requested metric (`is_asked_for`) could not be measured of a source."""
-    missing: dict[str, None] = {}
-    for row in rows:
-        measured = {result.metric for result in row.results}
-        if not row.is_yardstick:
-            names = (request.name for request in row.requests)
-            missing |= dict.fromkeys(name for name in names if name not in measured)
-    if missing and is_asked_for:
-        raise ValueError(f"not measured, see above: {', '.join(missing)}")
-
-
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return Markdown: a line per row, 95 % intervals in (), and the means of equal runs."""
+    """Markdown: a line per row, 95 % intervals in (), and the means of equal runs."""
     rows = [row for row in rows if row.results]  # of one that was interrupted there are none
     lines = [
         {"": row.name, "psi": psi_of(row)}
@@ -189,7 +178,7 @@ def psi_of(row: Row) -> str:
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Return average runs that differ in nothing but their seed: mean and standard deviation."""
+    """Mean and standard deviation of runs that differ in nothing but their seed."""
     groups: dict[tuple[object, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
         if row.run is not None and row.setting is not None and row.results:

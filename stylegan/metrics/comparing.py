@@ -56,6 +56,12 @@ class Row:
             self.results.append(result)
             yield result
 
+    def missing(self) -> list[str]:
+        """Names of metrics that a source still lacks; a yardstick may."""
+        measured = [result.metric for result in self.results]
+        names = [request.name for request in self.requests if not self.is_yardstick]
+        return [name for name in names if name not in measured]
+
 
 def compare(
     sources: Sequence[str],
@@ -123,7 +129,7 @@ def beside_reals(
     needs_reals: bool = True,
     console: Console = SILENT,
 ) -> Comparison:
-    """Return samples at psi 1, which `at_psi` changes, and the reals of `data` or of the run."""
+    """Samples at psi 1, which `at_psi` changes, and the reals of `data` or of the run."""
     conditions = conditions or Conditions()
     labeled = loaded.generator.config.label_dim > 0
     store = store_of(loaded, run, data, console=console) if needs_reals or labeled else None
@@ -143,11 +149,10 @@ def beside_reals(
 
 
 def yardsticks(row: Row, console: Console) -> list[Row]:
-    """Return two rows beside the even half of the reals: of what `row` measures, and of the odd
-    half, which no generator should be expected to beat unless it copies.
+    """Two rows next to the even half of the reals: of what `row` measures, and of the odd half,
+    which no generator should be expected to beat unless it copies.
 
-    They have the requests that need reals, with at most as many images as the odd half has, as the
-    number of images changes a distance.
+    Both have as many images, at most those of the odd half: their number changes a distance.
     """
     of_reals = [request for request in row.requests if METRICS[request.kind].reals]
     if not of_reals:

@@ -29,15 +29,12 @@ of_paths = partial(Metric, images=100_000, needs=lpips_of, reals=False)
 of_eff = partial(
     Metric, images=5_000, needs=lambda tools, device: load_efficientnet(device), evenly=True
 )
+SHARES: dict[str, Any] = {"least": LEAST_FOR_NEIGHBORHOODS, "lower_is_better": False}
 METRICS: dict[str, Metric] = {  # a script may add its own
     "fid": of_inception(families.fid, help="Frechet Inception distance", least=2),
     "kid": of_inception(families.kid, help="kernel Inception distance", least=2),
     "pr": of_inception(
-        families.precision_recall,
-        help="precision and recall",
-        best_by="precision",
-        least=LEAST_FOR_NEIGHBORHOODS,
-        lower_is_better=False,
+        families.precision_recall, best_by="precision", help="precision and recall", **SHARES
     ),
     "is": of_inception(
         families.inception_score,
@@ -71,10 +68,9 @@ METRICS: dict[str, Metric] = {  # a script may add its own
     ),
     "eff-pr": of_eff(
         families.eff_pr,
-        help="precision, recall, EfficientNet features",
         best_by="eff-precision",
-        least=LEAST_FOR_NEIGHBORHOODS,
-        lower_is_better=False,
+        help="precision, recall, EfficientNet features",
+        **SHARES,
     ),
 }
 LINE_BEGINS = b'{"metric":'  # each line of a file of results
@@ -175,7 +171,7 @@ class Result(NamedTuple):
         return str(self.generator.get("origin"))
 
     def line(self) -> str:
-        """Return one line of JSON, in which a number that is not finite is null."""
+        """One line of JSON, in which a number that is not finite is null."""
         return to_line(self._asdict())
 
     def append_to(self, path: Path) -> None:
@@ -184,12 +180,12 @@ class Result(NamedTuple):
             append_line(path, self.line())
 
     def scores(self) -> dict[str, float]:
-        """Return the values under names that include the metric, as training logs them."""
+        """The values under names that include the metric, as training logs them."""
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
 def interval_text(protocol: Mapping[str, object], value: str) -> str:
-    """Return ` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
+    """` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
     intervals = protocol.get("interval_95")
     match intervals.get(value) if isinstance(intervals, Mapping) else None:
         case (int() | float() as low, int() | float() as high):
@@ -198,7 +194,7 @@ def interval_text(protocol: Mapping[str, object], value: str) -> str:
 
 
 def score_name(metric: str, value: str) -> str:
-    """Return `fid50k` or `pr50k/precision`: the value, too, if the metric does not begin so."""
+    """`fid50k` or `pr50k/precision`: the value, too, if the metric does not begin so."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 

@@ -52,6 +52,7 @@ def compared(
 
 
 def of_inception(compare: Compare) -> Callable[[Measurement], Scores]:
+    """A metric, of a function that compares features of Inception."""
     return partial(compared, network_of=inception_of, compare=compare)
 
 

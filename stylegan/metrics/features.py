@@ -67,7 +67,7 @@ class Tools:
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """Return (n, 3, r, r) from 0 to 255: gray repeated, transparency over white."""
+    """(n, 3, r, r) from 0 to 255: gray repeated, transparency over white."""
     channels = images.shape[1]
     if channels == 4:
         colors = images[:, :3].float()
@@ -130,7 +130,7 @@ def weights_file(url: str, place: Path | None) -> Path:
 
 
 def hub_file(url: str) -> Path:
-    """Return the local path of a file at an address, downloaded or put there by hand."""
+    """Where the file at an address is, downloaded or put there by hand."""
     return download.hub_cache() / url.rpartition("/")[2]
 
 

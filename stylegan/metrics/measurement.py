@@ -45,16 +45,19 @@ class Measurement(Comparison):
             parts = ([network(batch)[:, :width]] for batch in batches)
             return gathered_rows(parts, [width], num, self.tools.cache)[0]
 
-        if of == "fakes":
-            num = self.num
-            make = partial(rows, self.fake_batches(num), num, network.dim + network.logits)
-        else:
+        def of_fakes() -> np.ndarray | None:
+            return rows(self.fake_batches(self.num), self.num, network.dim + network.logits)
+
+        def of_reals() -> np.ndarray | None:
             about = self.about_reals()
             num = about["number"]
+            batches = self.real_batches(num, evenly=self.evenly)
             key = {**about, **network.about(), "evenly": self.evenly, "torch": torch.__version__}
-            of_reals = partial(rows, self.real_batches(num, evenly=self.evenly), num, network.dim)
-            make = partial(cached, self.tools, f"{network.prefix}-features", key, of_reals)
-        return self.once((network, of, num, self.evenly), make)
+            make = partial(rows, batches, num, network.dim)
+            return cached(self.tools, f"{network.prefix}-features", key, make)
+
+        make = of_fakes if of == "fakes" else of_reals
+        return self.once((network, of, self.num, self.evenly), make)
 
     def about_reals(self) -> dict[str, Any]:
         """What defines the reals, for a result and for the cache."""

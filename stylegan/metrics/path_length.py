@@ -100,7 +100,7 @@ def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Ten
 
 
 def trimmed_mean(lengths: np.ndarray) -> float:
-    """Return average the values between two percentiles, which are values and included."""
+    """Mean of the values between two percentiles, inclusive."""
     bad = np.count_nonzero(~np.isfinite(lengths))
     if bad:
         raise ValueError(f"{bad} of {len(lengths)} path lengths are not finite")

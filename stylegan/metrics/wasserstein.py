@@ -30,7 +30,6 @@ COMPARED_AGAIN = 64  # of these, without each group of images
 COARSEST = 16  # resolution of the last level, but where images are smaller
 SMALLEST = 8  # resolution of images: the smallest power of two that holds a patch
 VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over the patches
-Shape = tuple[int, int, int, int]
 
 
 def swd(m: Measurement) -> Scores:
@@ -58,7 +57,7 @@ def swd(m: Measurement) -> Scores:
 def sliced_wasserstein(
     a: Iterable[Tensor],
     b: Iterable[Tensor],
-    shape: Shape,
+    shape: tuple[int, int, int, int],
     seed: int,
     folder: Path,
     console: Console = SILENT,
