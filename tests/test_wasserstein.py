@@ -1,5 +1,7 @@
 """Sliced Wasserstein distance: against closed forms, and on pictures that are spoilt."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from helpers.tiny_generators import shown
 from scipy import ndimage
 
 from stylegan import load_generator, streams
+from stylegan.machine.console import SILENT
 from stylegan.metrics import Comparison, Measurement, Tools, wasserstein
 from stylegan.metrics.wasserstein import (
     DIRECTIONS,
@@ -17,7 +20,6 @@ from stylegan.metrics.wasserstein import (
     level_patches,
     level_sizes,
     normalized,
-    sliced_wasserstein,
 )
 
 
@@ -27,9 +29,18 @@ def pictures(faces):
 
 
 def swd(a, b, folder, *, batch=32, seed=0):
-    batches = (images.split(batch) for images in (a, b))
-    found = sliced_wasserstein(*batches, tuple(a.shape), seed, folder)
-    return {name: one.value for name, one in found.items()}
+    of_images = SimpleNamespace(
+        num=len(a),
+        samples=SimpleNamespace(seed=seed),
+        resolution=a.shape[-1],
+        tools=Tools(folder),
+        console=SILENT,
+        require_reals=lambda: SimpleNamespace(store=SimpleNamespace(channels=a.shape[1])),
+        real_batches=lambda num, evenly: a.split(batch),
+        fake_batches=lambda num: b.split(batch),
+        about_reals=dict,
+    )
+    return wasserstein.swd(of_images).values
 
 
 # The pyramid

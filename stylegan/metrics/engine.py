@@ -142,12 +142,9 @@ class Result(NamedTuple):
         return mapping(self.protocol.get("fakes"))
 
     @property
-    def images_seen(self) -> float | None:
-        return number(self.generator.get("images_seen"))
-
-    @property
     def kimg(self) -> float | None:
-        return None if self.images_seen is None else self.images_seen / 1000
+        images_seen = number(self.generator.get("images_seen"))
+        return None if images_seen is None else images_seen / 1000
 
     @property
     def resolution(self) -> float | None:

@@ -245,10 +245,6 @@ class Comparison:
         """Where features are computed."""
         return self.samples.device
 
-    @property
-    def seed(self) -> int:
-        return self.samples.seed
-
     def require_reals(self) -> StoreImages:
         if self.reals is None:
             raise ValueError(NO_REALS)
