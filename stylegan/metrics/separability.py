@@ -9,7 +9,6 @@ numbers and may stop early; here the same problem is solved in its primal form, 
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,8 +43,9 @@ def separability(m: Measurement) -> Scores:
     if len(files) < len(m.tools.classifiers):
         names = ", ".join(path.stem for path in m.tools.classifiers)
         raise ValueError(f"classifiers need different file names: {names}")
-    load = partial(load_classifier, device=m.device)
-    classifiers = {name: on_all_ranks(partial(load, path)) for name, path in files.items()}
+    classifiers = on_all_ranks(
+        lambda: {name: load_classifier(path, m.device) for name, path in files.items()}
+    )
     entropies = attribute_entropies(m, classifiers, m.num, m.tools.cache)
     values = {f"ls-{space}": score(entropies[space]) for space in "zw"}
     for space, of_space in entropies.items():
