@@ -221,14 +221,15 @@ class Comparison:
         loaded: Pretrained,
         store: Store | None = None,
         *,
+        psi: float = 1.0,  # as in the official code, for all metrics
         noise: Literal["const", "random", "none"] = "random",
         mirror: bool = False,
         seed: int = 0,
         batch: int | None = None,
         console: Console = SILENT,
     ) -> Self:
-        """Samples of a generator at its grown size, at psi 1, next to the images of a store."""
-        samples = GeneratorSamples(loaded.shown(psi=1.0), store=store, noise=noise, seed=seed)
+        """Samples of a generator at its grown size, next to the images of a store."""
+        samples = GeneratorSamples(loaded.shown(psi=psi), store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
             resolution = loaded.resolution
