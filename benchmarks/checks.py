@@ -30,7 +30,7 @@ from stylegan.config import load_config
 from stylegan.machine.console import Console
 from stylegan.schedule import resolutions, stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
-from stylegan.training.start import backend_flags
+from stylegan.training.run import backend_flags
 
 SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
 CONFIG = click.option("--config", help="Name of the configuration.  [default: the paper's]")

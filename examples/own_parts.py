@@ -15,9 +15,7 @@ from stylegan.cli import main
 from stylegan.layers import EqualizedConv2d
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
 from stylegan.machine.distributed import gather
-from stylegan.metrics import KINDS, Comparison
-from stylegan.metrics.engine import Kind
-from stylegan.metrics.features import Scores
+from stylegan.metrics import METRICS, Measurement, Metric, Scores
 from stylegan.networks import GENERATORS
 
 RESOLUTION = 16  # where every pixel looks at every other
@@ -47,14 +45,13 @@ class AttentionGenerator(Generator):
         blocks[name] = WithAttention(blocks[name], config.channels(RESOLUTION))
 
 
-def measure_contrast(comparison: Comparison, kinds: object, images: int, tools: object) -> dict:
+def contrast(m: Measurement) -> Scores:
     """The mean difference between neighboring pixels, in gray levels, of all processes' images."""
     sums = [
-        float(batch.float().diff().abs().mean()) * len(batch)
-        for batch in comparison.fake_batches(images)
+        float(batch.float().diff().abs().mean()) * len(batch) for batch in m.fake_batches(m.num)
     ]
-    mean = sum(gather(sum(sums))) / images
-    return {"contrast": Scores({"contrast": mean}, {"images": images})}
+    mean = sum(gather(sum(sums))) / m.num
+    return Scores({"contrast": mean}, {"images": m.num})
 
 
 GENERATORS["attention"] = AttentionGenerator
@@ -62,10 +59,9 @@ GENERATOR_LOSSES["least_squares"] = lambda fake: (fake - 1).square().mean()
 DISCRIMINATOR_LOSSES["least_squares"] = DiscriminatorLoss(
     real=lambda real: (real - 1).square().mean(), fake=lambda fake: fake.square().mean()
 )
-KINDS["contrast"] = Kind(
-    measure=measure_contrast,
+METRICS["contrast"] = Metric(
+    contrast,
     images=1000,
-    best_by="contrast",
     help="difference between neighboring pixels",
     reals=False,
     lower_is_better=False,

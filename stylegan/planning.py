@@ -40,7 +40,7 @@ from stylegan.training.costs import (
     possible_costs,
 )
 from stylegan.training.meaning import check_meaning
-from stylegan.training.start import (
+from stylegan.training.run import (
     backend_flags,
     fit_to_data,
     newest_state,

@@ -12,7 +12,7 @@ from helpers.tiny_training import differing, run, tiny_config
 
 from stylegan import load_generator
 from stylegan.data import batches, cached_store, check, prepare
-from stylegan.training.start import fit_to_data
+from stylegan.training.run import fit_to_data
 
 IMAGES = {"00000/img0.png": png(), "00000/img1.png": png(seed=1), "00001/img2.png": png(seed=2)}
 

@@ -197,7 +197,8 @@ def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp
     assert "directions.npz has directions of other weights" in said[0]
 
 
-def test_directions_of_the_package_serve_every_network_with_their_mapping(tmp_path):
+def test_directions_of_the_package_serve_every_network_with_their_mapping(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where directions of a file are kept
     loaded = load_generator("faces64")
     (smile,) = read_edits(["svm:smile=2"], loaded, "faces64")
     tuned = loaded.but(generator=copy.deepcopy(loaded.generator))

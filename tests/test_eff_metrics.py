@@ -11,7 +11,9 @@ from PIL import Image
 
 from stylegan.data import Store
 from stylegan.metrics import (
+    METRICS,
     Comparison,
+    Measurement,
     Tools,
     default_names,
     efficientnet,
@@ -29,7 +31,6 @@ from stylegan.metrics.statistics import (
     kernel_estimate,
     share_within,
 )
-from stylegan.metrics.wasserstein import measure_swd
 
 CPU = torch.device("cpu")
 SIZE = 16  # the faces, averaged down
@@ -222,14 +223,13 @@ def test_where_training_images_are_copies_distances_stay_finite_or_it_is_said(co
 
 def measured(folder, cache):
     """Metrics that need no download."""
-    images, kinds = 25, ["eff-fd", "eff-kid"]  # does not divide by 2
+    images, kinds = 25, ["eff-fd", "eff-kid", "swd"]  # does not divide by 2
     source = of_data(Store(folder / "store"), mirror=True, batch=4)
     tools = Tools(folder / cache)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(families, "efficientnet", coarse_pixels)
-        found = families.EFF.measure(source, kinds, images, tools)
-    found |= measure_swd(source, ["swd"], images, tools)
-    return {kind: one.values for kind, one in found.items()}
+        m = Measurement(**vars(source), num=images, tools=tools, evenly=True)
+        return {kind: METRICS[kind].measure(m).values for kind in kinds}
 
 
 def test_two_processes_measure_what_one_does(faces, tmp_path):

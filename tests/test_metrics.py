@@ -16,6 +16,7 @@ from helpers.consoles import Heard
 from helpers.pictures import save_picture
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
+from helpers.tables import kept_tables
 from helpers.tiny_generators import LABELED, loaded_of, random_generator, tiny_loaded
 from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
@@ -28,23 +29,25 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine.caches import entries
 from stylegan.machine.console import SILENT
 from stylegan.metrics import (
-    KINDS,
+    METRICS,
     Comparison,
     Conditions,
     GeneratorSamples,
+    Metric,
     Request,
     Result,
     Row,
     Tools,
     check_sources,
     evaluate,
+    families,
     parse,
 )
 from stylegan.metrics.cache import FEATURES, cached, gathered_rows
-from stylegan.metrics.comparing import Setting, yardsticks
+from stylegan.metrics.comparing import yardsticks
 from stylegan.metrics.engine import check_lines, kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
-from stylegan.metrics.features import as_rgb
+from stylegan.metrics.features import FeatureNetwork, as_rgb
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.projection import ProjectionRequest, SearchOptions
 from stylegan.sampling.pretrained import weights_sha256
@@ -203,8 +206,60 @@ def test_rows_wait_in_a_file(tmp_path):
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
     source, notes = Comparison.of(tiny_loaded()), []
     assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, console=Heard(notes)))) == []
-    why = "this metric compares with real images; pass --data"
-    assert notes == [f"fid4, kid4 could not be measured: {why}"]
+    assert notes == [
+        "fid4 could not be measured: this metric compares with real images; pass --data",
+        "kid4 could not be measured: the reason is that of fid4",
+    ]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Counted(GeneratorSamples):
+    """It notes which samples are made."""
+
+    made: list[int] = dataclasses.field(default_factory=list)
+
+    def fakes(self, indices, num):
+        self.made.extend(indices)
+        return super().fakes(indices, num)
+
+
+def test_one_pass_over_the_images_serves_all_metrics_of_a_network(store, tmp_path, monkeypatch):
+    """FID, KID, PR and IS, and those that have the same reals in the cache."""
+
+    def network(tools, device):
+        networks.append(tools)
+        weights = torch.randn(768, 12, generator=torch.Generator().manual_seed(0))
+        look = lambda images: images.flatten(1).float() @ weights  # noqa: E731
+        return FeatureNetwork("random", "0", 8, "none", look, logits=4, prefix="random")
+
+    monkeypatch.setattr(families, "inception", network)
+    monkeypatch.setitem(METRICS, "pr", dataclasses.replace(METRICS["pr"], least=4))
+    networks, loaded = [], tiny_loaded()
+    source = Comparison.of(loaded, store, batch=8)
+    samples = Counted(loaded, store=store)
+    source = dataclasses.replace(source, samples=samples)
+    found = list(evaluate(source, parse("fid20,kid20,pr20,is20,fid10"), Tools(tmp_path)))
+    assert [result.metric for result in found] == ["fid20", "kid20", "pr20", "is20", "fid10"]
+    assert samples.made == [*range(20), *range(10)]
+    assert len(networks) == 1
+    assert len(entries(tmp_path, FEATURES)) == 2  # of 14 reals, and of 10
+    assert "reals" not in found[3].protocol
+
+
+def test_an_error_of_a_pass_is_that_of_all_its_metrics_and_is_met_once(store, tmp_path):
+    loaded, notes, tries = tiny_loaded(), [], []
+
+    def broken(m):
+        return m.once("pass", lambda: tries.append(1) or open(tmp_path / "none"))
+
+    with kept_tables():
+        for name in ("broken", "other"):
+            METRICS[name] = Metric(broken, images=4, help="")
+        tools = Tools(tmp_path, console=Heard(notes))
+        found = list(evaluate(Comparison.of(loaded, store), parse("broken,other,swd9"), tools))
+    assert [result.metric for result in found] == ["swd9"] and tries == [1]
+    assert "No such file" in notes[0]
+    assert notes[1:] == ["other4 could not be measured: the reason is that of broken4"]
 
 
 def test_a_line_is_json_without_nan():
@@ -347,7 +402,7 @@ def test_results_are_written_or_it_is_told_and_training_goes_on(tmp_path):
 def test_the_help_names_every_metric_and_no_other():
     (option,) = (parameter for parameter in metrics.params if parameter.name == "names")
     listed = option.help.removeprefix("Any of ").partition(";")[0]
-    assert set(listed.split(", ")) == set(KINDS)
+    assert set(listed.split(", ")) == set(METRICS)
 
 
 def cells(text):
@@ -417,7 +472,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
 
 def row_of(run, images_seen=8, config="", data="d"):
     """A row of a table, with one score."""
-    setting = Setting(config, Path(data), images_seen)
+    setting = config, data, images_seen
     row = Row(name=run, comparison=None, requests=[], psi=1.0, run=RunFolder(run), setting=setting)
     row.results.append(Result("swd9", {"swd": 1.0}, {}))
     return row

@@ -27,7 +27,6 @@ from stylegan import load_generator
 from stylegan.config import load_config
 from stylegan.data import Store
 from stylegan.files import checkpoint
-from stylegan.metrics import families
 
 OF_871C5D9 = ROOT / "tests" / "assets" / "files_of_871c5d9"
 STATE, LAST = (f"state-{images:09}.pt" for images in (STOPPED, END))
@@ -121,7 +120,7 @@ def test_features_kept_for_metrics_are_found_again(tmp_path, monkeypatch):
     store = shutil.copytree(OF_871C5D9 / "store", tmp_path / "store")
     monkeypatch.setenv("STYLEGAN_CACHE", str(cache))
     (before,) = json_lines(out / "metrics.jsonl")
-    monkeypatch.setattr(families.torch, "__version__", before["protocol"]["versions"]["torch"])
+    monkeypatch.setattr(torch, "__version__", before["protocol"]["versions"]["torch"])
     told("metrics", out, "--data", store, "--metrics", "eff-fd20", "--device", "cpu")
     assert json_lines(out / "metrics.jsonl")[-1]["values"] == pytest.approx(
         before["values"], rel=1e-3

@@ -269,6 +269,7 @@ def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_pat
                 first.facts.start.child_lineage()
             )
             (run / "config.toml").write_text(text)
+        (run / "state-000001000.pt").touch()
         minutes = {name: value for name, value in options.items() if name != "kimg"}
         again = decided(pictures, minutes=1, out=run, config="quickstart", **minutes)
         assert again.config == first.config

@@ -25,7 +25,7 @@ from stylegan.sampling import repeatable
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.costs import Costs
 from stylegan.training.loop import real_batches
-from stylegan.training.start import backend_flags, resolve_config, with_precision
+from stylegan.training.run import backend_flags, resolve_config, with_precision
 
 BACKENDS = torch.backends
 
@@ -121,7 +121,7 @@ NOTES = {
 def test_log_configuration_report_and_messages_say_the_precision(
     monkeypatch, asked, became, store, tmp_path
 ):
-    for place in ("training.start", "ops.cpu"):
+    for place in ("training.run", "ops.cpu"):
         monkeypatch.setattr(
             f"stylegan.{place}.has_fast_matmul", lambda dtype: dtype not in HALF.values()
         )

@@ -7,14 +7,14 @@ import pytest
 import torch
 from helpers.linear_generator import linear_samples
 
-from stylegan.metrics import Tools
+from stylegan.metrics import Measurement, Tools
 from stylegan.metrics.separability import (
     attribute_entropies,
     conditional_entropy,
-    measure_separability,
     most_confident,
     one_logit,
     score,
+    separability,
 )
 
 
@@ -113,21 +113,23 @@ def script(tmp_path):
 
 
 def test_a_torchscript_file_classifies_as_the_function_does(toy, script, tmp_path):
-    found = measure_separability(toy, ["ls"], 500, Tools(tmp_path, classifiers=(script,)))
+    tools = Tools(tmp_path, classifiers=(script,))
+    values, protocol = separability(Measurement(**vars(toy), num=500, tools=tools))
     expected = attribute_entropies(toy, {"bright": direction}, 500, tmp_path)
-    assert found["ls"].values == {
+    assert values == {
         "ls-z": score(expected["z"]),
         "ls-w": score(expected["w"]),
         "entropy-z/bright": expected["z"]["bright"],
         "entropy-w/bright": expected["w"]["bright"],
     }
-    assert found["ls"].protocol["kept_per_attribute"] == 250
-    assert len(found["ls"].protocol["classifiers"]["bright"]) == 64
+    assert protocol["kept_per_attribute"] == 250
+    assert len(protocol["classifiers"]["bright"]) == 64
 
 
 def test_bad_classifier_files_are_named(toy, script, tmp_path):
     def measure(*classifiers):
-        return measure_separability(toy, ["ls"], 10, Tools(tmp_path, classifiers=classifiers))
+        tools = Tools(tmp_path, classifiers=classifiers)
+        return separability(Measurement(**vars(toy), num=10, tools=tools))
 
     with pytest.raises(ValueError, match="pass --classifier"):
         measure()

@@ -26,7 +26,7 @@ from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder, images_of
 from stylegan.machine.disk import REPLACING
 from stylegan.training import Diverged, Evaluation, Stopped, start
-from stylegan.training.start import newest_state
+from stylegan.training.run import newest_state
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from stylegan.machine import limits
 from stylegan.planning import Request, plan
 from stylegan.training import TrainState, costs, start
 from stylegan.training.costs import Machine
-from stylegan.training.start import settle_threads
+from stylegan.training.run import settle_threads
 
 CPU = torch.device("cpu")
 GIB = 2**30
@@ -64,7 +64,7 @@ def test_torch_is_not_imported_with_the_commands():
 def four_cores(monkeypatch):
     """Four of eight, by a quota, of which torch knows nothing."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for room in (limits, sys.modules["stylegan.training.start"]):
+    for room in (limits, sys.modules["stylegan.training.run"]):
         monkeypatch.setattr(room, "limits", lambda: limits.Limits(4, 64.0 * GIB))
     torch.set_num_threads(8)  # `same_threads` undoes it
 

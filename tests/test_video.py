@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from stylegan import load_generator, sampling, video
 from stylegan.figures import StyleRange, of_seeds
 from stylegan.files.formats.own import save_generator
+from stylegan.machine.disk import REPLACING
 from stylegan.networks.edits import Edit, edited
 from stylegan.ops import truncate
 from stylegan.sampling.curves import places, spherical, spline
@@ -106,7 +107,7 @@ def test_another_number_of_frames_than_promised_leaves_the_old_file(tmp_path, su
     before.write_bytes(b"old")
     for promised in (4, 6):
         with pytest.raises(ValueError, match=f"{promised} frames were promised"):
-            video.write_video(before, smooth_frames(5), count=promised, fps=25)
+            video.write_video(before, smooth_frames(5), count=promised, fps=25, outputs=REPLACING)
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 

@@ -1,5 +1,7 @@
 """Sliced Wasserstein distance: against closed forms, and on pictures that are spoilt."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from helpers.tiny_generators import shown
 from scipy import ndimage
 
 from stylegan import load_generator, streams
-from stylegan.metrics import Comparison, Tools
+from stylegan.machine.console import SILENT
+from stylegan.metrics import Comparison, Measurement, Tools, wasserstein
 from stylegan.metrics.wasserstein import (
     DIRECTIONS,
     PATCH,
@@ -16,9 +19,7 @@ from stylegan.metrics.wasserstein import (
     laplacian_pyramid,
     level_patches,
     level_sizes,
-    measure_swd,
     normalized,
-    sliced_wasserstein,
 )
 
 
@@ -28,9 +29,18 @@ def pictures(faces):
 
 
 def swd(a, b, folder, *, batch=32, seed=0):
-    batches = (images.split(batch) for images in (a, b))
-    found = sliced_wasserstein(*batches, tuple(a.shape), seed, folder)
-    return {name: one.value for name, one in found.items()}
+    of_images = SimpleNamespace(
+        num=len(a),
+        samples=SimpleNamespace(seed=seed),
+        resolution=a.shape[-1],
+        tools=Tools(folder),
+        console=SILENT,
+        require_reals=lambda: SimpleNamespace(store=SimpleNamespace(channels=a.shape[1])),
+        real_batches=lambda num, evenly: a.split(batch),
+        fake_batches=lambda num: b.split(batch),
+        about_reals=dict,
+    )
+    return wasserstein.swd(of_images).values
 
 
 # The pyramid
@@ -107,7 +117,7 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
     loaded = shown(load_generator("faces64"), resolution=16)
     source = Comparison.of(loaded, faces, mirror=True)
-    values, about = measure_swd(source, ["swd"], 100, Tools(tmp_path))["swd"]
+    values, about = wasserstein.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
     assert list(values) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(faces) == 91
     reals = torch.cat(list(source.real_batches(182, evenly=True)))

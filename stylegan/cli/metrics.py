@@ -18,7 +18,6 @@ from stylegan.machine.disk import KEEPING, Outputs, without_links
 from stylegan.machine.distributed import process_group
 from stylegan.machine.messages import reason_of
 from stylegan.metrics import Row, Tools
-from stylegan.metrics.comparing import Setting
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, score_name
 from stylegan.report import drawings_of, is_unchanged, write_report
@@ -31,7 +30,7 @@ from stylegan.report.history import read_run
 @click.option(
     "--metrics",
     "names",
-    help=f"Any of {', '.join(library.KINDS)}; a number of images may follow, as in fid50k.  "
+    help=f"Any of {', '.join(library.METRICS)}; a number of images may follow, as in fid50k.  "
     "[default: eff-fd,eff-pr,swd; swd without the extra `features`]",
 )
 @options.count_option(
@@ -132,8 +131,9 @@ def metrics(
         finally:  # also if the user stops: what has been measured may have taken hours
             if not as_json and any(row.results for row in rows):
                 say(*table(rows))
-    anything = any(row.results for row in rows)
-    refuse_missing(rows, is_asked_for=names is not None or not anything)
+    missing = dict.fromkeys(name for row in rows for name in row.missing())
+    if missing and (names is not None or not any(row.results for row in rows)):
+        raise ValueError(f"not measured, see above: {', '.join(missing)}")
     if unwritten:
         reasons = "; ".join(dict.fromkeys(unwritten))
         raise OSError(f"measured, but the lines of JSON could not be kept: {reasons}")
@@ -155,20 +155,8 @@ def measure_and_write(
                 unwritten.append(reason_of(error, with_file=True))
 
 
-def refuse_missing(rows: Sequence[Row], *, is_asked_for: bool) -> None:
-    """Raise ValueError if a requested metric (`is_asked_for`) could not be measured of a source."""
-    missing: dict[str, None] = {}
-    for row in rows:
-        measured = {result.metric for result in row.results}
-        if not row.is_yardstick:
-            names = (request.name for request in row.requests)
-            missing |= dict.fromkeys(name for name in names if name not in measured)
-    if missing and is_asked_for:
-        raise ValueError(f"not measured, see above: {', '.join(missing)}")
-
-
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return Markdown: a line per row, 95 % intervals in (), and the means of equal runs."""
+    """Markdown: a line per row, 95 % intervals in (), and the means of equal runs."""
     rows = [row for row in rows if row.results]  # of one that was interrupted there are none
     lines = [
         {"": row.name, "psi": psi_of(row)}
@@ -191,14 +179,12 @@ def psi_of(row: Row) -> str:
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Return average runs that differ in nothing but their seed: mean and standard deviation."""
-    groups: dict[tuple[Setting, str], dict[Path, dict[str, float]]] = defaultdict(dict)
+    """Mean and standard deviation of runs that differ in nothing but their seed."""
+    groups: dict[tuple[object, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
-        run = row.run
-        setting = row.setting
-        if run is not None and setting is not None and row.results:
+        if row.run is not None and row.setting is not None and row.results:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[setting, psi_of(row)][without_links(run.path)] = scores
+            groups[row.setting, psi_of(row)][without_links(row.run.path)] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

@@ -20,7 +20,7 @@ from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.distributed import process_group
 from stylegan.machine.messages import duration
-from stylegan.metrics import KINDS, Tools, default_names
+from stylegan.metrics import METRICS, Tools, default_names
 from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.sources import StoreImages
@@ -248,7 +248,7 @@ def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str
     label = store.label_names[0] if config.network.label_dim else None
     reals = StoreImages(store=store, resolution=store.resolution, mirror=config.data.mirror)
     names = default_names().split(",")
-    few = [f"{name}1k" for name in names if not KINDS[name].unavailable_reason(1000, reals)]
+    few = [f"{name}1k" for name in names if not METRICS[name].unavailable_reason(1000, reals)]
     metrics = ["--metrics", ",".join(few)] if store.num_images < FEW_TO_MEASURE else []
     seeds = ["--seeds", "0-31", *(["--class", label] if label else [])]
     longer = f"{2 * config.schedule.total_kimg:.10g}"

@@ -1,7 +1,8 @@
 """Metrics of generators and pictures, whose results say how they were measured."""
 
 from .comparing import Conditions, Row, beside_reals, check_sources, compare
-from .engine import KINDS, Request, Result, check_lines, default_names, evaluate, parse
-from .features import Tools
+from .engine import METRICS, Request, Result, check_lines, default_names, evaluate, parse
+from .features import Scores, Tools
+from .measurement import Measurement, Metric
 from .pictures import holds_pictures, open_pictures
 from .sources import Comparison, GeneratorSamples, StoreImages

@@ -1,30 +1,26 @@
 """Generators and pictures beside the real images that they should be compared with."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
 from stylegan import sampling
 from stylegan.config import to_toml
-from stylegan.data import Store
 from stylegan.data.images import is_image
 from stylegan.files.loading import check_there, open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import on_all_ranks
 from stylegan.machine.messages import count, readable
-from stylegan.metrics.engine import KINDS, LEAST, Request, Result, evaluate, parse
+from stylegan.metrics.engine import LEAST, METRICS, Request, Result, evaluate, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
 from stylegan.metrics.sources import Comparison, store_of
 from stylegan.sampling.pretrained import Pretrained
-
-Noise = Literal["const", "random"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +28,12 @@ class Conditions:
     """The conditions under which all sources are measured."""
 
     psis: Sequence[float] = (1.0,)  # of generators, each measured at all
-    noise: Noise = "random"  # of generators
+    noise: Literal["const", "random"] = "random"  # of generators
     resolution: int | None = None  # to which pictures are brought; None: their own
     mirror: bool | None = None  # flip half of the reals; None: as in training
     yardsticks: bool = False  # measure half of the reals, too
     seed: int = 0  # of the first sample
     batch: int | None = None  # images at once; None: what fits into little memory
-
-
-class Setting(NamedTuple):
-    """The settings of runs that differ in their seed alone."""
-
-    config: str  # TOML, but for the seed
-    data: Path | None  # its training images
-    images_seen: int | None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -58,7 +46,7 @@ class Row:
     requests: Sequence[Request]
     psi: float | None = None  # None: it is not a generator
     run: RunFolder | None = None  # to which the source belongs
-    setting: Setting | None = None  # of runs, but not of yardsticks
+    setting: object = None  # hashable, equal for runs that differ in their seed alone; else None
     is_yardstick: bool = False
     results: list[Result] = field(default_factory=list)  # so far
 
@@ -67,6 +55,12 @@ class Row:
         for result in evaluate(self.comparison, self.requests, tools):
             self.results.append(result)
             yield result
+
+    def missing(self) -> list[str]:
+        """Names of metrics that a source still lacks; a yardstick may."""
+        measured = [result.metric for result in self.results]
+        names = [request.name for request in self.requests if not self.is_yardstick]
+        return [name for name in names if name not in measured]
 
 
 def compare(
@@ -110,22 +104,15 @@ def compare(
                 run,
                 data,
                 conditions,
-                needs_reals=any(KINDS[request.kind].reals for request in requests),
+                needs_reals=any(METRICS[request.kind].reals for request in requests),
                 console=tools.console,
             )
-            setting: Setting | None = None
+            row = Row(name=source, comparison=comparison, requests=requests, run=run)
             if run is not None:
-                config = to_toml(dataclasses.replace(run.config(), seed=0))
-                setting = Setting(config, run.data(), loaded.images_seen)
+                config = to_toml(replace(run.config(), seed=0))
+                row.setting = config, run.data(), loaded.images_seen
             rows = [
-                Row(
-                    name=source,
-                    comparison=comparison.at_psi(psi),
-                    requests=requests,
-                    psi=psi,
-                    run=run,
-                    setting=setting,
-                )
+                replace(row, comparison=comparison.at_psi(psi), psi=psi, results=[])
                 for psi in dict.fromkeys(conditions.psis)
             ]
         yield from rows
@@ -142,11 +129,10 @@ def beside_reals(
     needs_reals: bool = True,
     console: Console = SILENT,
 ) -> Comparison:
-    """Return samples at psi 1, which `at_psi` changes, and the reals of `data` or of the run."""
+    """Samples at psi 1, which `at_psi` changes, and the reals of `data` or of the run."""
     conditions = conditions or Conditions()
-    store: Store | None = None
-    if needs_reals or loaded.generator.config.label_dim:
-        store = store_of(loaded, run, data, console=console)
+    labeled = loaded.generator.config.label_dim > 0
+    store = store_of(loaded, run, data, console=console) if needs_reals or labeled else None
     mirror = conditions.mirror
     if mirror is None:
         trained_on = run.config().data if run else loaded.trained_on
@@ -163,13 +149,12 @@ def beside_reals(
 
 
 def yardsticks(row: Row, console: Console) -> list[Row]:
-    """Return two rows beside the even half of the reals: of what `row` measures, and of the odd
-    half, which no generator should be expected to beat unless it copies.
+    """Two rows next to the even half of the reals: of what `row` measures, and of the odd half,
+    which no generator should be expected to beat unless it copies.
 
-    They have the requests that need reals, with at most as many images as the odd half has, as the
-    number of images changes a distance.
+    Both have as many images, at most those of the odd half: their number changes a distance.
     """
-    of_reals = [request for request in row.requests if KINDS[request.kind].reals]
+    of_reals = [request for request in row.requests if METRICS[request.kind].reals]
     if not of_reals:
         return []
     reals = row.comparison.require_reals()
@@ -178,29 +163,19 @@ def yardsticks(row: Row, console: Console) -> list[Row]:
         images = count(len(reals.images()), "real image")
         console.tell(f"no yardsticks: a half of {images} is too few")
         return []
-    fewer = [request._replace(images=min(request.images, most)) for request in of_reals]
-    device = row.comparison.device
-    other_half = dataclasses.replace(
-        reals, first=1, step=2, name="another half of the reals", device=device
-    )
-    half = dataclasses.replace(row.comparison, reals=dataclasses.replace(reals, step=2))
-    of_row = dataclasses.replace(
-        row,
+    name = "another half of the reals"
+    half = replace(row.comparison, reals=replace(reals, step=2))
+    other_half = replace(reals, first=1, step=2, name=name, device=half.device)
+    of_row = Row(
         name=f"{row.name} against half of the reals",
         comparison=half,
-        requests=list(dict.fromkeys(fewer)),
-        setting=None,
+        requests=list(dict.fromkeys(Request(kind, min(n, most)) for kind, n in of_reals)),
+        psi=row.psi,
+        run=row.run,
         is_yardstick=True,
-        results=[],
     )
-    of_reals_row = dataclasses.replace(
-        of_row,
-        name=other_half.name,
-        psi=None,
-        comparison=dataclasses.replace(half, samples=other_half),
-        results=[],
-    )
-    return [of_row, of_reals_row]
+    of_half = replace(half, samples=other_half)
+    return [of_row, replace(of_row, name=name, psi=None, comparison=of_half, results=[])]
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:

@@ -120,4 +120,5 @@ def efficientnet(device: torch.device, resolution: int) -> FeatureNetwork:
         DIM,
         f"bilinear to {size}x{size}, antialiased",
         lambda images: network.features(as_rgb(images.to(device)).float()),
+        prefix="eff",
     )

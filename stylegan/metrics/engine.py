@@ -6,72 +6,71 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
 from stylegan.machine import distributed
 from stylegan.machine.messages import reason_of
 from stylegan.machine.records import append_line, device_name, mapping, number, to_line, versions
+from stylegan.metrics import families
 from stylegan.metrics.efficientnet import load_efficientnet, weights_path
-from stylegan.metrics.families import EFF, INCEPTION, SPLITS, Kind, Measure
 from stylegan.metrics.features import Tools, inception
-from stylegan.metrics.path_length import lpips_of, measure_path_length
-from stylegan.metrics.separability import measure_separability
+from stylegan.metrics.measurement import FAILURES, Measurement, Metric
+from stylegan.metrics.path_length import lpips_of, path_length
+from stylegan.metrics.separability import separability
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS
-from stylegan.metrics.wasserstein import measure_swd
+from stylegan.metrics.wasserstein import swd
 
 LEAST = 2  # images that a metric may be of
-of_inception = partial(Kind, measure=INCEPTION.measure, needs=inception, images=50_000)
-of_paths = partial(Kind, measure=measure_path_length, needs=lpips_of, images=100_000, reals=False)
+of_inception = partial(Metric, images=50_000, needs=inception)
+of_paths = partial(Metric, images=100_000, needs=lpips_of, reals=False)
 of_eff = partial(
-    Kind,
-    measure=EFF.measure,
-    needs=lambda tools, device: load_efficientnet(device),
-    images=5_000,
-    evenly=True,
+    Metric, images=5_000, needs=lambda tools, device: load_efficientnet(device), evenly=True
 )
-KINDS: dict[str, Kind] = {  # a script may add its own
-    "fid": of_inception(best_by="fid", help="Frechet Inception distance", least=2),
-    "kid": of_inception(best_by="kid", help="kernel Inception distance", least=2),
+SHARES: dict[str, Any] = {"least": LEAST_FOR_NEIGHBORHOODS, "lower_is_better": False}
+METRICS: dict[str, Metric] = {  # a script may add its own
+    "fid": of_inception(families.fid, help="Frechet Inception distance", least=2),
+    "kid": of_inception(families.kid, help="kernel Inception distance", least=2),
     "pr": of_inception(
-        best_by="precision",
-        help="precision and recall",
-        least=LEAST_FOR_NEIGHBORHOODS,
-        lower_is_better=False,
+        families.precision_recall, best_by="precision", help="precision and recall", **SHARES
     ),
     "is": of_inception(
-        best_by="is", help="Inception score", least=SPLITS, reals=False, lower_is_better=False
+        families.inception_score,
+        help="Inception score",
+        least=families.SPLITS,
+        reals=False,
+        lower_is_better=False,
     ),
-    "ppl-z-full": of_paths(best_by="ppl-z-full", help="perceptual path length"),
-    "ppl-w-full": of_paths(best_by="ppl-w-full", help="perceptual path length in W"),
-    "ppl-z-end": of_paths(best_by="ppl-z-end", help="the same at t = 0"),
-    "ppl-w-end": of_paths(best_by="ppl-w-end", help="the same in W at t = 0"),
-    "ls": Kind(
-        measure=measure_separability,
+    **{
+        kind: of_paths(partial(path_length, kind=kind), help=text)
+        for kind, text in (
+            ("ppl-z-full", "perceptual path length"),
+            ("ppl-w-full", "perceptual path length in W"),
+            ("ppl-z-end", "perceptual path length at t = 0"),
+            ("ppl-w-end", "perceptual path length in W at t = 0"),
+        )
+    },
+    "ls": Metric(
+        separability,
         images=200_000,
-        best_by="ls-w",
         help="linear separability in W, Z",
+        best_by="ls-w",
         reals=False,
     ),
-    "swd": Kind(
-        measure=measure_swd,
-        images=16_384,
-        best_by="swd",
-        help="sliced Wasserstein distance, per resolution",
-    ),
+    "swd": Metric(swd, images=16_384, help="sliced Wasserstein distance, per resolution"),
     "eff-fd": of_eff(
-        best_by="eff-fd", help="Frechet distance, EfficientNet features", least=2 * GROUPS
+        families.eff_fd, help="Frechet distance, EfficientNet features", least=2 * GROUPS
     ),
     "eff-kid": of_eff(
-        best_by="eff-kid", help="kernel distance, EfficientNet features", least=2 * GROUPS
+        families.eff_kid, help="kernel distance, EfficientNet features", least=2 * GROUPS
     ),
     "eff-pr": of_eff(
+        families.eff_pr,
         best_by="eff-precision",
         help="precision, recall, EfficientNet features",
-        least=LEAST_FOR_NEIGHBORHOODS,
-        lower_is_better=False,
+        **SHARES,
     ),
 }
 LINE_BEGINS = b'{"metric":'  # each line of a file of results
@@ -90,18 +89,18 @@ class Request(NamedTuple):
 
 
 def parse(names: str, images: int | None = None) -> list[Request]:
-    """Return the requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a
+    """The requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a
     number means `images`, or as many as usual."""
     requests: dict[Request, None] = {}
     for name in map(str.strip, names.split(",")):
         match = PATTERN.fullmatch(name)
-        if match is None or match[1] not in KINDS:
+        if match is None or match[1] not in METRICS:
             raise ValueError(
-                f"there is no metric {name!r}; known: {', '.join(KINDS)}; a number of images may "
+                f"there is no metric {name!r}; known: {', '.join(METRICS)}; a number of images may "
                 "follow, as in fid50k"
             )
         kind, digits, thousands = match.groups()
-        usual = KINDS[kind].images if images is None else images
+        usual = METRICS[kind].images if images is None else images
         request = Request(kind, int(digits) * (1000 if thousands else 1) if digits else usual)
         if request.images < LEAST:
             raise ValueError(f"{name}: at least {LEAST} images are needed")
@@ -109,14 +108,14 @@ def parse(names: str, images: int | None = None) -> list[Request]:
     return list(requests)
 
 
-def kind_of(metric: str) -> Kind | None:
-    """Return the kind of a metric by its name; None for one that this version does not know."""
+def kind_of(metric: str) -> Metric | None:
+    """The metric of a result; None if this version does not know it."""
     match = PATTERN.fullmatch(metric)
-    return KINDS.get(match[1]) if match else None
+    return METRICS.get(match[1]) if match else None
 
 
 def default_names() -> str:
-    """Return the metrics that need no download and can be measured here."""
+    """The metrics that need no download and can be measured here."""
     return "eff-fd,eff-pr,swd" if weights_path() else "swd"
 
 
@@ -143,13 +142,9 @@ class Result(NamedTuple):
         return mapping(self.protocol.get("fakes"))
 
     @property
-    def images_seen(self) -> float | None:
-        """The images seen by the generator in training; None if that is not known."""
-        return number(self.generator.get("images_seen"))
-
-    @property
     def kimg(self) -> float | None:
-        return None if self.images_seen is None else self.images_seen / 1000
+        images_seen = number(self.generator.get("images_seen"))
+        return None if images_seen is None else images_seen / 1000
 
     @property
     def resolution(self) -> float | None:
@@ -173,7 +168,7 @@ class Result(NamedTuple):
         return str(self.generator.get("origin"))
 
     def line(self) -> str:
-        """Return one line of JSON, in which a number that is not finite is null."""
+        """One line of JSON, in which a number that is not finite is null."""
         return to_line(self._asdict())
 
     def append_to(self, path: Path) -> None:
@@ -182,7 +177,7 @@ class Result(NamedTuple):
             append_line(path, self.line())
 
     def scores(self) -> dict[str, float]:
-        """Return the values under names that include the metric, as training logs them."""
+        """The values under names that include the metric, as training logs them."""
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
@@ -195,7 +190,7 @@ def check_lines(path: Path) -> None:
 
 
 def interval_text(protocol: Mapping[str, object], value: str) -> str:
-    """Return ` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
+    """` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
     intervals = protocol.get("interval_95")
     match intervals.get(value) if isinstance(intervals, Mapping) else None:
         case (int() | float() as low, int() | float() as high):
@@ -204,7 +199,7 @@ def interval_text(protocol: Mapping[str, object], value: str) -> str:
 
 
 def score_name(metric: str, value: str) -> str:
-    """Return `fid50k` or `pr50k/precision`: the value, too, if the metric does not begin so."""
+    """`fid50k` or `pr50k/precision`: the value, too, if the metric does not begin so."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
@@ -212,8 +207,8 @@ def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> 
     """Raise ValueError if a metric lacks a library or weights."""
     for request in requests:
         try:
-            KINDS[request.kind].needs(tools, device)
-        except (ModuleNotFoundError, ValueError, OSError) as error:
+            METRICS[request.kind].needs(tools, device)
+        except FAILURES as error:
             reason = why_not_measured(error)
             raise ValueError(f"{request.name} cannot be measured: {reason}") from error
 
@@ -225,35 +220,35 @@ def why_not_measured(error: Exception) -> str:
 
 
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
-    """Yield the requested results, measured in all processes alike. The console of the `tools`
-    hears the reason of those that cannot be measured."""
+    """Yield the requested results, measured in all processes alike. Reasons of those that cannot be
+    measured are reported to the console of the `tools`."""
     reals = comparison.reals
-    groups: dict[tuple[Measure, int], list[Request]] = {}
-    for request in requests:
-        kind = KINDS[request.kind]
-        if reason := kind.unavailable_reason(request.images, reals):
-            tools.console.tell(f"{request.name} could not be measured: {reason}")
-        else:
-            groups.setdefault((kind.measure, request.images), []).append(request)
     common: dict[str, object] = {
         **comparison.samples.protocol(),
         "versions": versions(),
         "device": device_name(comparison.device),
         "processes": distributed.world_size(),
     }
-    for (measure, images), group in groups.items():
-        names = ", ".join(request.name for request in group)
+    memo: dict[Any, Any] = {}
+    failed: dict[str, str] = {}  # reason -> the first metric that has it
+    for request in requests:
+        metric = METRICS[request.kind]
+        m = Measurement(
+            **vars(comparison), num=request.images, tools=tools, evenly=metric.evenly, memo=memo
+        )
         started = time.perf_counter()
         try:
-            measured = measure(comparison, [request.kind for request in group], images, tools)
-        except (ModuleNotFoundError, ValueError, OSError) as error:
-            tools.console.tell(f"{names} could not be measured: {why_not_measured(error)}")
+            if reason := metric.unavailable_reason(request.images, reals):
+                raise ValueError(reason)
+            values, defined_by = metric.measure(m)
+        except FAILURES as error:
+            reason = why_not_measured(error)
+            first = failed.setdefault(reason, request.name)
+            why = reason if first == request.name else f"the reason is that of {first}"
+            tools.console.tell(f"{request.name} could not be measured: {why}")
             continue
-        seconds = round(time.perf_counter() - started, 3)
-        for request in group:
-            protocol = dict(common)
-            if reals is not None and (KINDS[request.kind].reals or comparison.samples.labeled):
-                protocol |= {"reals": reals.protocol_of_reals(), "data": reals.store.meta.source}
-            values, defined_by = measured[request.kind]
-            protocol |= {**defined_by, "measured_together": names, "seconds": seconds}
-            yield Result(request.name, values, protocol)
+        protocol = dict(common)
+        if reals is not None and (metric.reals or comparison.samples.labeled):
+            protocol |= {"reals": reals.protocol_of_reals(), "data": reals.store.meta.source}
+        protocol |= {**defined_by, "seconds": round(time.perf_counter() - started, 3)}
+        yield Result(request.name, values, protocol)

@@ -5,7 +5,7 @@ import math
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files.run_folder import RunFolder
-from stylegan.metrics.engine import KINDS, Request, evaluate, parse, score_name
+from stylegan.metrics.engine import METRICS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import Comparison, StoreImages
 from stylegan.sampling import Look
@@ -15,15 +15,15 @@ from stylegan.training import Evaluation, TrainState
 
 
 def measurable(names: str, reals: StoreImages | None = None) -> list[Request]:
-    """Return the requests of `names`. Raise ValueError if one can never be measured while training,
-    on these images, or, where they are not known yet, on any."""
+    """The requests of `names`. Raises ValueError if one can never be measured while training, on
+    these images, or, where they are not known yet, on any."""
     requests = parse(names)
     for request in requests:
         if request.kind == "ls":
             raise ValueError(
                 "ls needs classifiers, which train does not take; use stylegan metrics"
             )
-        if reason := KINDS[request.kind].unavailable_reason(request.images, reals):
+        if reason := METRICS[request.kind].unavailable_reason(request.images, reals):
             raise ValueError(f"{request.name} cannot be measured: {reason}")
     return requests
 
@@ -37,10 +37,12 @@ def evaluation_of(
     store: Store,
     tools: Tools,
 ) -> Evaluation:
-    """Return the evaluation of a run on its own images; the first of `names` decides the best."""
+    """The evaluation of a run on its own images; the first of `names` decides the best."""
     reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
     requests = measurable(names, reals)
-
+    first = requests[0]
+    metric = METRICS[first.kind]
+    best_by = score_name(first.name, metric.best_by or first.kind)
     records: list[str] = []
 
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
@@ -65,6 +67,4 @@ def evaluation_of(
         scores.setdefault(best_by, math.nan)  # it could not be measured
         return scores
 
-    first = requests[0]
-    best_by = score_name(first.name, KINDS[first.kind].best_by)
-    return Evaluation(measure, best_by, KINDS[first.kind].lower_is_better, every_kimg, records)
+    return Evaluation(measure, best_by, metric.lower_is_better, every_kimg, records)

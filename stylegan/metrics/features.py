@@ -36,7 +36,9 @@ class FeatureNetwork:
     sha256: str  # of its weights
     dim: int
     resize: str  # the way in which images get its size, in words
-    extract: Callable[[Tensor], Tensor] = field(repr=False)  # uint8 (n, C, r, r) -> (n, dim)
+    extract: Callable[[Tensor], Tensor] = field(repr=False)  # uint8 (n, C, r, r) -> (n, dim+logits)
+    logits: int = 0  # columns after the features
+    prefix: str = "own"  # of files of features
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
@@ -65,7 +67,7 @@ class Tools:
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """Return (n, 3, r, r) from 0 to 255: gray repeated, transparency over white."""
+    """(n, 3, r, r) from 0 to 255: gray repeated, transparency over white."""
     channels = images.shape[1]
     if channels == 4:
         colors = images[:, :3].float()
@@ -97,9 +99,11 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     return FeatureNetwork(
         f"Inception v3 {'of 2015-12-05' if published else 'of your own'}, torch-fidelity",
         sha256,
-        FEATURES + LOGITS,
+        FEATURES,
         "bilinear to 299x299 as TensorFlow 1, without antialiasing",
         lambda images: torch.cat(network(as_rgb(images).to(device)), dim=1),
+        LOGITS,
+        "inception",
     )
 
 
@@ -126,7 +130,7 @@ def weights_file(url: str, place: Path | None) -> Path:
 
 
 def hub_file(url: str) -> Path:
-    """Return the local path of a file at an address, downloaded or put there by hand."""
+    """Where the file at an address is, downloaded or put there by hand."""
     return download.hub_cache() / url.rpartition("/")[2]
 
 

@@ -6,7 +6,7 @@ noise of its own, from its seed, which both ends share. The expectation is the s
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,8 +16,9 @@ from stylegan import streams
 from stylegan.machine.distributed import gather, on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
 from stylegan.metrics.lpips import Lpips, load_lpips
-from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
-from stylegan.sampling import mapped
+from stylegan.metrics.measurement import Measurement
+from stylegan.metrics.sources import Comparison, GeneratorSamples
+from stylegan.sampling import mapped, repeatable
 from stylegan.sampling.curves import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
@@ -25,14 +26,12 @@ TRIM_PERCENT = 1  # of the pairs, at either end
 Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (n,)
 
 
-def measure_path_length(
-    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Scores]:
-    """Measure ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs of latents."""
-    comparison.require_generator()
-    lpips = lpips_of(tools, comparison.device)
+def path_length(m: Measurement, kind: str) -> Scores:
+    """Measure ppl-z-full, ppl-w-full, ppl-z-end or ppl-w-end of `num` pairs of latents."""
+    m.require_generator()
+    lpips = m.once("lpips", lambda: lpips_of(m.tools, m.device))
     protocol = {
-        "pairs": images,
+        "pairs": m.num,
         **lpips.about(),
         "epsilon": EPSILON,
         "interpolation": "spherical in z, linear in w",
@@ -41,8 +40,8 @@ def measure_path_length(
         "resize": AVERAGED_DOWN,
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
-    lengths = {kind: measured_lengths(comparison, kind, images, lpips.distance) for kind in kinds}
-    return {kind: Scores({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
+    lengths = measured_lengths(m, kind, m.num, lpips.distance)
+    return Scores({kind: trimmed_mean(lengths)}, protocol)
 
 
 def lpips_of(tools: Tools, device: torch.device) -> Lpips:
@@ -64,7 +63,7 @@ def measured_lengths(
             lengths.append(of_pairs.cpu().double().numpy())
         return np.concatenate(lengths)
 
-    with exact_arithmetic():
+    with torch.inference_mode(), repeatable():  # TF32 would round away a step of 1e-4
         return np.concatenate(gather(on_all_ranks(own_lengths, at_once=True)))
 
 
@@ -102,7 +101,7 @@ def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Ten
 
 
 def trimmed_mean(lengths: np.ndarray) -> float:
-    """Return average the values between two percentiles, which are values and included."""
+    """Mean of the values between two percentiles, inclusive."""
     bad = np.count_nonzero(~np.isfinite(lengths))
     if bad:
         raise ValueError(f"{bad} of {len(lengths)} path lengths are not finite")

@@ -47,7 +47,7 @@ def open_pictures(
     preparation = dataclasses.replace(preparation, resolution=resolution)
     stores = {role: prepared(path, preparation, role, console) for role, path in folders.items()}
     pictures = stores["pictures"]
-    opened = StoreImages(
+    samples = StoreImages(
         store=pictures,
         resolution=resolution,
         seed=seed,
@@ -61,17 +61,15 @@ def open_pictures(
             "resized": any(set(f.offered) != {(resolution, resolution)} for f in found),
         },
     )
-    reals: StoreImages | None = None
-    if data is not None:
-        reals = dataclasses.replace(
-            opened, store=stores["real images"], mirror=mirror, name="", details={}
-        )
-    return opened, reals
+    if data is None:
+        return samples, None
+    store = stores["real images"]
+    return samples, StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
 
 
 def holds_pictures(source: str) -> bool:
-    """Return true if a source of `stylegan metrics` is pictures: a store, a zip that has an image,
-    or a folder without a run or saved weights."""
+    """Whether a source of `stylegan metrics` is a store, a zip that has an image, or a folder
+    without a run or saved weights."""
     path = Path(source)
     if source in BUNDLED or not path.exists():
         return False

@@ -8,8 +8,7 @@ numbers and may stop early; here the same problem is solved in its primal form, 
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,9 @@ from stylegan.machine.distributed import from_rank0, on_all_ranks
 from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import reason_of
 from stylegan.metrics.cache import gathered_rows
-from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
-from stylegan.metrics.sources import Comparison, exact_arithmetic
+from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
+from stylegan.metrics.measurement import Measurement
+from stylegan.metrics.sources import Comparison
 
 if TYPE_CHECKING:
     from sklearn.svm import LinearSVC
@@ -33,32 +33,31 @@ if TYPE_CHECKING:
 Classifier = Callable[[Tensor], Tensor]
 
 
-def measure_separability(
-    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Scores]:
+def separability(m: Measurement) -> Scores:
     """Measure `ls`, of the attributes of `tools.classifiers`. The first process holds half of one
     space in memory: 1.4 GB for 200,000 images and 512 numbers each."""
-    comparison.require_generator()
-    if not tools.classifiers:
+    m.require_generator()
+    if not m.tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
-    files = {path.stem: path for path in tools.classifiers}
-    if len(files) < len(tools.classifiers):
-        names = ", ".join(path.stem for path in tools.classifiers)
+    files = {path.stem: path for path in m.tools.classifiers}
+    if len(files) < len(m.tools.classifiers):
+        names = ", ".join(path.stem for path in m.tools.classifiers)
         raise ValueError(f"classifiers need different file names: {names}")
-    load = partial(load_classifier, device=comparison.device)
-    classifiers = {name: on_all_ranks(partial(load, path)) for name, path in files.items()}
-    entropies = attribute_entropies(comparison, classifiers, images, tools.cache)
+    classifiers = on_all_ranks(
+        lambda: {name: load_classifier(path, m.device) for name, path in files.items()}
+    )
+    entropies = attribute_entropies(m, classifiers, m.num, m.tools.cache)
     values = {f"ls-{space}": score(entropies[space]) for space in "zw"}
     for space, of_space in entropies.items():
         values |= {f"entropy-{space}/{name}": entropy for name, entropy in of_space.items()}
     protocol = {
-        "images": images,
-        "kept_per_attribute": images // 2,
+        "images": m.num,
+        "kept_per_attribute": m.num // 2,
         "entropy": "nats",
         "resize": AVERAGED_DOWN,
         "classifiers": {name: sha256_of(path) for name, path in files.items()},
     }
-    return {"ls": Scores(values, protocol)}
+    return Scores(values, protocol)
 
 
 def load_classifier(path: Path, device: torch.device) -> Classifier:
@@ -89,7 +88,7 @@ def attribute_entropies(
             yield [z, w, torch.stack(logits, dim=1)]
 
     widths = [config.z_dim, config.w_dim, len(classifiers)]
-    with exact_arithmetic():
+    with torch.inference_mode(), sampling.repeatable():
         z, w, logits = gathered_rows(rows(), widths, images, folder)
 
     def fit() -> dict[str, dict[str, float]]:

@@ -1,7 +1,7 @@
 """Samples to measure, and the real images beside them, in an order all processes share."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -25,7 +25,6 @@ from stylegan.networks import Generator, Noise
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
 
 CPU = torch.device("cpu")
-
 NO_REALS = "this metric compares with real images; pass --data"
 
 
@@ -47,7 +46,7 @@ class StoreImages:
     description = "pictures"
 
     def images(self) -> np.ndarray:
-        """Return all of them, not mirrored: uint8 (N, C, r, r), mapped from a file."""
+        """All of them, not mirrored: uint8 (N, C, r, r), mapped from a file."""
         return self.store.images(self.resolution)[self.first :: self.step]
 
     @property
@@ -55,24 +54,27 @@ class StoreImages:
         """The number of images that each one can serve as: as it is, and mirrored."""
         return 2 if self.mirror else 1
 
+    def number(self, images: int, *, evenly: bool) -> int:
+        """Number of reals next to `images` samples: all of them, if there are fewer."""
+        return min(images, len(self.images()) * (self.ways if evenly else 1))
+
     def batch(self, indices: range, *, spread: int | None = None) -> Tensor:
-        """Return images of these numbers, uint8 (n, C, r, r): the first ones, or of `spread` images
-        that are taken evenly from the store, which may be sorted. A store with fewer images starts
-        again, now mirrored the other way."""
+        """Images uint8 (n, C, r, r) of these numbers: the first ones, or of `spread` images taken
+        evenly from the store, which may be sorted. A store with fewer images starts again, now
+        mirrored the other way."""
         images = self.images()
         numbers: Sequence[int] = indices
         if spread is not None:
             numbers = [i * max(len(images), spread) // spread for i in indices]
         turns = [divmod(number, len(images)) for number in numbers]
-        pictures = self.store.pictures(images[[row for _, row in turns]])
-        batch = torch.from_numpy(pictures)
+        batch = torch.from_numpy(self.store.pictures(images[[row for _, row in turns]]))
         if not self.mirror:
             return batch
         flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
         return torch.where(torch.tensor(flips)[:, None, None, None], batch.flip(3), batch)
 
     def fakes(self, indices: range, num: int) -> Tensor:
-        """Return images of these numbers, of `num` that are taken evenly from the store."""
+        """Images of these numbers, of `num` that are taken evenly from the store."""
         most = len(self.images()) * self.ways
         if num > most:
             raise ValueError(
@@ -82,13 +84,14 @@ class StoreImages:
         return self.batch(indices, spread=num)
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        """Return what defines them in place of samples, for a result."""
-        where: dict[str, object] = {"origin": self.name, "sha256": None, "images_seen": None}
-        fakes = {"resolution": self.resolution, "seed": self.seed, **self.details}
-        return {"generator": where, "fakes": fakes}
+        """What defines them in place of samples, for a result."""
+        return {
+            "generator": {"origin": self.name, "sha256": None, "images_seen": None},
+            "fakes": {"resolution": self.resolution, "seed": self.seed, **self.details},
+        }
 
     def protocol_of_reals(self) -> dict[str, object]:
-        """Return what defines them as real images, for a result and for the cache."""
+        """What defines them as real images, for a result and for the cache."""
         return {
             "data": self.store.identity(self.resolution),
             "images": len(self.images()),
@@ -124,11 +127,11 @@ class GeneratorSamples:
 
     @property
     def labeled(self) -> bool:
-        """True if samples have labels, drawn from those of the data."""
+        """Whether samples have labels, drawn from those of the data."""
         return self.generator.config.label_dim > 0
 
     def seeds(self, indices: range) -> list[int]:
-        """Return the seeds of samples; those of training are not avoided, as officially."""
+        """Seeds of samples; those of training are not avoided, as in the official code."""
         return [(self.seed + i) % (sampling.MAX_SEED + 1) for i in indices]
 
     def labels(self, indices: range) -> Tensor | None:
@@ -166,12 +169,11 @@ class GeneratorSamples:
         return torch.from_numpy(pictures).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:
-        """Return the noise of samples: drawn from each one's own seed, if it is "random"."""
+        """Noise of samples: drawn from each one's own seed, if it is "random"."""
         if self.noise != "random":
             return self.noise
-        maps = sampling.seed_noise(
-            self.seeds(indices), self.generator.config, self.loaded.look.drawn
-        )
+        seeds = self.seeds(indices)
+        maps = sampling.seed_noise(seeds, self.generator.config, self.loaded.look.drawn)
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
@@ -182,24 +184,25 @@ class GeneratorSamples:
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        """Return what defines them, for a result."""
-        loaded = self.loaded
-        where: dict[str, object] = {
-            "origin": loaded.origin,
-            "sha256": weights_sha256(self.generator),
-            "images_seen": loaded.images_seen,
+        """What defines them, for a result."""
+        look = self.loaded.look
+        return {
+            "generator": {
+                "origin": self.loaded.origin,
+                "sha256": weights_sha256(self.generator),
+                "images_seen": self.loaded.images_seen,
+            },
+            "fakes": {
+                "resolution": self.resolution,
+                "alpha": look.alpha,
+                "psi": look.psi,
+                "cutoff": look.cutoff,
+                "noise": self.noise,
+                "seed": self.seed,
+                **({} if look.centers is None else {"centers": len(look.centers)}),
+                **({"edits": len(look.edits)} if look.edits else {}),
+            },
         }
-        fakes: dict[str, object] = {
-            "resolution": loaded.resolution,
-            "alpha": loaded.look.alpha,
-            "psi": loaded.look.psi,
-            "cutoff": loaded.look.cutoff,
-            "noise": self.noise,
-            "seed": self.seed,
-            **({} if loaded.look.centers is None else {"centers": len(loaded.look.centers)}),
-            **({"edits": len(loaded.look.edits)} if loaded.look.edits else {}),
-        }
-        return {"generator": where, "fakes": fakes}
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,20 +221,20 @@ class Comparison:
         loaded: Pretrained,
         store: Store | None = None,
         *,
-        psi: float = 1.0,  # as officially for all metrics
+        psi: float = 1.0,  # as in the official code, for all metrics
         noise: Literal["const", "random", "none"] = "random",
         mirror: bool = False,
         seed: int = 0,
         batch: int | None = None,
         console: Console = SILENT,
     ) -> Self:
-        """Return samples of a generator at its grown size, beside the images of a store."""
+        """Samples of a generator at its grown size, next to the images of a store."""
         samples = GeneratorSamples(loaded.shown(psi=psi), store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
             resolution = loaded.resolution
             reals = StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
-        batch = sampling.default_batch(loaded.look.drawn) if batch is None else batch
+        batch = batch or sampling.default_batch(loaded.look.drawn)
         return cls(samples, reals, batch=batch, console=console)
 
     @property
@@ -243,23 +246,17 @@ class Comparison:
         """Where features are computed."""
         return self.samples.device
 
-    @property
-    def seed(self) -> int:
-        return self.samples.seed
-
     def require_reals(self) -> StoreImages:
         if self.reals is None:
             raise ValueError(NO_REALS)
         return self.reals
 
     def require_generator(self) -> GeneratorSamples:
-        """Return the samples. Raise ValueError unless they have latents."""
         if not isinstance(self.samples, GeneratorSamples):
             raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
         return self.samples
 
     def at_psi(self, psi: float) -> Self:
-        """Return the same generator with another truncation."""
         samples = self.require_generator()
         return replace(self, samples=replace(samples, loaded=samples.loaded.shown(psi=psi)))
 
@@ -317,7 +314,7 @@ def store_of(
 
 
 def prepared(path: Path, preparation: Preparation, role: str, console: Console) -> Store:
-    """Return the store of these images, and tell which of them cannot be used."""
+    """The store of these images. Those that cannot be used are reported."""
     store = cached_store(path, preparation, console=console)
     if store.skipped:
         console.tell(f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}")
@@ -344,16 +341,7 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
 
 
 def share_of(num: int, rank: int | None = None) -> range:
-    """Return the contiguous part of `num` images of this process or of `rank`; sizes differ by
-    1."""
+    """The contiguous part of `num` images of this process or of `rank`; sizes differ by 1."""
     world = distributed.world_size()
     rank = distributed.rank() if rank is None else rank
     return range(num * rank // world, num * (rank + 1) // world)
-
-
-@contextmanager
-def exact_arithmetic() -> Iterator[None]:
-    """Compute without gradients, in full float32, with kernels that repeat their results: a step of
-    1e-4 along a path would drown in the rounding of TF32."""
-    with torch.inference_mode(), sampling.repeatable():
-        yield

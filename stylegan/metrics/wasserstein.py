@@ -6,8 +6,7 @@ together do not show.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -18,8 +17,9 @@ from stylegan import streams
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
-from stylegan.metrics.features import Scores, Tools
-from stylegan.metrics.sources import Comparison, share_of
+from stylegan.metrics.features import Scores
+from stylegan.metrics.measurement import Measurement
+from stylegan.metrics.sources import share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 
 PATCH = 7  # pixels, both ways
@@ -29,70 +29,44 @@ COMPARED_AGAIN = 64  # of these, without each group of images
 COARSEST = 16  # resolution of the last level, but where images are smaller
 SMALLEST = 8  # resolution of images: the smallest power of two that holds a patch
 VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over the patches
-Shape = tuple[int, int, int, int]
 
 
-def measure_swd(
-    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
-) -> dict[str, Scores]:
-    """Measure `swd`, the average of the levels, and each of them, as `swd-32`. If the data has
-    fewer images, they are used again with other patches."""
-    reals = comparison.require_reals()
-    levels = sliced_wasserstein(
-        comparison.real_batches(images, evenly=True),
-        comparison.fake_batches(images),
-        (images, reals.store.channels, comparison.resolution, comparison.resolution),
-        comparison.seed,
-        tools.cache,
-        comparison.console,
-    )
-    protocol = {
-        "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
-        "directions": DIRECTIONS,
-        "patch_seed": comparison.seed,
-        "images": images,
-        "reals": {
-            **reals.protocol_of_reals(),
-            "number": min(images, len(reals.images())),
-            "chosen": "evenly",
-        },
-        "interval_95": {name: level.interval for name, level in levels.items() if level.interval},
-    }
-    return {"swd": Scores({name: level.value for name, level in levels.items()}, protocol)}
-
-
-def sliced_wasserstein(
-    a: Iterable[Tensor],
-    b: Iterable[Tensor],
-    shape: Shape,
-    seed: int,
-    folder: Path,
-    console: Console = SILENT,
-) -> dict[str, Estimate]:
-    """Return the distances of two sets of images (N, C, r, r), this process's part of each in
-    batches uint8 (n, C, r, r), times 1000, as officially, with intervals over the images of b.
-    Patches wait in files, 25 C kB for each image and level."""
-    num, channels, *_, resolution = shape
-    levels = level_sizes(resolution)
-    widths = [PATCHES * channels * PATCH**2] * len(levels)
+def swd(m: Measurement) -> Scores:
+    """Measure `swd`, the average of the levels, and each of them, as `swd-32`, times 1000 as in the
+    official code, with intervals over the samples. If the data has fewer images, they are used
+    again with other patches. Patches wait in files, 25 C kB for each image and level."""
+    channels = m.require_reals().store.channels
+    sizes = level_sizes(m.resolution)
+    widths = [PATCHES * channels * PATCH**2] * len(sizes)
     tables = [
-        gathered_rows(level_patches(images, num, len(levels), seed), widths, num, folder)
-        for images in (a, b)
+        gathered_rows(
+            level_patches(images, m.num, len(sizes), m.samples.seed), widths, m.num, m.tools.cache
+        )
+        for images in (m.real_batches(m.num, evenly=True), m.fake_batches(m.num))
     ]
 
     def compare() -> dict[str, Estimate]:
         by_level = {}
-        for level, (size, *both) in enumerate(zip(levels, *tables, strict=True)):
-            ours, theirs = (normalized(table, channels) for table in both)
-            rng = streams.directions(seed, level)
-            label = f"compared at {size}"
-            by_level[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, console, label)
+        for level, (size, *both) in enumerate(zip(sizes, *tables, strict=True)):
+            reals, fakes = (normalized(table, channels) for table in both)
+            rng = streams.directions(m.samples.seed, level)
+            apart = distances(reals, fakes, rng, m.console, f"compared at {size}")
+            by_level[f"swd-{size}"] = 1000 * apart
         by_level = {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
-        if num < GROUPS:  # some groups are empty, so leaving them out shows nothing
+        if m.num < GROUPS:  # some groups are empty, so leaving them out shows nothing
             return {name: Estimate(float(values[0]), None) for name, values in by_level.items()}
         return {name: estimate(values) for name, values in by_level.items()}
 
-    return from_rank0(compare)
+    levels = from_rank0(compare)
+    protocol = {
+        "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
+        "directions": DIRECTIONS,
+        "patch_seed": m.samples.seed,
+        "images": m.num,
+        "reals": {**m.about_reals(), "chosen": "evenly"},
+        "interval_95": {name: level.interval for name, level in levels.items() if level.interval},
+    }
+    return Scores({name: level.value for name, level in levels.items()}, protocol)
 
 
 def level_sizes(resolution: int) -> list[int]:

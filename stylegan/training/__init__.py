@@ -5,6 +5,6 @@ from .evaluation import Evaluation
 from .health import Diverged, LostContact
 from .interrupts import Stopped
 from .progress import TrainingProgress
-from .start import start
+from .run import start
 from .state import TrainState
 from .step import train_step

@@ -1,0 +1,96 @@
+"""What a metric is: a function of a `Measurement`, the images to measure and their features."""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan.metrics.cache import cached, gathered_rows
+from stylegan.metrics.features import FeatureNetwork, Scores, Tools
+from stylegan.metrics.sources import Comparison, StoreImages
+
+FAILURES = (ModuleNotFoundError, ValueError, OSError)  # of a metric: the others are still measured
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measurement(Comparison):
+    """A comparison of `num` samples. Metrics that are measured together share features."""
+
+    num: int  # of samples, or of pairs
+    tools: Tools
+    evenly: bool = False  # as in `Metric`
+    memo: dict[Hashable, Any] = field(default_factory=dict)  # of `once`
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """`make()`, called for the first metric only; the others get the same result or error."""
+        if key not in self.memo:
+            try:
+                self.memo[key] = make()
+            except FAILURES as error:
+                self.memo[key] = error
+        if isinstance(self.memo[key], FAILURES):
+            raise self.memo[key]
+        return self.memo[key]
+
+    def features(self, network: FeatureNetwork, of: Literal["fakes", "reals"]) -> np.ndarray | None:
+        """Features in rank 0, None in the others: of fakes (num, dim + logits), of reals (m, dim),
+        which are kept on disk."""
+
+        def rows(batches: Iterable[Tensor], num: int, width: int) -> np.ndarray | None:
+            parts = ([network(batch)[:, :width]] for batch in batches)
+            return gathered_rows(parts, [width], num, self.tools.cache)[0]
+
+        def of_fakes() -> np.ndarray | None:
+            return rows(self.fake_batches(self.num), self.num, network.dim + network.logits)
+
+        def of_reals() -> np.ndarray | None:
+            about = self.about_reals()
+            num = about["number"]
+            batches = self.real_batches(num, evenly=self.evenly)
+            key = {**about, **network.about(), "evenly": self.evenly, "torch": torch.__version__}
+            make = partial(rows, batches, num, network.dim)
+            return cached(self.tools, f"{network.prefix}-features", key, make)
+
+        make = of_fakes if of == "fakes" else of_reals
+        return self.once((network, of, self.num, self.evenly), make)
+
+    def about_reals(self) -> dict[str, Any]:
+        """What defines the reals, for a result and for the cache."""
+        reals = self.require_reals()
+        number = reals.number(self.num, evenly=self.evenly)
+        return {**reals.protocol_of_reals(), "number": number}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: a function, and what must be known before it is called."""
+
+    measure: Callable[[Measurement], Scores]
+    _: KW_ONLY
+    images: int  # number of samples, if the name has none
+    help: str
+    best_by: str = ""  # the value that decides which generator is best; "": the one named as it
+    # loads its libraries and weights, so that a missing one is reported before any work
+    needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
+    least: int = 0  # samples, and real images, that it needs
+    reals: bool = True  # compares with real images
+    evenly: bool = False  # takes reals from the whole data, both ways round if they are mirrored
+    lower_is_better: bool = True
+
+    def unavailable_reason(self, images: int, reals: StoreImages | None) -> str:
+        """Why it cannot be measured of `images` samples, next to `reals` if they are known; empty
+        if it can."""
+        number = images
+        if self.reals and reals is not None:
+            number = reals.number(images, evenly=self.evenly)
+        if number >= self.least:
+            return ""
+        return (
+            f"found {images:,} samples and {number:,} real images, at least {self.least:,} of each "
+            "are needed"
+        )
