@@ -42,7 +42,7 @@ def test_limits_are_those_of_affinity_and_control_groups(
     groups, files, cores, memory, tmp_path, monkeypatch
 ):
     host = type("Host", (), {"total": 64 * GIB})
-    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: host)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: host)
     monkeypatch.setattr(limits.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}

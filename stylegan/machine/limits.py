@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import torch
 
 
@@ -18,6 +17,8 @@ class Limits(NamedTuple):
 def limits(root: Path = Path("/")) -> Limits:
     """The share of a process in what affinity and control groups (`docker --cpus`, Slurm) allow;
     those that torchrun started on a machine share equally. Below `root` are proc/ and sys/."""
+    import psutil  # torch.hub does without
+
     affinity = getattr(os, "sched_getaffinity", None)  # of Linux
     cores: float = len(affinity(0)) if affinity else os.cpu_count() or 1
     memory: float = psutil.virtual_memory().total

@@ -203,12 +203,17 @@ def score_name(metric: str, value: str) -> str:
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
-def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
-    """Raise ValueError if a metric lacks a library or weights."""
+def require(
+    requests: Sequence[Request],
+    tools: Tools,
+    device: torch.device,
+    failures: type[Exception] | tuple[type[Exception], ...] = FAILURES,
+) -> None:
+    """Raises ValueError if a metric lacks a library or weights, or only for some `failures`."""
     for request in requests:
         try:
             METRICS[request.kind].needs(tools, device)
-        except FAILURES as error:
+        except failures as error:
             reason = why_not_measured(error)
             raise ValueError(f"{request.name} cannot be measured: {reason}") from error
 
