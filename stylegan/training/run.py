@@ -91,27 +91,19 @@ def start(
             lines = settle_threads(threads, payload)
             if preflight:
                 lines += try_out(config, device, folder, rank0_console, costs)
-            state = TrainState.create(config, device=device)
-            if newest is None:
-                changes = begin(state, folder, store, init_from)
-            else:
-                changes = resume(state, payload, newest, store, folder)
-                if init_from is not None:
-                    changes.append(
-                        f"the run has begun already, so the weights of {init_from} are not used"
-                    )
+            state, changes = load_state(config, device, store, folder, init_from, newest, payload)
             del payload  # as large as the networks and their moments
             lines += from_rank0(
                 lambda: folder.create(config, store.origin, store.skipped, state.lineage)
             )
             for line in [*changes, *announcement(state, store, folder, newest), *lines]:
                 rank0_console.tell(line)
-            recorder = Recorder(state, store, folder, rank0_console, tensorboard)
             # A finished run with its last file may be called again; without it, that is written.
             if state.finished and from_rank0(folder.generator_file(state.images_seen).exists):
                 if evaluation is not None:
                     rank0_console.tell("nothing is left to train, so nothing is measured")
             else:
+                recorder = Recorder(state, store, folder, rank0_console, tensorboard)
                 with (
                     requests() as signals,
                     recorder.telling_failure(),
@@ -120,6 +112,25 @@ def start(
                     loop.train(state, store, recorder, evaluation, signals, console, workers)
             rank0_console.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
             return state
+
+
+def load_state(
+    config: TrainConfig,
+    device: torch.device,
+    store: Store,
+    folder: RunFolder,
+    init_from: str | Path | Weights | None,
+    newest: Path | None,
+    payload: Payload,
+) -> tuple[TrainState, list[str]]:
+    """The state of a new run, or that in the `payload` of the file `newest`; lines on it."""
+    state = TrainState.create(config, device=device)
+    if newest is None:
+        return state, begin(state, folder, store, init_from)
+    changes = resume(state, payload, newest, store, folder)
+    if init_from is not None:
+        changes.append(f"the run has begun already, so the weights of {init_from} are not used")
+    return state, changes
 
 
 def announcement(
