@@ -79,7 +79,7 @@ def wait_for_progress(out, process):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "why"),
-    [(signal.SIGKILL, "closed by peer"), (signal.SIGSTOP, "Timed out")],
+    [(signal.SIGKILL, "by peer"), (signal.SIGSTOP, "Timed out")],
     ids=["killed", "stopped"],
 )
 def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, why):
