@@ -23,6 +23,7 @@ from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
+from stylegan.machine.signals import answered
 
 
 def events(out, name):
@@ -46,6 +47,7 @@ IMPATIENT = """
 from datetime import timedelta
 from stylegan.cli import main
 from stylegan.machine import distributed
+from stylegan.machine.signals import answered
 distributed.LONGEST_STEP = timedelta(seconds=30)
 main()
 """
@@ -79,7 +81,7 @@ def wait_for_progress(out, process):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "why"),
-    [(signal.SIGKILL, "closed by peer"), (signal.SIGSTOP, "Timed out")],
+    [(signal.SIGKILL, "by peer"), (signal.SIGSTOP, "Timed out")],
     ids=["killed", "stopped"],
 )
 def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, why):
@@ -114,17 +116,22 @@ def test_a_process_whose_torchrun_has_ended_does_not_wait_for_the_others(monkeyp
         pass
 
 
-def test_a_process_asks_for_sigterm_once_its_torchrun_is_gone(monkeypatch):
-    asked = []
-    monkeypatch.setattr(distributed, "_prctl_pr_set_pdeathsig", asked.append)
-    monkeypatch.setattr(distributed, "check_torchrun", lambda: 1 / 0)  # which is looked for then
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for name in ("TORCHELASTIC_RUN_ID", "OTHER"):
-        monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-        monkeypatch.setenv(name, "1")
-        with pytest.raises(ZeroDivisionError), distributed.process_group(torch.device("cpu")):
-            pass
-    assert asked == [signal.SIGTERM]
+def test_a_process_gets_sigterm_once_its_torchrun_is_gone(monkeypatch):
+    received = []
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setattr(distributed, "WATCH_SECONDS", 0.01)
+    with (
+        answered([signal.SIGTERM], lambda number, frame: received.append(number)),
+        distributed.ending_with_torchrun(),
+    ):
+        time.sleep(0.05)
+        assert received == []
+        monkeypatch.setattr(distributed, "PARENT", -1)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not received:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert received == [signal.SIGTERM]
 
 
 def test_process_group_tells_that_others_are_late(monkeypatch):

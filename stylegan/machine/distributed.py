@@ -13,11 +13,12 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.signals import answered, ending_signals
 
+PARENT = os.getppid()  # torchrun, where it has started this process
+WATCH_SECONDS = 1.0  # between two looks at whether the parent is there
 CONNECT_SECONDS = 60.0  # to the store of torchrun, which is open before its processes start
 PATIENCE = timedelta(days=7)  # one process may prepare data or measure while others wait
 LONGEST_STEP = timedelta(minutes=30)  # in a training: a process that waits longer ends
@@ -84,25 +85,47 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
         yield
         return
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # set by torchrun, without which nothing would end this
-        _prctl_pr_set_pdeathsig(signal.SIGTERM)
-    check_torchrun()
     gpu = device if device.type == "cuda" else None
     late = threading.Timer(LATE_SECONDS, lambda: console.tell(f"waiting for {others()}"))
     late.daemon = True
-    late.start()
-    try:
-        # waiting for the others ends at a signal, which Python would answer only after it
-        with answered(ending_signals(), signal.SIG_DFL):
-            dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, timeout=LONGEST_STEP)
-            control_group()
-    finally:
-        late.cancel()
+    with ending_with_torchrun():
+        late.start()
+        try:
+            # waiting for the others ends at a signal, which Python would answer only after it
+            with answered(ending_signals(), signal.SIG_DFL):
+                backend = "nccl" if gpu else "gloo"
+                dist.init_process_group(backend, device_id=gpu, timeout=LONGEST_STEP)
+                control_group()
+        finally:
+            late.cancel()
+        try:
+            yield
+        finally:
+            group_of_cpus.cache_clear()
+            dist.destroy_process_group()
+
+
+@contextmanager
+def ending_with_torchrun() -> Iterator[None]:
+    """Send SIGTERM to this process once torchrun, which has started it, is gone, since nothing else
+    would end it. Raise ConnectionError if torchrun is gone already."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # started by something else
+        yield
+        return
+    check_torchrun()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(WATCH_SECONDS):
+            if os.getppid() != PARENT:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, name="torchrun", daemon=True).start()
     try:
         yield
     finally:
-        group_of_cpus.cache_clear()
-        dist.destroy_process_group()
+        over.set()
 
 
 def others() -> str:
