@@ -3,12 +3,12 @@
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -27,7 +27,15 @@ from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0, on_all_ranks, pick_device
 from stylegan.machine.limits import limits
-from stylegan.machine.messages import aligned, count, duration, gib, listed, readable
+from stylegan.machine.messages import (
+    aligned,
+    count,
+    duration,
+    gib,
+    listed,
+    readable,
+    require,
+)
 from stylegan.machine.toml import toml_value
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import ScheduleConfig, batch_size_at, coming, official_batch_sizes, phases
@@ -61,6 +69,7 @@ from stylegan.training.transfer import (
     warmup_lines,
 )
 
+Value = TypeVar("Value")
 Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 RESOLUTION = "network.resolution"
 CROP = "data.crop"
@@ -290,6 +299,8 @@ def plan(
             "several processes were started, which must plan together: call plan() inside "
             "`with stylegan.machine.distributed.process_group(device):`"
         )
+    if request.minutes is not None:  # for which steps are tried
+        require("torchvision", packages="torch torchvision", purpose="a grid of samples")
     machine = machine or Machine.here(pick_device())
     if threads is not None:
         machine = dataclasses.replace(machine, cores=min(threads, limits().cores))
@@ -339,7 +350,8 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
             given |= sizes(start, width=request.width)
     drawn = start.require_loaded().crop if start else stored.data.crop if stored else ""
     is_fixed = base != AUTO and CROP in read_options(base)
-    if drawn and not is_fixed and (not is_store(path) or Store(path).meta.crop == drawn):
+    fits = from_rank0(lambda: not is_store(path) or Store(path).meta.crop == drawn)
+    if drawn and not is_fixed and fits:
         given[CROP] = drawn
 
     def of_pictures(options: Options) -> TrainConfig:
@@ -375,9 +387,9 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
     return Facts(run, stored, base, data, is_own, machine, start, findings, given), lines
 
 
-def from_rank0_alone(make):  # type: ignore[no-untyped-def]
+def from_rank0_alone(make: Callable[[], Value]) -> Value | None:
     """Run `make()` in the first process, which keeps the result; None in the others."""
-    made = []
+    made: list[Value] = []
     from_rank0(lambda: made.append(make()))
     return made[0] if made else None
 

@@ -22,7 +22,7 @@ from stylegan.cli.common import say
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine import distributed
+from stylegan.machine import console, distributed
 from stylegan.machine.signals import answered
 
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
 IMPATIENT = """
 from datetime import timedelta
 from stylegan.cli import main
-from stylegan.machine import distributed
+from stylegan.machine import console, distributed
 from stylegan.machine.signals import answered
 distributed.LONGEST_STEP = timedelta(seconds=30)
 main()
@@ -154,7 +154,7 @@ def test_a_command_that_joins_no_group_does_not_ask_for_its_rank(monkeypatch, ca
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     say("a line")
-    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    monkeypatch.setattr(console, "joined_rank", 1)
     say("a line of another")
     assert capsys.readouterr().out == "a line\n"
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 from tqdm import tqdm
 
+from stylegan.machine import console
 from stylegan.machine.console import Console
 from stylegan.machine.memory import is_out_of_memory
 from stylegan.machine.messages import count, listed, printable, reason_of
@@ -116,9 +117,7 @@ def note(*lines: str) -> None:
 
 def first_process() -> bool:
     """Return False in all but one of the processes that have joined each other."""
-    distributed = sys.modules.get("stylegan.machine.distributed")  # by commands that need torch
-    rank = getattr(distributed, "rank", None)  # not yet while it is imported
-    return rank is None or rank() == 0
+    return console.joined_rank == 0
 
 
 @contextmanager

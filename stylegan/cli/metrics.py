@@ -19,7 +19,7 @@ from stylegan.machine.distributed import process_group
 from stylegan.machine.messages import reason_of
 from stylegan.metrics import Row, Tools
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
-from stylegan.metrics.engine import interval_text, require, score_name
+from stylegan.metrics.engine import interval_text, require_libraries, score_name
 from stylegan.report import drawings_of, is_unchanged, write_report
 from stylegan.report.history import read_run
 
@@ -110,7 +110,7 @@ def metrics(
     wanted = library.default_names() if names is None else names
     requests = library.parse(wanted)  # mistakes are found before any work
     if names is not None:
-        require(requests, tools, device, ModuleNotFoundError)
+        require_libraries(requests)
     library.check_sources(sources, conditions, centers=centers)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")

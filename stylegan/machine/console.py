@@ -1,5 +1,7 @@
 """The voice of the library: a `Console` hears news for the user, and the progress of work."""
 
+joined_rank = 0  # of this process in the group that it has joined, if any, also after leaving it
+
 
 class Console:
     """Says nothing. A program that wants to hear more makes a class of its own from it."""

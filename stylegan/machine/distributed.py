@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from stylegan.machine import console as voice
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.signals import answered, ending_signals
 
@@ -95,6 +96,7 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
             with answered(ending_signals(), signal.SIG_DFL):
                 backend = "nccl" if gpu else "gloo"
                 dist.init_process_group(backend, device_id=gpu, timeout=LONGEST_STEP)
+                voice.joined_rank = rank()
                 control_group()
         finally:
             late.cancel()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from stylegan.machine import distributed
+from stylegan.machine import distributed, messages
 from stylegan.machine.messages import reason_of
 from stylegan.machine.records import append_line, device_name, mapping, number, to_line, versions
 from stylegan.metrics import families
@@ -23,9 +23,12 @@ from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS
 from stylegan.metrics.wasserstein import swd
 
+FIDELITY = {"torch_fidelity": "torch-fidelity"}
 LEAST = 2  # images that a metric may be of
-of_inception = partial(Metric, images=50_000, needs=inception)
-of_paths = partial(Metric, images=100_000, needs=lpips_of, reals=False)
+of_inception = partial(Metric, images=50_000, needs=inception, libraries=FIDELITY)
+of_paths = partial(
+    Metric, images=100_000, needs=lpips_of, libraries={"torchmetrics": "torchmetrics"}, reals=False
+)
 of_eff = partial(
     Metric, images=5_000, needs=lambda tools, device: load_efficientnet(device), evenly=True
 )
@@ -56,6 +59,7 @@ METRICS: dict[str, Metric] = {  # a script may add its own
         separability,
         images=200_000,
         help="linear separability in W, Z",
+        libraries={"sklearn": "scikit-learn"},
         best_by="ls-w",
         reals=False,
     ),
@@ -203,17 +207,19 @@ def score_name(metric: str, value: str) -> str:
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
-def require(
-    requests: Sequence[Request],
-    tools: Tools,
-    device: torch.device,
-    failures: type[Exception] | tuple[type[Exception], ...] = FAILURES,
-) -> None:
-    """Raises ValueError if a metric lacks a library or weights, or only for some `failures`."""
+def require_libraries(requests: Sequence[Request]) -> None:
+    """Raises ValueError if a metric lacks a library."""
+    for request in requests:
+        for module, package in METRICS[request.kind].libraries.items():
+            messages.require(module, packages=package, purpose=request.name)
+
+
+def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
+    """Raises ValueError if a metric lacks a library or weights."""
     for request in requests:
         try:
             METRICS[request.kind].needs(tools, device)
-        except failures as error:
+        except FAILURES as error:
             reason = why_not_measured(error)
             raise ValueError(f"{request.name} cannot be measured: {reason}") from error
 

@@ -1,6 +1,6 @@
 """What a metric is: a function of a `Measurement`, the images to measure and their features."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -77,6 +77,7 @@ class Metric:
     best_by: str = ""  # the value that decides which generator is best; "": the one named as it
     # loads its libraries and weights, so that a missing one is reported before any work
     needs: Callable[[Tools, torch.device], object] = lambda tools, device: None
+    libraries: Mapping[str, str] = field(default_factory=dict)  # of extras: module, package
     least: int = 0  # samples, and real images, that it needs
     reals: bool = True  # compares with real images
     evenly: bool = False  # takes reals from the whole data, both ways round if they are mirrored
