@@ -226,3 +226,13 @@ def test_what_killed_processes_have_left_is_removed_by_the_next_and_what_is_writ
             pass
         other.communicate("\n")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "other", ".mine.unfinished"}
+
+
+def test_keeping_keeps_a_link_to_nothing(tmp_path):
+    link = tmp_path / "mine.pt"
+    link.symlink_to("elsewhere")
+    with pytest.raises(ValueError, match="exists"):
+        KEEPING.check(link)
+    with pytest.raises(FileExistsError), KEEPING.file(link) as file:
+        file.write(b"new")
+    assert link.is_symlink() and [path.name for path in tmp_path.iterdir()] == ["mine.pt"]

@@ -184,7 +184,7 @@ class Outputs:
             if place in checked:
                 raise ValueError(f"two files would both be written to {path}; choose other names")
             checked.add(place)
-            if path.exists() and not (self.overwrite or exist_ok):
+            if is_there(path) and not (self.overwrite or exist_ok):
                 raise ValueError(f"{path} exists; pass --overwrite or choose another name")
 
     @contextmanager
@@ -198,7 +198,7 @@ class Outputs:
                 yield file
                 file.flush()
                 wait_for_disk(file.fileno())
-            if not self.overwrite and path.exists():
+            if not self.overwrite and is_there(path):
                 raise FileExistsError(
                     f"{path} exists; pass --overwrite (outputs=REPLACING) or choose another name"
                 )
@@ -228,6 +228,11 @@ class Outputs:
 
 REPLACING = Outputs(overwrite=True)
 KEEPING = Outputs(overwrite=False)  # the default of all that writes files of users
+
+
+def is_there(path: Path) -> bool:
+    """True if a name is taken, also by a link to nothing, which is somebody's, too."""
+    return path.exists() or path.is_symlink()
 
 
 def identity(path: Path) -> tuple[int, int]:
