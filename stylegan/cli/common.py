@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from stylegan.machine.console import Console
 from stylegan.machine.memory import is_out_of_memory
-from stylegan.machine.messages import count, listed, printable, reason_of
+from stylegan.machine.messages import count, listed, message, printable, reason_of
 from stylegan.machine.signals import answered, ending_signals
 
 BAR_SECONDS = 1.0  # shorter work has no bar
@@ -54,7 +54,7 @@ class Command(click.Command):
                 ways = [RELIEF[p.name] for p in self.params if p.name in RELIEF]
                 advice = f"choose {listed(ways, 3, ' or ')}" if ways else "end other programs"
                 reason = f"the memory of the device is full; {advice} ({reason})"
-            failure = click.ClickException(printable(reason))
+            failure = click.ClickException(message(reason))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
 
@@ -99,12 +99,12 @@ def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> No
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines, in the first process, above bars; terminal codes and line breaks in names are
-    escaped."""
+    """Print lines, in the first process, above bars: the door at which names are escaped, and
+    messages cut, too."""
     stream = sys.stderr if err else sys.stdout
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return
-    text = "\n".join(map(printable, lines))
+    text = "\n".join(map(message if err else printable, lines))
     tqdm.write(text, file=stream)
     stream.flush()
 
@@ -161,7 +161,7 @@ class Terminal(Console):
                 unit=self.unit,
                 leave=False,
                 initial=done,
-                desc=str(what) or None,
+                desc=printable(str(what)) or None,
                 mininterval=pause,
                 maxinterval=LINE_SECONDS,
             )

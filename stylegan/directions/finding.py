@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.figures import chart
-from stylegan.machine.messages import readable, suggestion
+from stylegan.machine.messages import suggestion
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained
@@ -50,7 +50,7 @@ class Directions:
         else:
             number = f"; there are 1 to {len(names)}"
             known = suggestion(name, names) if self.method == "svm" else number
-            raise ValueError(f"there is no direction {self.method}:{readable(name, 60)}{known}")
+            raise ValueError(f"there is no direction {self.method}:{name}{known}")
         return Edit(self.deviations[i] * self.vectors[i], strength, layers or self.layers)
 
 

@@ -1,5 +1,7 @@
 """The voice of the library: a `Console` hears news for the user, and the progress of work."""
 
+from stylegan.machine.messages import message
+
 
 class Console:
     """Says nothing. A program that wants to hear more makes a class of its own from it."""
@@ -16,7 +18,7 @@ class Printing(Console):
     """Prints what a user should know."""
 
     def tell(self, text: str) -> None:
-        print(text, flush=True)
+        print(message(text), flush=True)
 
 
 SILENT = Console()
