@@ -99,8 +99,7 @@ def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> No
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines, in the first process, above bars: the door at which names are escaped, and
-    messages cut, too."""
+    """Print lines above bars, in the first process: names are escaped, and messages cut."""
     stream = sys.stderr if err else sys.stdout
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stylegan.machine.disk import errors_name
+from stylegan.machine.messages import readable
 
 
 def read_toml(path: Path) -> dict[str, object]:
@@ -15,19 +16,20 @@ def read_toml(path: Path) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from error
+        raise ValueError(f"{path} is not valid TOML: {readable(error)}") from error
 
 
 def parse_override(text: str) -> dict[str, object]:
     """Parse one `section.key=value` of the command line, in TOML."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
-        raise ValueError(f"option {text!r} is not of the form section.key=value")
+        raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{value!r} in {text!r} is not a TOML value; text needs quotes: '{name}=\"{value}\"'"
+            f"{readable(repr(value))} in {readable(repr(text))} is not a TOML value; "
+            f"text needs quotes: '{readable(name)}=\"{readable(value)}\"'"
         ) from error
 
 
