@@ -247,6 +247,11 @@ HOSTILE_WORDS = {  # command -> words for which ESC is a file that no command ca
 }
 
 
+@pytest.mark.parametrize("group", ["figure", "video", "directions"])
+def test_a_group_without_words_prints_the_lines_of_its_help(group):
+    assert stylegan(group).output.splitlines() == stylegan(group, "--help").output.splitlines()
+
+
 @pytest.mark.parametrize("name", [ESC, "missing" + ESC])
 @pytest.mark.parametrize("used", COMMANDS)
 def test_no_command_prints_a_raw_escape_of_a_name(used, name, tmp_path, monkeypatch):

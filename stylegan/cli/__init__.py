@@ -6,7 +6,7 @@ import click
 
 from stylegan import __version__
 from stylegan.cli.common import ending_at_signals
-from stylegan.machine.messages import message, nearest_names
+from stylegan.machine.messages import nearest_names
 
 COMMANDS = {  # name -> module, and the line in the list of commands
     "train": ("train", "Train on a folder of images, or continue a run."),
@@ -54,11 +54,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         with ending_at_signals():  # also while a command is imported
-            try:
-                return super().invoke(ctx)
-            except click.ClickException as error:
-                error.message = message(error.message)  # click's own, of arguments
-                raise
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -39,6 +39,13 @@ class Command(click.Command):
             text = "Show where in the program an error arose."
             self.params.append(click.Option(["--debug"], is_flag=True, help=text))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.message = message(error.message)  # type: ignore[misc]
+            raise
+
     def invoke(self, ctx: click.Context) -> object:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
         try:
