@@ -27,15 +27,7 @@ from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0, on_all_ranks, pick_device
 from stylegan.machine.limits import limits
-from stylegan.machine.messages import (
-    aligned,
-    count,
-    duration,
-    gib,
-    listed,
-    readable,
-    require,
-)
+from stylegan.machine.messages import aligned, count, duration, gib, listed, require
 from stylegan.machine.toml import toml_value
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import ScheduleConfig, batch_size_at, coming, official_batch_sizes, phases
@@ -271,8 +263,8 @@ class Plan:
         """Images that would be left out, and advice. Raises ValueError if none is usable."""
         left_out = grouped(findings.skipped)
         if not findings.num_good:
-            path = readable(findings.path)
-            raise ValueError(f"none of the images of {path} is usable: {'; '.join(left_out)}")
+            reasons = "; ".join(left_out)
+            raise ValueError(f"none of the images of {findings.path} is usable: {reasons}")
         lines = [*findings.notes, *(f"left out: {line}" for line in left_out)]
         if self.facts.is_own:
             started = self.facts.start is not None or bool(self.facts.run.lineage())
@@ -312,8 +304,7 @@ def plan(
     elif stored and facts.run.saved():
         length = stored.schedule.total_kimg
         config, more = decide(dataclasses.replace(request, minutes=None, kimg=length), facts)
-        path = readable(facts.run.path)
-        more.append(f"{path} keeps its length of {length:g} kimg; --kimg changes it")
+        more.append(f"{facts.run.path} keeps its length of {length:g} kimg; --kimg changes it")
     else:
         config, more, costs = decide_within(request.minutes, request, facts, threads)
     if facts.start:
@@ -341,7 +332,7 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         base = remembered
     lines: list[str] = []
     if stored and request.config and base != request.config:
-        lines.append(f"{readable(run.path)} keeps the options that it began with")
+        lines.append(f"{run.path} keeps the options that it began with")
     start: Weights | None = None
     given: dict[str, object] = {}
     if (origin := request.init_from) is not None and not stored:  # first: it may be a mistake
@@ -383,7 +374,7 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         findings = looked_at(data, of_pictures({**given, **request.asked}), console=console)
         lines += found_lines(findings)
     elif not is_own and not stored and request.config is None:
-        lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
+        lines.append(f"no --data, and no run in {run.path}: the bundled faces")
     return Facts(run, stored, base, data, is_own, machine, start, findings, given), lines
 
 
@@ -761,7 +752,7 @@ def kimg_within(minutes: float, config: TrainConfig, request: Request, costs: Co
 def found_lines(findings: Findings) -> list[str]:
     """Return lines on a source: pictures, sizes, and how many reach each resolution."""
     pictures = count(findings.num_good, "picture")
-    line = f"{readable(findings.path)}: {pictures} of {' to '.join(dict.fromkeys(findings.ends()))}"
+    line = f"{findings.path}: {pictures} of {' to '.join(dict.fromkeys(findings.ends()))}"
     lines = [line + ("" if findings.kind == "store" else ", by the headers of the files")]
     if oblong := sum(n for (width, height), n in findings.sizes.items() if width != height):
         treatments = {

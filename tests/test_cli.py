@@ -15,10 +15,11 @@ from helpers.processes import ended, printed
 from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
-from stylegan.cli.common import Command, Terminal, command
+from stylegan.cli.common import Command, Terminal, command, note, say
 from stylegan.cli.options import gathered
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
+from stylegan.machine.console import Printing
 from stylegan.networks import Generator
 
 
@@ -221,6 +222,60 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         assert result.exit_code == 0
         assert all(line.isprintable() for line in result.output.splitlines())
         assert not any(line.startswith(("b.pt", "y")) for line in result.output.splitlines())
+
+
+ESC = "a\x1bc\x9b2J\u202eb"  # not what click removes by itself
+HOSTILE_WORDS = {  # command -> words for which ESC is a file that no command can use
+    "train": "--data {} --out run",
+    "generate": "{}",
+    "figure": "grid {}",
+    "video": "walk {}",
+    "convert": "{} new.pt",
+    "export": "{} new.onnx",
+    "metrics": "{} --metrics swd",
+    "report": "{}",
+    "configs": "{}",
+    "prepare": "{} store",
+    "check": "{}",
+    "cache": "{}",
+    "explore": "{} --no-browser",
+    "directions": "find {}",
+    "blend": "{} {} --share 0.5 --out new.pt",
+    "project": "{} {}",
+    "align": "{} faces --landmarks {}",
+    "info": "{}",
+}
+
+
+@pytest.mark.parametrize("group", ["figure", "video", "directions"])
+def test_a_group_without_words_prints_the_lines_of_its_help(group):
+    assert stylegan(group).output.splitlines() == stylegan(group, "--help").output.splitlines()
+
+
+@pytest.mark.parametrize("name", [ESC, "missing" + ESC])
+@pytest.mark.parametrize("used", COMMANDS)
+def test_no_command_prints_a_raw_escape_of_a_name(used, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ESC).write_text("neither weights nor pictures")
+    words = [word.format(name) for word in HOSTILE_WORDS[used].split()]
+    too_many = [*words, *([name] * 3)]  # an error of click's own
+    for line in [words, *([too_many] if used not in ("metrics", "cache", "project") else [])]:
+        result = stylegan(used, *line)
+        assert result.exit_code in (1, 2) and "\\x1bc\\x9b2J\\u202eb" in result.stderr
+        assert result.output.replace("\n", "").isprintable()
+
+
+def test_messages_are_cut_in_the_middle_and_results_are_not(capsys):
+    line = f"{'x' * 3000}\x1b: what to do"
+    with click.Context(Command("any")):
+        note(line)
+        say(line)
+        Printing().tell(line)
+    result, printed = capsys.readouterr()
+    assert result.splitlines() == [line.replace("\x1b", "\\x1b"), printed.strip()]
+    assert len(printed) <= 2001 and "xx ... xx" in printed
+    assert printed.endswith(f"{'x' * 500}\\x1b: what to do\n")
 
 
 @pytest.mark.parametrize(

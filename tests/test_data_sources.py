@@ -12,6 +12,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from helpers.commands import told
 from helpers.consoles import Heard
 from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
 from helpers.tiny_training import write_pictures
@@ -118,7 +119,8 @@ def test_names_may_be_any_that_the_system_allows(tmp_path):
     store.verify()
     findings = check(tmp_path / "images")
     assert (findings.num_good, len(findings.label_names)) == (5, 5)
-    assert all(line.isprintable() for line in findings.lines())
+    printed = told("check", tmp_path / "images").splitlines()
+    assert len(printed) == len(findings.lines()) and all(map(str.isprintable, printed))
 
 
 RUN = {"config.toml": b"", "data.txt": b"", "reals.png": png(), "samples/000001.png": png(16, 99)}

@@ -26,6 +26,7 @@ from stylegan.files import checkpoint
 from stylegan.files.formats import export
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents, write_latents
+from stylegan.machine.messages import message
 from stylegan.networks import Generator
 from stylegan.training import TrainState
 
@@ -57,7 +58,7 @@ def is_read(read, path):
             refusal = error
     if refusal is None:
         return True
-    text = str(refusal)
+    text = message(str(refusal))
     assert path.name in text and text.isprintable() and len(text) <= 2_000, text[:300]
     cause = refusal
     while cause is not None:

@@ -14,6 +14,7 @@ from helpers.tiny_generators import TINY, random_generator
 
 from stylegan import load_generator
 from stylegan.files import checkpoint
+from stylegan.machine.messages import message
 from stylegan.networks import Generator, NetworkConfig
 
 
@@ -219,9 +220,9 @@ def test_a_hostile_file_is_refused_with_a_line_that_names_it_and_never_executed(
     messages = dict(map(json.loads, text.splitlines()))
     for name, says in expected.items():
         path = str(tmp_path / name)
-        message = messages[path]
-        assert (says in message and path in message) if says else not message, (name, message)
-        assert message.isprintable() and len(message) < 2000
+        line = message(messages[path])
+        assert (says in line and path in line) if says else not line, (name, line)
+        assert line.isprintable() and len(line) <= 2000
     assert not (tmp_path / "canary").exists()
 
 

@@ -70,7 +70,7 @@ def test_a_hostile_state_is_named_and_the_one_before_is_taken(tmp_path, path, va
     for need in ("pictures", "training", "discriminator"):
         with pytest.raises(ValueError, match=r"state-000000008\.pt") as refusal:
             open_weights(bad, need=need)
-        assert str(refusal.value).isprintable()
+        assert len(str(refusal.value)) < 1000
         weights = open_weights(tmp_path, need=need)
         assert weights.file == good
         assert weights.left_out == (str(refusal.value),)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from stylegan.machine import console
 from stylegan.machine.console import Console
 from stylegan.machine.memory import is_out_of_memory
-from stylegan.machine.messages import count, listed, printable, reason_of
+from stylegan.machine.messages import count, listed, message, printable, reason_of
 from stylegan.machine.signals import answered, ending_signals
 
 BAR_SECONDS = 1.0  # shorter work has no bar
@@ -40,6 +40,13 @@ class Command(click.Command):
             text = "Show where in the program an error arose."
             self.params.append(click.Option(["--debug"], is_flag=True, help=text))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.message = message(error.message)  # type: ignore[misc]
+            raise
+
     def invoke(self, ctx: click.Context) -> object:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
         try:
@@ -55,7 +62,7 @@ class Command(click.Command):
                 ways = [RELIEF[p.name] for p in self.params if p.name in RELIEF]
                 advice = f"choose {listed(ways, 3, ' or ')}" if ways else "end other programs"
                 reason = f"the memory of the device is full; {advice} ({reason})"
-            failure = click.ClickException(printable(reason))
+            failure = click.ClickException(message(reason))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
 
@@ -100,12 +107,11 @@ def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> No
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines, in the first process, above bars; terminal codes and line breaks in names are
-    escaped."""
+    """Print lines above bars, in the first process: names are escaped, and messages cut."""
     stream = sys.stderr if err else sys.stdout
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return
-    text = "\n".join(map(printable, lines))
+    text = "\n".join(map(message if err else printable, lines))
     tqdm.write(text, file=stream)
     stream.flush()
 
@@ -160,7 +166,7 @@ class Terminal(Console):
                 unit=self.unit,
                 leave=False,
                 initial=done,
-                desc=str(what) or None,
+                desc=printable(str(what)) or None,
                 mininterval=pause,
                 maxinterval=LINE_SECONDS,
             )

@@ -19,7 +19,7 @@ from stylegan.data.images import MODES
 from stylegan.data.prepare import mib
 from stylegan.machine.caches import entries
 from stylegan.machine.disk import Outputs
-from stylegan.machine.messages import aligned, count, listed, readable, suggestion
+from stylegan.machine.messages import aligned, count, listed, suggestion
 from stylegan.metrics.cache import FEATURES
 
 READING = options.together(
@@ -74,7 +74,7 @@ def prepare(
     )
     size = store.resolution
     say(
-        f"{readable(out)}: {count(store.num_images, 'image')} of {size}x{size}, "
+        f"{out}: {count(store.num_images, 'image')} of {size}x{size}, "
         f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}",
         *(f"left out: {line}" for line in grouped(store.skipped)),
     )
@@ -106,7 +106,7 @@ def check(
     findings = data.check(source, preparation, workers=workers, console=Terminal())
     say(*findings.lines())
     if every:
-        say(*(f"  {readable(name)}: {readable(reason)}" for name, reason in findings.skipped))
+        say(*(f"  {name}: {reason}" for name, reason in findings.skipped))
     if strict and findings.skipped:
         sys.exit(1)
 
@@ -138,7 +138,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     for name in names:
         if name not in known:
             hint = suggestion(name, known)
-            raise ValueError(f"{readable(name)} is not in {readable(folder)}{hint}")
+            raise ValueError(f"{name} is not in {folder}{hint}")
     latest = time.time() - (older or 0) * 24 * 60 * 60
     found = [entry for entry in found if entry.last_used <= latest]
     found = [entry for entry in found if not names or entry.path.name in names]
@@ -149,14 +149,14 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     if clear:
         for entry in found:
             entry.kind.remove(entry.path)
-        say(f"removed {total}, from {readable(folder)}")
+        say(f"removed {total}, from {folder}")
         return
     rows = [("name", "images", "px", "size", "last used", "source")]
     for entry in found:
         images, pixels, source = entry.kind.about(entry.path)
         used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
         rows.append((entry.path.name, images, pixels, mib(entry.size_bytes), used, source))
-    say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if found else []))
+    say(f"{folder}: {total}", *(aligned(rows, left=[0, 5]) if found else []))
 
 
 @click.command(cls=Command)

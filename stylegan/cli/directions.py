@@ -18,20 +18,6 @@ from stylegan.machine.disk import REPLACING, Outputs
 from stylegan.sampling.pretrained import Pretrained
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
-SAMPLES = options.count_option(
-    "--samples", "Number of latents to measure w on.", default=50_000, least=2, most=10_000_000
-)
-FIGURE = options.together(
-    options.path_option(
-        "--figure",
-        "Picture to write, .png, .webp or .jpg: a row for each direction; of several methods a "
-        "file for each, NAME-pca.png.",
-    ),
-    options.count_option(
-        "--seed", "Seed of the picture that is moved.", default=0, least=0, most=values.LARGEST_SEED
-    ),
-    options.number_option("--psi", "Truncation of that picture.  [default: as in the file]"),
-)
 
 
 @click.group()
@@ -108,6 +94,27 @@ class Target:
         say(f"{counts}, of the {loaded.origin}: {files}")
 
 
+TARGET = options.together(
+    options.count_option(
+        "--samples", "Number of latents to measure w on.", default=50_000, least=2, most=10_000_000
+    ),
+    options.path_option(
+        "--figure",
+        "Picture to write, .png, .webp or .jpg: a row for each direction; of several methods a "
+        "file for each, NAME-pca.png.",
+    ),
+    options.count_option(
+        "--seed", "Seed of the picture that is moved.", default=0, least=0, most=values.LARGEST_SEED
+    ),
+    options.number_option("--psi", "Truncation of that picture.  [default: as in the file]"),
+    options.CLASS,
+    options.ON_DEVICE,
+    options.OVERWRITE,
+    gathered("selection", Selection),
+    gathered("target", Target),
+)
+
+
 @directions.command(cls=Command)
 @options.SOURCE
 @OUT
@@ -119,13 +126,7 @@ class Target:
 )
 @options.count_option("--count", "Number of directions of each method.", default=10, most=1024)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
-@SAMPLES
-@FIGURE
-@options.CLASS
-@options.ON_DEVICE
-@options.OVERWRITE
-@gathered("selection", Selection)
-@gathered("target", Target)
+@TARGET
 def find(target: Target, method: str, count: int, layers: range | None, samples: int) -> None:
     """Find directions of w, without examples.
 
@@ -152,13 +153,7 @@ def find(target: Target, method: str, count: int, layers: range | None, samples:
 @click.argument("negative", type=values.INPUT)
 @OUT
 @click.option("--name", help="Name of the direction.  [default: that of POSITIVE]")
-@SAMPLES
-@FIGURE
-@options.CLASS
-@options.ON_DEVICE
-@options.OVERWRITE
-@gathered("selection", Selection)
-@gathered("target", Target)
+@TARGET
 def learn(target: Target, positive: Path, negative: Path, name: str | None, samples: int) -> None:
     """Learn a direction of w from examples with an attribute, POSITIVE, and without, NEGATIVE.
 

@@ -114,7 +114,7 @@ def store_facts(path: Path) -> Facts:
         "images": f"{store.num_images:,} of {store.resolution}x{store.resolution}, "
         f"{store.channels} channels, crop {store.meta.crop}",
         "labels": ", ".join(map(readable, store.label_names)) or "none",
-        "made from": f"{readable(store.meta.source)}, {left_out} left out",
+        "made from": f"{store.meta.source}, {left_out} left out",
         "train": command("train", "--data", path, "--resolution", store.resolution),
     }
 

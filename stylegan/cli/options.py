@@ -39,9 +39,8 @@ def together(*options: Decorator) -> Decorator:
 
 
 def gathered(name: str, make: Callable[..., object]) -> Decorator:
-    """Give a command one argument `name`, which `make` makes of the options that have names of its
-    parameters. Options without a value leave the parameter its default; options that are
-    parameters of the command, too, reach both."""
+    """Give a command the argument `name`: what `make` makes of the options named as its parameters.
+    Those without a value leave its defaults; those that the command names, too, reach both."""
     takes = inspect.signature(make).parameters
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:

@@ -14,7 +14,7 @@ from stylegan.data import Crop
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
-from stylegan.machine.messages import count, readable
+from stylegan.machine.messages import count
 
 
 def tuning_options(
@@ -118,7 +118,7 @@ def project(
     stylegan project runs/mine me.jpg --tune --out tuned
     """
     for folder in filter(Path.is_dir, images):
-        raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
+        raise ValueError(f"{folder} is a folder; name its pictures: {folder}/*.jpg")
     outputs.check(  # before a generator is opened
         *projection.outputs_of(images, out),
         sources=[Path(source), *images],

@@ -109,7 +109,7 @@ def source(text: str) -> str:
     except OSError:
         return text  # refused where it is read
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise ValueError(f"{readable(text)} is neither a regular file nor a folder")
+        raise ValueError(f"{text} is neither a regular file nor a folder")
     return text
 
 

@@ -11,17 +11,7 @@ import click
 from stylegan import video as library
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, say
-from stylegan.cli.options import (
-    CENTERS,
-    CUTOFF,
-    EDIT,
-    LATENTS,
-    LAYERS,
-    PSI,
-    RESOLUTION,
-    Decorator,
-    Selection,
-)
+from stylegan.cli.options import Decorator, Selection
 from stylegan.figures import StyleRange, default_columns, style_ranges
 from stylegan.files.run_folder import RunFolder, training_pictures
 from stylegan.machine.disk import Outputs
@@ -35,7 +25,7 @@ Frames = Callable[..., int]  # frames of a film, or of one through so many point
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."
 )
-LOOK = (PSI, CUTOFF, CENTERS, EDIT, RESOLUTION)
+LOOK = (options.PSI, options.CUTOFF, options.CENTERS, options.EDIT, options.RESOLUTION)
 
 
 @click.group()
@@ -110,7 +100,7 @@ def film_command(
 
 @film_command(
     f"0-{POINTS - 1}",
-    LATENTS,
+    options.LATENTS,
     click.option(
         "--space",
         type=click.Choice(["w", "z"]),
@@ -162,7 +152,7 @@ def walk(
 
 @film_command(
     "0",
-    *(LATENTS, options.source_b_option(SEEDS_B), LAYERS, LOOP, *LOOK),
+    *(options.LATENTS, options.source_b_option(SEEDS_B), options.LAYERS, LOOP, *LOOK),
     length=2,
     each=" for each seed of source B",
 )
@@ -195,9 +185,9 @@ def mixing(
 
 @film_command(
     "0-5",
-    LATENTS,
+    options.LATENTS,
     click.option("--psis", type=values.PAIR, default="1,-1", help="The first and the last psi."),
-    *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
+    *(LOOP, options.CUTOFF_ALL, options.CENTERS, options.EDIT, options.RESOLUTION),
     length=6,
 )
 def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> library.Film:
@@ -212,7 +202,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
 
 @film_command(
     "0-5",
-    LATENTS,
+    options.LATENTS,
     click.option(
         "--strengths",
         type=values.PAIR,
@@ -259,7 +249,7 @@ def loop(selection: Selection, frames: Frames, waves: int) -> library.Film:
     return library.film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 
 
-@film_command("0-5", PSI, CUTOFF, length=10, of_run=True)
+@film_command("0-5", options.PSI, options.CUTOFF, length=10, of_run=True)
 def timelapse(selection: Selection, frames: Frames) -> library.Film:
     """Show the same seeds during the training of a run.
 

@@ -11,7 +11,6 @@ from stylegan.machine import distributed
 from stylegan.machine.caches import Kind
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import REPLACING
-from stylegan.machine.messages import readable
 
 from .check import Findings
 from .images import Preparation, formats
@@ -80,7 +79,7 @@ def cached_store(
         else:
             store = of_files(open_source(data, include=preparation.include))
         if strict:
-            refuse_skipped(store.skipped, store.num_images, readable(store.meta.source))
+            refuse_skipped(store.skipped, store.num_images, store.meta.source)
         return store
 
     return distributed.on_all_ranks(opened)
@@ -139,8 +138,7 @@ def refuse_other_images(
     unusable = f" (cannot be used: {reasons_of(data.skipped)})" if data.skipped else ""
     source = data.meta.source if isinstance(data, Store) else data.path.name
     raise ValueError(
-        f"{readable(run)} was trained on other images or classes than {readable(source)} holds "
-        f"now{unusable}; {advice}"
+        f"{run} was trained on other images or classes than {source} holds now{unusable}; {advice}"
     )
 
 
@@ -153,7 +151,7 @@ def about(store: Path) -> tuple[str, str, str]:
         numbers = f"{meta.num_images:,}", f"{meta.resolution}"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         source = str(json.loads((store / ORIGIN).read_text(encoding="utf-8"))["source"])
-    return *numbers, readable(source) + ("" if Path(source).exists() else " (gone)")
+    return *numbers, source + ("" if Path(source).exists() else " (gone)")
 
 
 STORES = Kind(re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}"), about, remove_files, used=ORIGIN)

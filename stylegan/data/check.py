@@ -75,7 +75,7 @@ class Findings:
         return max((r for r, n in self.reach().items() if n == self.offered.total()), default=None)
 
     def lines(self) -> list[str]:
-        lines = [f"{self.kind} {readable(self.path)}: {count(self.num_good, 'usable image')}"]
+        lines = [f"{self.kind} {self.path}: {count(self.num_good, 'usable image')}"]
         if self.sizes:
             lines.append(f"sizes: {' to '.join(self.ends())}, {len(self.sizes)} different")
             modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
@@ -104,7 +104,7 @@ def grouped(skipped: Sequence[Skipped]) -> list[str]:
     def line(images: Sequence[Skipped]) -> str:
         first = images[0].reason
         names = [readable(image.name) for image in images]
-        reason = first.partition(":")[0] if first.startswith(SMALL) else readable(first)
+        reason = first.partition(":")[0] if first.startswith(SMALL) else first
         return f"{count(len(names), 'image')}: {reason}: {listed(names, MOST_NAMED, ', ')}"
 
     lines = [line(images) for images in largest[:MOST_GROUPS]]

@@ -19,7 +19,6 @@ from stylegan.data.images import decode, is_image, quiet_decoding, reading
 from stylegan.data.labels import MOST, csv_lines
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, without_links
-from stylegan.machine.messages import readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
 BORDER = 0.1  # around the square, in sides of it
@@ -160,7 +159,7 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray | ValueError]]:
 
 
 def unusable(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"the landmarks in {path} cannot be used: {readable(error, 400)}")
+    return ValueError(f"the landmarks in {path} cannot be used: {error}")
 
 
 def face_of(name: str, numbers: Sequence[str]) -> np.ndarray | ValueError:

@@ -113,13 +113,13 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
             raise ValueError(f"{twice} has two labels")
         if missing := [name for name in images if composed(name) not in label_of]:
             examples = listed(list(map(readable, missing)), 3, ", ")
-            there = f"; it names {readable(pairs[0][0])}" if pairs else ""
+            there = f"; it names {pairs[0][0]}" if pairs else ""
             raise ValueError(
                 f"{count(len(missing), 'image')} without a label in it: {examples}{there}"
             )
         return combined({name: label_of[composed(name)] for name in images}, names)
     except (ValueError, RecursionError, csv.Error) as error:
-        raise ValueError(f"the labels in {file} cannot be used: {readable(error, 300)}") from error
+        raise ValueError(f"the labels in {file} cannot be used: {error}") from error
 
 
 def composed(name: str) -> str:
@@ -233,6 +233,6 @@ def weights(text: str) -> dict[str, float]:
     fits = "" not in weighted and all(abs(number) < MOST for number in weighted.values())
     if len(weighted) < len(pairs) or not fits:  # NaN does not, either
         raise ValueError(
-            f"{readable(text)!r}: labels with weights are like smile=0.7,sad=0.3, each name once"
+            f"{text!r}: labels with weights are like smile=0.7,sad=0.3, each name once"
         )
     return weighted

@@ -19,7 +19,7 @@ from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import atomic_folder, check_folder, is_of_system
 from stylegan.machine.limits import limits
 from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import count, readable, reason_of
+from stylegan.machine.messages import count, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
 from .images import Fit, Preparation, normalize, planes, premultiplied, quiet_decoding
@@ -63,7 +63,7 @@ def prepare(
     resolution = preparation.resolution or offered_resolution(source, preparation.fit)
     preparation = dataclasses.replace(preparation, resolution=resolution)
     console.tell(f"preparing {space_for(out, len(source.names), preparation)}")
-    waiting = f"another process prepares {readable(out)}: waiting for it"
+    waiting = f"another process prepares {out}: waiting for it"
     with atomic_folder(out, lambda: console.tell(waiting)) as folder:
         load = functools.partial(levels_of, source, preparation)
         loaded = decoded(load, source.names, workers, console, "prepared")
@@ -71,12 +71,12 @@ def prepare(
         if not written.places:
             small = all(reason.startswith(SMALL) for _, reason in written.skipped)
             raise ValueError(
-                f"none of the {len(written.skipped)} images under {readable(source.path)} is "
-                f"usable: {reasons_of(written.skipped)}"
+                f"none of the {len(written.skipped)} images under {source.path} is usable: "
+                f"{reasons_of(written.skipped)}"
                 + ("; choose a smaller resolution" if small else "")
             )
         if strict:
-            refuse_skipped(written.skipped, len(written.places), readable(source.path))
+            refuse_skipped(written.skipped, len(written.places), source.path)
         lines = [source.names[i].replace("\n", "\\n") + "\n" for i in written.places]
         (folder / NAMES).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         others = [NAMES]
@@ -188,10 +188,7 @@ def offered_resolution(source: Source, fit: Fit) -> int:
             if is_of_system(error):
                 raise
             problem = problem or str(error)
-    raise ValueError(
-        f"no image under {readable(source.path)} can be used; the first problem: "
-        f"{readable(problem)}"
-    )
+    raise ValueError(f"no image under {source.path} can be used; the first problem: {problem}")
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
@@ -220,11 +217,11 @@ def space_for(folder: Path, num_images: int, preparation: Preparation) -> str:
     images = f"{count(num_images, 'image')} at {resolution}x{resolution}"
     if free < needed:
         raise OSError(
-            f"no disk space: {images} need {mib(needed)} in {readable(folder)}, {mib(free)} are "
+            f"no disk space: {images} need {mib(needed)} in {folder}, {mib(free)} are "
             "free; free some (stylegan cache lists stores that can be cleared), choose another "
             "folder (of the cache: STYLEGAN_CACHE) or a smaller resolution"
         )
-    return f"{images}: {mib(needed)} in {readable(folder)} ({mib(free)} free)"
+    return f"{images}: {mib(needed)} in {folder} ({mib(free)} free)"
 
 
 def mib(size: int) -> str:
@@ -280,7 +277,7 @@ def too_small(size: tuple[int, int], preparation: Preparation) -> str:
     return "" if enough else f"{SMALL} {resolution}: {size[0]}x{size[1]}"
 
 
-def refuse_skipped(skipped: Sequence[Skipped], num_usable: int, source: str) -> None:
+def refuse_skipped(skipped: Sequence[Skipped], num_usable: int, source: object) -> None:
     """Raise ValueError if images are left out, and `num_usable` others are not."""
     if skipped:
         raise ValueError(

@@ -50,12 +50,10 @@ class Source(ABC):
         self.path = path
         every = sorted(files)
         if not every:
-            raise ValueError(f"the {self.kind} {readable(path)} is empty; {SEE}")
+            raise ValueError(f"the {self.kind} {path} is empty; {SEE}")
         self.runs = runs_among(every)
         if "" in self.runs:
-            raise ValueError(
-                f"{readable(path)} is a run, not a {self.kind} of pictures; give the pictures"
-            )
+            raise ValueError(f"{path} is a run, not a {self.kind} of pictures; give the pictures")
         inside = tuple(f"{folder}/" for folder in self.runs)
         outside = [name for name in every if not name.startswith(inside)]
         if include:
@@ -70,10 +68,10 @@ class Source(ABC):
         self.names = [name for name in pictures if name not in self.grids]
         self.ignored = [n for n in usable if not is_image(n) and n not in self.label_files]
         if not self.names and META in outside:
-            raise ValueError(f"{readable(path)} is a prepared store; train on it as it is")
+            raise ValueError(f"{path} is a prepared store; train on it as it is")
         if not self.names:
             others = f"found {kinds_of(self.ignored)}" if usable else "found no other files"
-            fault = f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}"
+            fault = f"no images under {path}: {'; '.join([others, *self.notes()])}"
             hint = HOW_ARRAYS if any(name.lower().endswith(ARRAYS) for name in self.ignored) else ""
             raise ValueError(
                 f"{fault}; names of images end in {' '.join(extensions())}; {hint}{SEE}"
@@ -102,7 +100,7 @@ class Source(ABC):
         try:
             return self.read_labels()
         except ValueError as error:
-            return f"{reason_of(error)} ({readable(self.path)})"
+            return f"{reason_of(error)} ({self.path})"
 
     @property
     def labels(self) -> Labels | None:
@@ -113,7 +111,7 @@ class Source(ABC):
         """Return the reason if the images have no labels."""
         if isinstance(self.labels_or_reason, str):
             return self.labels_or_reason
-        return NO_LABELS.format(readable(self.path))
+        return NO_LABELS.format(self.path)
 
     def notes(self) -> list[str]:
         """Return notes about the files for the user, a sentence each."""
@@ -158,9 +156,7 @@ def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> 
     if missing := [folder for folder in include if folder not in folders]:
         known = listed(sorted(readable(folder) for folder in folders if folder), 20, ", ")
         wanted = ", ".join(map(repr, missing))
-        raise ValueError(
-            f"no sub-folder {wanted} in {readable(path)}; available: {known or 'none'}"
-        )
+        raise ValueError(f"no sub-folder {wanted} in {path}; available: {known or 'none'}")
 
 
 def only_folder(files: Sequence[str]) -> str:
@@ -228,7 +224,7 @@ class ZipSource(FileSource):
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
         hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
-        with refusing(readable(path), "is neither a folder nor a sound zip", f"{hint}{SEE}"):
+        with refusing(path, "is neither a folder nor a sound zip", f"{hint}{SEE}"):
             self.archive = zipfile.ZipFile(path)
         entries = [(name_of(info), info) for info in self.archive.infolist()]
         files = [
@@ -238,9 +234,10 @@ class ZipSource(FileSource):
         ]
         self.members = dict(files)
         if len(self.members) < len(files):
-            raise ValueError(f"{readable(path)} holds two files of one name; make the zip anew")
-        if outside := [readable(name) for name in self.members if ".." in name.split("/")]:
-            raise ValueError(f"{outside[0]} lies outside of {readable(path)}; make the zip anew")
+            raise ValueError(f"{path} holds two files of one name; make the zip anew")
+        for name in self.members:
+            if ".." in name.split("/"):
+                raise ValueError(f"{name} lies outside of {path}; make the zip anew")
         super().__init__(path, self.members, include)
 
     def open(self, name: str) -> IO[bytes]:
@@ -274,7 +271,7 @@ class TFRecordSource(Source):
         name, *others = sorted({re.sub(r"-r\d\d$", "", file.stem) for file in files})
         if others:
             sets = listed(list(map(readable, (name, *others))), 3, ", ")
-            raise ValueError(f"{readable(path)} holds several sets ({sets}); give one file")
+            raise ValueError(f"{path} holds several sets ({sets}); give one file")
         self.file = max(files, key=lambda file: file.stat().st_size)
         self.records = list(tfrecords.records(self.file))
         super().__init__(path, (f"{i:09}.tif" for i in range(len(self.records))), include)
@@ -298,7 +295,7 @@ class TFRecordSource(Source):
         none = of_classes([None] * len(self.names))
         if not self.label_files:
             return none
-        name = readable(os.path.basename(self.label_files[0]))
+        name = os.path.basename(self.label_files[0])
         # what becomes infinite is refused below
         with refusing(name, "holds no labels"), np.errstate(over="ignore"):
             read = np.load(self.label_files[0], allow_pickle=False)
@@ -354,7 +351,7 @@ def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> So
         refuse_mistaken(path)
         is_record = path.suffix == ".tfrecords"
         return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
-    raise FileNotFoundError(f"there is no folder, zip or store at {readable(path)}; {SEE}")
+    raise FileNotFoundError(f"there is no folder, zip or store at {path}; {SEE}")
 
 
 def folders_of(files: Iterable[str], name: str) -> set[str]:

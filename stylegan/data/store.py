@@ -15,7 +15,6 @@ import numpy as np
 
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import errors_name, refusing
-from stylegan.machine.messages import readable
 from stylegan.machine.plain import read_json
 from stylegan.schedule import check_resolution, resolutions
 
@@ -132,9 +131,7 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = self.origin = Path(path)  # `origin`: what the user named, if prepared from it
         if not is_store(self.path):
-            raise FileNotFoundError(
-                f"there is no store at {readable(path)}; make one with stylegan prepare"
-            )
+            raise FileNotFoundError(f"there is no store at {path}; make one with stylegan prepare")
         try:
             self.meta = meta = StoreMeta.read(self.path / META)
             self.num_images = meta.num_images
@@ -152,7 +149,7 @@ class Store:
                 (self.path / name).stat()  # an error if it is gone
         except (FileNotFoundError, ValueError) as error:
             raise self.damaged(error) from error
-        self.why_no_labels = NO_LABELS.format(readable(meta.source))
+        self.why_no_labels = NO_LABELS.format(meta.source)
 
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
         """Return the array of a file, a row for each image. Raise ValueError for another one."""
@@ -174,8 +171,7 @@ class Store:
 
     def damaged(self, fault: object) -> ValueError:
         return ValueError(
-            f"the store {readable(self.path)} is damaged ({readable(fault)}); delete it and "
-            "prepare it again"
+            f"the store {self.path} is damaged ({fault}); delete it and prepare it again"
         )
 
     def __len__(self) -> int:
@@ -198,7 +194,7 @@ class Store:
         Raise ValueError if the file was cut short: beyond its end the process gets SIGBUS."""
         if resolution not in self._images:
             raise ValueError(
-                f"the store {readable(self.path)} has no resolution {resolution}; it has "
+                f"the store {self.path} has no resolution {resolution}; it has "
                 f"{', '.join(map(str, self._images))}"
             )
         images = self._images[resolution]
@@ -293,4 +289,4 @@ class Store:
             folders = ", ".join(wanted.include)
             problem = f"is prepared; sub-folders ({folders}) can only be chosen before"
         if problem:
-            raise ValueError(f"the store {readable(self.path)} {problem}; prepare the images again")
+            raise ValueError(f"the store {self.path} {problem}; prepare the images again")

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from stylegan.machine.disk import errors_name
-from stylegan.machine.messages import readable
 
 from .images import MODES
 
@@ -33,7 +32,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
             yield offset + HEAD, length
             offset += HEAD + length + TAIL
     if offset > size:
-        raise ValueError(f"{readable(path)} is cut short, or not a TFRecord file")
+        raise ValueError(f"{path} is cut short, or not a TFRecord file")
 
 
 def pixels(path: Path, begin: int, length: int) -> np.ndarray:
@@ -41,7 +40,7 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
     with open(path, "rb") as file:
         file.seek(begin)
         record = memoryview(file.read(length))
-    name = f"a record of {readable(path)}"
+    name = f"a record of {path}"
     try:
         features = {}
         for _, entry in parts(dict(parts(record))[1]):  # Example.features.feature
@@ -56,7 +55,7 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
     except (KeyError, IndexError, TypeError, ValueError):
         raise ValueError(f"{name} is not an image with shape and data") from None
     if len(shape) != 3 or shape[0] not in MODES or not 0 < math.prod(shape) == len(data):
-        raise ValueError(f"{name} has {len(data)} bytes of shape {readable(tuple(shape))}")
+        raise ValueError(f"{name} has {len(data)} bytes of shape {tuple(shape)}")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

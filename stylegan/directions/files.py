@@ -123,9 +123,8 @@ def others_in(
     *,
     name: str | None = None,
 ) -> list[Directions]:
-    """Return the directions in a file that is to get new ones by `methods`, or the learned one of
-    that name; none if there is no file. Raise ValueError, unless `outputs` overwrite, if new ones
-    would replace directions, or the file cannot be read."""
+    """Directions in a file that is to get new ones by `methods`, or the learned one of that name.
+    Raises ValueError, unless `outputs` overwrite, if some would be replaced or cannot be read."""
     if not path.exists():
         return []
     try:
@@ -146,8 +145,7 @@ def others_in(
 
 
 def updated(others: Sequence[Directions], new: Sequence[Directions]) -> list[Directions]:
-    """Return the directions of a file with new ones: these replace methods, but of learned
-    directions only those of the same name."""
+    """Merge new directions into others: they replace methods, but of svm only equal names."""
     by_method = {d.method: d for d in new}
     for old in others:
         added = by_method.setdefault(old.method, old)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.figures import chart
-from stylegan.machine.messages import readable, suggestion
+from stylegan.machine.messages import suggestion
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained
@@ -50,7 +50,7 @@ class Directions:
         else:
             number = f"; there are 1 to {len(names)}"
             known = suggestion(name, names) if self.method == "svm" else number
-            raise ValueError(f"there is no direction {self.method}:{readable(name, 60)}{known}")
+            raise ValueError(f"there is no direction {self.method}:{name}{known}")
         return Edit(self.deviations[i] * self.vectors[i], strength, layers or self.layers)
 
 
@@ -79,8 +79,7 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
 
 
 def covariance_of_w(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
-    """Return the covariance of w (w_dim, w_dim) within classes, or within the labels `label_rows`
-    (K, label_dim) that are no classes; float64 on the CPU."""
+    """Covariance of w (w_dim, w_dim), float64, within classes or `label_rows` (K, label_dim)."""
     w = sampling.mapped_samples(generator, samples, label_rows)
     groups = generator.config.label_dim if label_rows is None else len(label_rows)
     return covariance(w, max(groups, 1))
@@ -133,8 +132,7 @@ def find_directions(
 def draw_directions(
     loaded: Pretrained, directions: Directions, *, seed: int = 0, labels: Tensor | None = None
 ) -> Image:
-    """Draw a row for each direction: a picture, moved by -3 to 3 deviations; `labels` (1,
-    label_dim)."""
+    """Draw a row for each direction, moved by -3 to 3 deviations; `labels` (1, label_dim)."""
     rows = []
     for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]

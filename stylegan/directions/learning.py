@@ -32,7 +32,7 @@ def check_name(name: str) -> str:
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
         raise ValueError(
             "the name of a direction has 1 to 60 characters, none of them : = @ / or \\, not "
-            f"{readable(name, 80)}"
+            f"{name!r}"
         )
     return name
 

@@ -56,8 +56,7 @@ class Control:
     tip: str
 
     def read(self, value: object) -> object:
-        """Return the value that a browser sent. Raise ValueError if the control has no such
-        value."""
+        """Value that a browser sent. Raises ValueError if the control has no such value."""
         raise NotImplementedError
 
     def wrong(self, value: object, expected: str) -> ValueError:

@@ -62,7 +62,6 @@ class Drawing(nn.Module):
         self.directions = [edit.direction.cpu() for edit in moves.values()]
 
     def noise_maps(self) -> list[Tensor]:
-        """Return the stored maps."""
         drawn = self.loaded.look.drawn
         maps = self.generator.synthesis.noise_maps(1, drawn, "const")
         return [stored for stored in maps if stored is not None]
@@ -168,8 +167,7 @@ def save_page(
 
 
 def difference_of_half(loaded: Pretrained) -> int:
-    """Measure the largest difference [gray levels] that weights in half precision make to
-    pictures, truncated or not."""
+    """Largest difference [gray levels] of pictures by half-precision weights, truncated or not."""
     rounded = copy.deepcopy(loaded.generator).half().float()
     both = (loaded, loaded.but(generator=rounded))
     return max(

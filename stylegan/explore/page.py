@@ -160,8 +160,7 @@ def render(loaded: Pretrained, view: View) -> np.ndarray:
 
 
 def latents_file(loaded: Pretrained, view: View) -> bytes:
-    """Write a file for `--latents` of the commands that gives this picture again: its final styles
-    and the maps of random noise."""
+    """Write a file for `--latents` that gives this picture again: final styles and random noise."""
     config = loaded.generator.config
     maps = None
     if view.noise == "random":

@@ -42,8 +42,7 @@ def noise_detail(loaded: Pretrained, points: Points) -> Image.Image:
 
 
 def deviation(loaded: Pretrained, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
-    """Measure the standard deviation of each pixel (H, W) over noise, root mean square over
-    channels, of the style ws (1, num_styles, w_dim)."""
+    """Standard deviation of pixels (H, W) over noise, RMS over channels; ws (1, layers, w_dim)."""
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
     for picture in loaded.pictures(ws=ws.expand(realizations, -1, -1), noise="random"):
         levels = picture.astype(np.int64)
@@ -74,8 +73,7 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
 
 
 def noise_components(loaded: Pretrained, points: Points) -> Image.Image:
-    """Draw a row for each point: with all noise, none, that of fine layers alone, that of coarse
-    layers alone. Figure 5 of the paper."""
+    """Draw points with all noise, none, that of fine, of coarse layers. Figure 5 of the paper."""
     config = loaded.generator.config
     size = loaded.look.drawn
     check_noise(config)

@@ -77,8 +77,7 @@ def labeled_grid(loaded: Pretrained, points: Points, columns: int | None = None)
 
 
 def truncation(loaded: Pretrained, points: Points, psis: Sequence[float]) -> Image:
-    """Draw a row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are
-    the average picture, below it their opposites."""
+    """Draw a row for each point, a column for each psi. Figure 8 of the paper."""
     columns = [pictures(loaded.shown(psi=psi), points) for psi in psis]
     names = [f"psi {psi:g}" for psi in psis]
     return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
@@ -139,8 +138,7 @@ def moment(loaded: Pretrained) -> str:
 
 
 def evenly(places: Sequence[float], most: int) -> list[int]:
-    """Choose at most `most` (2 or more) of the ascending places, by index: the first, the last,
-    and those nearest to evenly spread ones."""
+    """Indices of at most `most` (2 or more) ascending places: first, last, evenly spread ones."""
     return list(range(len(places))) if len(places) <= most else sorted(set(nearest(places, most)))
 
 

@@ -140,8 +140,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
             raise
         raise HoldsObjects(
             f"{path} is not a checkpoint of this project: it holds objects "
-            f"({readable(refused[1])}) that only running code from the file would restore, so "
-            "it was refused"
+            f"({refused[1]}) that only running code from the file would restore, so it was refused"
         ) from error
     return content
 
@@ -170,7 +169,7 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: archive[name] for name in archive.files}
         others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
         if others:  # NumPy gives the bytes of what does not begin as its files do
-            raise ValueError(f"its entry {readable(others[0])} is no array")
+            raise ValueError(f"its entry {others[0]} is no array")
     return arrays
 
 
@@ -241,9 +240,7 @@ def checked(payload: object, path: Path) -> dict[str, object]:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
     if not isinstance(kind, str) or kind not in NETWORKS:
         known = ", ".join(NETWORKS)
-        raise ValueError(
-            f"{path} is damaged: its kind is {readable(reprlib.repr(kind))}, not one of {known}"
-        )
+        raise ValueError(f"{path} is damaged: its kind is {reprlib.repr(kind)}, not one of {known}")
     for name in (*NETWORKS[kind], *(MAY_HAVE.get(kind, set()) & payload.keys())):
         try:
             check_weights(payload.get(name))
@@ -258,9 +255,7 @@ def check_weights(weights: object) -> dict[str, Tensor]:
         raise ValueError(f"weights must be tensors by name, not {type(weights).__name__}")
     for name, value in weights.items():
         if not (isinstance(name, str) and isinstance(value, Tensor)):
-            raise ValueError(
-                f"weights must be tensors by name; {readable(repr(name))}: {type(value).__name__}"
-            )
+            raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
     return dict(weights)
 
 
@@ -282,7 +277,7 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
         is_broken = ~tensor.isfinite()
         if is_broken.any():
             raise ValueError(
-                f"{readable(name)} holds {count(int(is_broken.sum()), 'number')} of "
+                f"{name} holds {count(int(is_broken.sum()), 'number')} of "
                 f"{tensor.numel():,} that are NaN or infinite; take a file from before training "
                 "broke down"
             )

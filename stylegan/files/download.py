@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import torch
 
 from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import readable
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
 BUNDLED = ("faces64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
@@ -41,7 +40,7 @@ def downloaded(url: str) -> Path:
     first digits of its SHA-256, at least 8, as `NAME-<digits>.pt` or `#sha256=<digits>`."""
     if not re.fullmatch("https://[!-~]+/[!-~]*", url):
         raise ValueError(
-            f"{readable(url)} is not an https address without blanks; use one, or download the "
+            f"{url} is not an https address without blanks; use one, or download the "
             "file and give its path"
         )
     parts = urlsplit(url)

@@ -67,7 +67,7 @@ def model_card(loaded: Pretrained, card: Card) -> "ModelCard":
     if is_nvidias and not license.startswith("cc-by-nc"):
         raise ValueError(
             f"these weights began from NVIDIA's, whose license goes with them: {NONCOMMERCIAL}, so "
-            f"the card cannot say {readable(license)}"
+            f"the card cannot say {license}"
         )
     if not license:
         raise ValueError(

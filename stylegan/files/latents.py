@@ -92,11 +92,11 @@ def has_styles(path: Path) -> bool:
 def checked_numbers(name: str, array: np.ndarray) -> Tensor:
     """Return the array as float32. Raise ValueError unless it holds finite floats."""
     if array.dtype.kind != "f":
-        raise ValueError(f"{readable(name)} holds {array.dtype}, not floating-point numbers")
+        raise ValueError(f"{name} holds {array.dtype}, not floating-point numbers")
     with np.errstate(over="ignore"):  # infinite numbers are refused below
         numbers = torch.from_numpy(array.astype(np.float32))
     if not torch.isfinite(numbers).all():
-        raise ValueError(f"{readable(name)} has numbers that are not finite in float32")
+        raise ValueError(f"{name} has numbers that are not finite in float32")
     return numbers
 
 

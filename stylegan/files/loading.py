@@ -14,7 +14,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Need, Weights
 from stylegan.machine.disk import errors_name, without_links
 from stylegan.machine.lineage import public_address
-from stylegan.machine.messages import listed, readable
+from stylegan.machine.messages import listed
 from stylegan.networks import NetworkConfig, make_generator
 from stylegan.sampling.pretrained import Pretrained
 
@@ -80,7 +80,7 @@ def located(source: str | Path) -> Path:
     path = Path(source)
     if not path.exists():
         if path.is_symlink():
-            raise FileNotFoundError(f"{readable(path)} is a link to what is not there")
+            raise FileNotFoundError(f"{path} is a link to what is not there")
         beside = list(BUNDLED) if path.parent == Path() else []
         with suppress(OSError):
             beside += [neighbor.name for neighbor in path.parent.iterdir()]
@@ -89,8 +89,8 @@ def located(source: str | Path) -> Path:
         if HUB_NAME.fullmatch(str(source)) and not path.parent.exists():
             hint = f"if the Hub has it, hf download {source} --local-dir {path.name} gets it"
         if near:
-            hint = f"did you mean {readable(path.with_name(near[0]))}?"
-        raise FileNotFoundError(f"there is no {readable(path)}; {hint}")
+            hint = f"did you mean {path.with_name(near[0])}?"
+        raise FileNotFoundError(f"there is no {path}; {hint}")
     return path
 
 

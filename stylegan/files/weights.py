@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal, Self
 
 from stylegan.machine.lineage import Lineage, Source
-from stylegan.machine.messages import readable
 from stylegan.networks import Discriminator, Generator
 from stylegan.sampling.pretrained import Pretrained
 
@@ -41,7 +40,7 @@ class Weights:
     left_out: Sequence[str] = ()  # newer files of that source that were not used, with reasons
 
     def __str__(self) -> str:
-        return readable(self.source or self.file)
+        return self.source or str(self.file)
 
     @property
     def origin(self) -> str:

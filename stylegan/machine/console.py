@@ -1,5 +1,7 @@
 """The voice of the library: a `Console` hears news for the user, and the progress of work."""
 
+from stylegan.machine.messages import message
+
 joined_rank = 0  # of this process in the group that it has joined, if any, also after leaving it
 
 
@@ -18,7 +20,7 @@ class Printing(Console):
     """Prints what a user should know."""
 
     def tell(self, text: str) -> None:
-        print(text, flush=True)
+        print(message(text), flush=True)
 
 
 SILENT = Console()

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-from stylegan.machine.messages import readable, reason_of
+from stylegan.machine.messages import reason_of
 
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = ".unfinished"  # at the end of the name of a folder that is being written
@@ -84,7 +84,7 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
     except Exception as error:
         if is_of_system(error):
             raise
-        reason = readable(reason_of(error, line=0), 1500)
+        reason = reason_of(error, line=0)
         after = f"; {advice}" if advice else ""
         raise ValueError(f"{path} {what}: {reason}{after}") from error
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 
 def readable(text: object, limit: int = 200) -> str:
-    """Quote a name, path, label or text that others made, as every message shows it: with escapes
-    unless it is printable, and cut if it is long."""
+    """Quote a name or text that others made, in a list or a file: with escapes unless it is
+    printable, and cut if it is long. `message` does so for a whole line that is printed."""
     text = str(text)
     text = text if text.isprintable() and text else repr(text)
     return text if len(text) <= limit else f"{text[:limit]}..."
@@ -17,6 +17,13 @@ def readable(text: object, limit: int = 200) -> str:
 def printable(line: str) -> str:
     """Escape the characters of a line that are not printable, line breaks too."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+
+
+def message(text: str) -> str:
+    """Make a printable line of at most 2,000 characters, without the middle if it is longer: names
+    that others chose come first, advice last."""
+    line = printable(text)
+    return line if len(line) <= 2000 else f"{line[:1400]} ... {line[-595:]}"
 
 
 def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:

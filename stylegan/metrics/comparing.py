@@ -15,7 +15,7 @@ from stylegan.files.loading import check_there, open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import on_all_ranks
-from stylegan.machine.messages import count, readable
+from stylegan.machine.messages import count
 from stylegan.metrics.engine import LEAST, METRICS, Request, Result, evaluate, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
@@ -183,7 +183,7 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
     FileNotFoundError if one is missing or has not saved anything."""
     for path in map(Path, sources):
         if is_image(path.name) and path.is_file():
-            raise ValueError(f"{readable(path)} is a picture; give the folder with all of them")
+            raise ValueError(f"{path} is a picture; give the folder with all of them")
     pictures = [source for source in sources if holds_pictures(source)]
     for source in sources:
         if source not in pictures:
@@ -192,8 +192,8 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
         set(conditions.psis) != {1} or conditions.noise != "random" or centers is not None
     ):
         raise ValueError(
-            f"{readable(pictures[0])} holds pictures; --psi, --centers and --noise apply to "
-            "generators only. Measure the pictures in another command"
+            f"{pictures[0]} holds pictures; --psi, --centers and --noise apply to generators only. "
+            "Measure the pictures in another command"
         )
     if conditions.resolution is not None and not pictures:
         raise ValueError("--resolution is for pictures; a generator has its own resolution")

@@ -16,7 +16,7 @@ from stylegan.files.formats import SHARED
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
-from stylegan.machine.messages import count, listed, readable
+from stylegan.machine.messages import count, listed
 from stylegan.metrics.sources import CPU, StoreImages, prepared
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
@@ -52,7 +52,7 @@ def open_pictures(
         resolution=resolution,
         seed=seed,
         device=device,
-        name=f"pictures of {readable(source)}",
+        name=f"pictures of {source}",
         details={
             "pictures": pictures.identity(resolution),
             "of": len(pictures),
@@ -88,7 +88,7 @@ def usable(path: Path, preparation: Preparation) -> Findings:
     findings = from_rank0(partial(check, path, preparation, decode=False))
     if not findings.offered:
         why = reasons_of(findings.skipped)
-        raise ValueError(f"none of the images of {readable(path)} is usable: {why}")
+        raise ValueError(f"none of the images of {path} is usable: {why}")
     return findings
 
 

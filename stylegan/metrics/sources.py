@@ -20,7 +20,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
-from stylegan.machine.messages import count, readable
+from stylegan.machine.messages import count
 from stylegan.networks import Generator, Noise
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
 
@@ -336,7 +336,7 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
         run.path,
         config.network.resolution,
         labels=config.data.labels,
-        advice=f"put those back, or compare with these: --data {readable(store.origin)}",
+        advice=f"put those back, or compare with these: --data {store.origin}",
     )
 
 

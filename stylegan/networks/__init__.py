@@ -22,7 +22,7 @@ def known(option: str, table: Mapping[str, Thing], name: str) -> Thing:
     """Return the entry of that name. Raise ValueError if this process has none."""
     if not isinstance(name, str) or name not in table:  # the name may come from any file
         raise ValueError(
-            f"{option} is {readable(repr(name))}, not one of {', '.join(table)}; a Python script "
+            f"{option} is {name!r}, not one of {', '.join(table)}; a Python script "
             "must add its own before it loads the file"
         )
     return table[name]

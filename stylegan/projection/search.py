@@ -164,8 +164,7 @@ def check_finite(distances: Tensor, activity: str, step: int, advice: str) -> No
 def spread_of_w(
     generator: Generator, samples: int, rng: torch.Generator, labels: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """Return the average of w (w_dim,), and the root of the mean squared distance from it, of that
-    many latents of the class `labels` (1, label_dim)."""
+    """Average of w (w_dim,) of latents of a class (1, label_dim), and RMS distance from it."""
     chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
     z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
     w = torch.cat([sampling.mapped(generator, latents, labels) for latents in z])

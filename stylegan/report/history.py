@@ -57,8 +57,7 @@ class RunHistory:
         return parts
 
     def progress(self) -> list[tuple[float, Event]]:
-        """Return the images seen at each line of progress, and the line, without steps that a
-        killed run repeated."""
+        """Lines of progress and the images seen, without steps that a killed run repeated."""
         lines: list[tuple[float, Event]] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
@@ -73,8 +72,7 @@ class RunHistory:
 
 
 def read_run(folder: Path) -> RunHistory:
-    """Read a run. Raise FileNotFoundError where there is none, ValueError where its configuration
-    is damaged."""
+    """Read a run. Raises FileNotFoundError without one, ValueError if its options are damaged."""
     run = RunFolder(folder)
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")

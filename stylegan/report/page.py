@@ -37,8 +37,7 @@ def write_report(
 ) -> Path:
     """Write the page about the run in `folder`, or to `out`; return its path.
 
-    A page that nobody has changed is replaced in any case. FileNotFoundError where there is no run.
-    """
+    Replaces a page that nobody has changed. Raises FileNotFoundError if there is no run."""
     import jinja2
 
     history = read_run(folder)

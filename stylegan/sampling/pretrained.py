@@ -264,7 +264,7 @@ class Pretrained(nn.Module):
             raise ValueError(f"class {class_name} was given, but the {self.origin} has no labels")
         if class_name is None:
             known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
-            example = readable(names[0]) if names else "0"
+            example = names[0] if names else "0"
             if self.label_rows is not None:  # of no class
                 numbers = zip(names or range(count), self.label_rows[0].tolist(), strict=True)
                 example = readable(",".join(f"{name}={number:g}" for name, number in numbers))

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.optimizer import StateDict
 
-from stylegan.machine.messages import readable
-
 
 class Adam(torch.optim.Adam):
     """Adam that adds epsilon to the *uncorrected* root of the second moment, as TensorFlow's.
@@ -44,7 +42,7 @@ class Adam(torch.optim.Adam):
             for name, value in moments.items():
                 expected = torch.Size() if name == "step" else parameter.shape
                 if value.shape != expected or not value.isfinite().all():
-                    raise ValueError(f"{readable(name)} of the optimizer does not fit a weight")
+                    raise ValueError(f"{name} of the optimizer does not fit a weight")
 
     @torch.no_grad()
     def update(self, lr: float, skip: Tensor | None = None) -> None:

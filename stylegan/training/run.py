@@ -20,7 +20,7 @@ from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import refusing
 from stylegan.machine.distributed import from_rank0, on_all_ranks
 from stylegan.machine.limits import limits, usual_threads
-from stylegan.machine.messages import count, listed, readable, require
+from stylegan.machine.messages import count, listed, require
 from stylegan.ops import (
     HALF,
     float32_products,
@@ -327,7 +327,7 @@ def begin(
         return initialize_from(state, init_from, names, store.vectors, rows)
     if lost := on_all_ranks(folder.lineage):
         raise ValueError(
-            f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no state "
+            f"{folder.path} was to start from {lost[-1].source} and has saved no state "
             "yet: give --init-from again, or choose another --out"
         )
     check_frozen(state.config, None)
@@ -339,7 +339,6 @@ def saved_config(
 ) -> TrainConfig:
     """The configuration in the `payload` of the state `path`. Raises ValueError if a run of
     `config` cannot go on from there, or was trained on other images than the data holds."""
-    run = readable(folder.path)
     refuse_other_images(
         payload.get("data"),
         data,
@@ -347,7 +346,7 @@ def saved_config(
         config.network.resolution,
         labels=config.data.labels,
         advice="continue with the same data, or begin another run from its weights: "
-        f"--init-from {run} --out OTHER",
+        f"--init-from {folder.path} --out OTHER",
     )
     with refusing_state(path, folder):
         saved = build_config(payload["config"], unknown_parts=True)
@@ -365,14 +364,13 @@ def resume(
     """Go on from the `payload` of the file `path`; notes on changed results. Raises ValueError as
     `saved_config`, or if it does not fit."""
     config = state.config
-    run = readable(folder.path)
     saved = saved_config(config, payload, path, store, folder)
     with refusing_state(path, folder):
         state.restore(payload)
     if state.lineage != on_all_ranks(folder.lineage):
         raise ValueError(
-            f"{path} cannot be continued: its run did not begin from the same weights as {run}; "
-            "remove it, or choose another --out"
+            f"{path} cannot be continued: its run did not begin from the same weights as "
+            f"{folder.path}; remove it, or choose another --out"
         )
     processes = payload["processes"], distributed.world_size()
     threads = payload["threads"], torch.get_num_threads()

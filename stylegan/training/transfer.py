@@ -140,7 +140,7 @@ def initialize_from(
     resolution = state.config.network.resolution
     check_frozen(state.config, weights)
     meaning.check_meaning(weights, state.config.network)
-    lines = [f"not used: {readable(reason, 1000)}" for reason in weights.left_out]
+    lines = [f"not used: {reason}" for reason in weights.left_out]
     lines += replace_stale_layers(weights, state)
     known = weights.require_loaded().label_names
     both = vectors, weights.require_loaded().vectors

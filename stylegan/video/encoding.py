@@ -23,8 +23,7 @@ LIMITED = 1  # levels from 16 on
 
 
 def check_rate(path: Path, fps: float) -> None:
-    """Raise ValueError unless the format of `path` can be written here, with so many frames a
-    second."""
+    """Raise ValueError unless the format of `path` can be written here, at `fps`."""
     ending = path.suffix.lower()
     most = FORMATS[ending]
     if not 0 < fps <= most:

@@ -47,8 +47,7 @@ class FrameLayout:
         return width * scale, height * scale
 
     def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
-        """Arrange pictures uint8 (cells, H, W, C) in a frame uint8 (height, width, 3). Raise
-        ValueError if that is too large for a film."""
+        """Arrange pictures uint8 (cells, H, W, C). Raises ValueError if too large for a film."""
         columns = min(self.columns, len(pictures))
         width = self.cell[0] * columns
         height = self.cell[1] * -(-len(pictures) // columns)
@@ -201,8 +200,7 @@ def timelapse_film(
     points_of: Callable[[Pretrained], Points],
     count: int,
 ) -> Film:
-    """Make `count` frames of the same points during a training. Each shows the nearest in time of
-    `files`, the run's checkpoints in order."""
+    """Make `count` frames of the same points, each by the checkpoint that is nearest in time."""
     nearest_files = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
     last = load(nearest_files[-1])
     columns = figures.default_columns(len(points_of(last).names))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from stylegan.files.formats.matching import FUSED_FROM, Match, numbers_in
-from stylegan.machine.messages import readable, suggestion
+from stylegan.machine.messages import suggestion
 from stylegan.networks import NetworkConfig
 
 T = TypeVar("T", bound=bool | int | float | str)
@@ -66,7 +66,7 @@ def config_from_official(settings: Mapping[str, object], names: Mapping[str, str
     for name in settings:
         if name not in KNOWN:
             hint = suggestion(str(name), sorted(KNOWN))
-            raise ValueError(f"unknown official setting {readable(str(name))}{hint}")
+            raise ValueError(f"unknown official setting {name}{hint}")
     fields = {
         field: converted(name, settings[name], getattr(NetworkConfig, field))
         for name, field in names.items()
@@ -74,9 +74,7 @@ def config_from_official(settings: Mapping[str, object], names: Mapping[str, str
     }
     blur = settings.get("blur_filter", [1, 2, 1])
     if blur not in (None, [], (), [1, 2, 1], (1, 2, 1)):
-        raise ValueError(
-            f"blur_filter {readable(str(blur))} is not supported; only [1, 2, 1] or None is"
-        )
+        raise ValueError(f"blur_filter {blur} is not supported; only [1, 2, 1] or None is")
     return NetworkConfig(**fields, blur=bool(blur))
 
 
@@ -90,7 +88,7 @@ def converted(name: str, value: Any, default: T) -> T:
             return result
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
+    raise ValueError(f"{name} must be of type {kind.__name__}, not {value!r}")
 
 
 def truncation_from_official(settings: Mapping[str, object]) -> tuple[float, int | None]:
@@ -107,7 +105,7 @@ def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool
     """Return a test of resolutions: does the program enlarge to one by a transposed convolution?"""
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):
-        raise ValueError(f"fused_scale must be True, False or 'auto', not {readable(repr(fused))}")
+        raise ValueError(f"fused_scale must be True, False or 'auto', not {fused!r}")
     return lambda resolution: resolution >= FUSED_FROM if fused == "auto" else bool(fused)
 
 

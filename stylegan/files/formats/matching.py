@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files.checkpoint import check_finite, match_state_dict
-from stylegan.machine.messages import readable
 from stylegan.schedule import resolutions
 
 N = TypeVar("N", bound=nn.Module)
@@ -99,6 +98,6 @@ def growth(name: str, lod: object, full: int) -> tuple[int, float]:
     array = np.asarray(lod)
     levels = len(resolutions(full))
     if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() <= levels - 1:
-        raise ValueError(f"{name} is {readable(lod)}, which is not a level of {full}x{full} images")
+        raise ValueError(f"{name} is {lod}, which is not a level of {full}x{full} images")
     level = float(array.item())
     return full >> math.floor(level), 1 - level % 1

@@ -75,7 +75,7 @@ def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N
 def tensor(path: str, value: npt.ArrayLike) -> Tensor:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
-        raise ValueError(f"{readable(path)} holds {array.dtype} instead of real numbers")
+        raise ValueError(f"{path} holds {array.dtype} instead of real numbers")
     return torch.from_numpy(array.astype(np.float64 if array.dtype == np.float64 else np.float32))
 
 

@@ -15,7 +15,7 @@ from stylegan.files.formats.matching import Match, network_from
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import KEEPING, Outputs, refusing
 from stylegan.machine.lineage import Lineage, from_plain, license_of, source_of, to_plain
-from stylegan.machine.messages import readable, require
+from stylegan.machine.messages import require
 from stylegan.machine.plain import read
 from stylegan.sampling import CUTOFF, PSI, Look, Rectangle
 from stylegan.sampling.pretrained import Pretrained
@@ -182,7 +182,7 @@ def load_safetensors(path: Path, *, name: str = "") -> Weights:
             # copies: these tensors may be the file itself, mapped into memory
             weights = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {readable(str(error))}") from error
+        raise ValueError(f"{path} is damaged: {error}") from error
     if text is None:
         raise ValueError(
             f"{path} is a safetensors file without the metadata of this project; "

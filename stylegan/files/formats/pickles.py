@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.machine.messages import readable, reason_of
+from stylegan.machine.messages import reason_of
 
 
 class OfficialFileError(ValueError):
@@ -100,9 +100,8 @@ class SafeUnpickler(pickle.Unpickler):
             return ALLOWED[module, name]
         except KeyError:
             origin = ORIGINS.get(module.split(".")[0], "not an official StyleGAN snapshot")
-            full_name = readable(f"{module}.{name}")
             raise OfficialFileError(
-                f"names {full_name}, which was not looked up or executed: this is {origin}"
+                f"names {module}.{name}, which was not looked up or executed: this is {origin}"
             ) from None
 
 
@@ -127,9 +126,9 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
     except OfficialFileError as error:
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
-        reason = readable(reason_of(error))
         raise OfficialFileError(
-            f"{path} is damaged or truncated ({reason}); expected {EXPECTED}; download it again"
+            f"{path} is damaged or truncated ({reason_of(error)}); expected {EXPECTED}; download "
+            "it again"
         ) from error
     return networks
 
@@ -163,7 +162,7 @@ def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
             raise OfficialFileError("has a component that is not a network")
         _, inner, more = attributes(component, f"G_{key}")
         if more:
-            raise OfficialFileError(f"has components in its component {readable(key)}")
+            raise OfficialFileError(f"has components in its component {key}")
         variables |= {f"G_{key}/{name}": array for name, array in inner.items()}
     return OfficialNetwork(settings, variables)
 
@@ -185,7 +184,7 @@ def attributes(
     if actual != builder:
         role = {"G_style": "generator", "D_basic": "discriminator"}.get(builder, "component")
         program = f", of {BUILDERS[actual]}" if actual in BUILDERS else ""
-        built = f"built by {readable(actual)} instead of {builder}"
+        built = f"built by {actual} instead of {builder}"
         raise OfficialFileError(f"has a {role} {built}{program}")
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
@@ -209,7 +208,7 @@ def named_variables(pairs: list[object]) -> dict[str, np.ndarray]:
     for pair in pairs:
         match pair:
             case (str(name), Inert() as record) if name not in arrays:
-                arrays[name] = numeric_array(readable(name), record)
+                arrays[name] = numeric_array(name, record)
             case _:
                 raise OfficialFileError(
                     "has a variable that is not a named array, or two of one name"
@@ -242,6 +241,6 @@ def numeric_array(name: str, record: Inert) -> np.ndarray:
     if not isinstance(data, bytes) or not is_plain_shape:
         raise OfficialFileError(f"has a variable {name} without plain bytes and a shape")
     if math.prod(sizes) * size != len(data):
-        claim = f"claims shape {readable(shape)} but holds {len(data)} bytes"
+        claim = f"claims shape {shape} but holds {len(data)} bytes"
         raise OfficialFileError(f"has a variable {name} that {claim}")
     return np.frombuffer(data, byte_order + code).reshape(sizes, order="F" if fortran else "C")
