@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import subprocess
 
 import measures
 import numpy as np
@@ -198,6 +199,39 @@ def test_tables_of_a_part_of_the_trainings_stand_between_the_markers(tmp_path):
     page.write_text("no place")
     with pytest.raises(ValueError, match="lacks the lines"):
         tables.put_into(page, text, tmp_path)
+
+
+def test_what_a_short_training_does_not_have_yet_is_left_out():
+    bands = ("4", "8", "16", "32")
+    images = dict(zip(bands, (1.0, 0.5, 0.0, 0.0), strict=True))  # 8x8 is reached
+    coarse = dict(zip(bands, (0.2, 0.1, 0.0, 0.0), strict=True))
+    noise = {"images": images, "coarse": coarse, "fine": dict.fromkeys(bands, 0.0)}
+    short = measured(np.random.default_rng(0), "F") | {"noise": noise}
+    short["path lengths"] = {"z": 0.0, "w": 0.0, "pair": 1.0}
+    numbers = tables.numbers_of(short, [])
+    assert_close(numbers["coarse in coarse bands"], 0.2)
+    assert numbers["coarse"] == 1 and numbers["fine of images"] == 0 and numbers["path z"] == 0
+    assert not numbers.keys() & {"fine", "coarse in fine bands", "log path z"}
+    found = records(1)
+    found["F-seed0"]["measured"] = short
+    assert "| F | 1 | 0.2 | - | 0 | - |" in tables.report(found)
+
+
+def test_a_record_names_the_commit_and_a_changed_tree(tmp_path):
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        command = ["git", *identity, "-C", str(tmp_path), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init")
+    (tmp_path / "file").write_text("a")
+    git("add", "file")
+    git("commit", "-m", "first")
+    git("tag", "-a", "v1", "-m", "a tag is not named")
+    commit = git("rev-parse", "HEAD")
+    assert tables.commit_of(tmp_path) == commit
+    (tmp_path / "file").write_text("b")
+    assert tables.commit_of(tmp_path) == f"{commit}-dirty"
 
 
 def test_bands_are_orthogonal_parts_of_an_image():

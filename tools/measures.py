@@ -145,7 +145,7 @@ def truncation(file: Path, bench: Bench) -> dict[str, dict[str, float]]:
 
 def path_lengths(file: Path, bench: Bench) -> dict[str, float]:
     """Full path lengths in z and w over the mean distance of two random images, all by squared
-    differences of EfficientNet's features; `pair` is that mean."""
+    differences of EfficientNet's features; `pair` is that mean, alone if all are equal."""
     loaded = open_weights(file, map_location=bench.device).require_loaded()
     pairs = bench.samples // 2
     comparison = Comparison.of(loaded)
@@ -162,7 +162,8 @@ def path_lengths(file: Path, bench: Bench) -> dict[str, float]:
         space: trimmed_mean(measured_lengths(comparison, f"ppl-{space}-full", pairs, distance))
         for space in ("zw" if has_mapping(loaded.generator) else "z")
     }
-    return {space: length / pair for space, length in lengths.items()} | {"pair": pair}
+    relative = {space: length / pair for space, length in lengths.items() if pair}
+    return relative | {"pair": pair}
 
 
 def has_mapping(generator: Generator) -> bool:

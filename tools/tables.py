@@ -266,8 +266,7 @@ def machine(device: str) -> dict[str, object]:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     processor = names[0] if names else platform.processor()
-    git = ["git", "-C", str(Path(stylegan.__file__).parent), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    commit = commit_of(Path(stylegan.__file__).parent)
     return {
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else processor,
         "threads": 1,
@@ -276,6 +275,14 @@ def machine(device: str) -> dict[str, object]:
         "numpy": np.__version__,
         "stylegan": f"{stylegan.__version__} {commit}".strip(),
     }
+
+
+def commit_of(folder: Path) -> str:
+    """The commit that is checked out, with `-dirty` if tracked files differ from it; empty outside
+    of a repository."""
+    git = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*"]
+    git += ["--dirty"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def write_record(file: Path, record: Record) -> None:
@@ -328,7 +335,9 @@ def numbers_of(measured: Mapping[str, Any], names: Sequence[str]) -> dict[str, f
     for space in "zw":
         lengths = measured.get("path lengths", {})
         if space in lengths:
-            found |= {f"path {space}": lengths[space], f"log path {space}": np.log(lengths[space])}
+            found[f"path {space}"] = lengths[space]
+            if lengths[space] > 0:
+                found[f"log path {space}"] = np.log(lengths[space])
         planes = [measured.get("separability", {}).get(name, {}) for name in names]
         if planes and all(space in plane and plane["entropy"] for plane in planes):
             found[f"planes {space}"] = fmean(plane[space] / plane["entropy"] for plane in planes)
@@ -336,18 +345,30 @@ def numbers_of(measured: Mapping[str, Any], names: Sequence[str]) -> dict[str, f
         for psi, value in measured.get("truncation", {}).get(name, {}).items():
             found[f"{name} {psi}"] = value
     if "noise" in measured:
-        images = measured["noise"]["images"]
-        limit = max(map(int, images)) // 4  # pixels a side of the finest coarse band
-        coarse = [side for side in images if int(side) <= limit]
-        fine = [side for side in images if int(side) > limit]
-        for layers in ("coarse", "fine"):
-            variance = measured["noise"][layers]
-            for bands, sides in (("coarse", coarse), ("fine", fine)):
-                part = sum(variance[x] for x in sides) / sum(images[x] for x in sides)
-                found[f"{layers} in {bands} bands"] = part
-            found[layers] = sum(variance[x] for x in coarse) / sum(variance.values())
-        found["fine of images"] = found["fine in coarse bands"]
+        found |= shares_of_noise(measured["noise"])
     return found
+
+
+def shares_of_noise(noise: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Numbers of `noise_bands`. Shares of no variance at all are left out: noise of layers that a
+    short training has not reached changes nothing."""
+    images = noise["images"]
+    limit = max(map(int, images)) // 4  # pixels a side of the finest coarse band
+    bands = {
+        "coarse": [side for side in images if int(side) <= limit],
+        "fine": [side for side in images if int(side) > limit],
+    }
+    shares = {}
+    for layers in ("coarse", "fine"):
+        variance = noise[layers]
+        for name, sides in bands.items():
+            if whole := sum(images[side] for side in sides):
+                shares[f"{layers} in {name} bands"] = sum(variance[side] for side in sides) / whole
+        if whole := sum(variance.values()):
+            shares[layers] = sum(variance[side] for side in bands["coarse"]) / whole
+    if "fine in coarse bands" in shares:
+        shares["fine of images"] = shares["fine in coarse bands"]
+    return shares
 
 
 def numbers_by_row(records: Mapping[str, Record]) -> Numbers:
@@ -596,7 +617,7 @@ def carry_out_all(
 @click.option("--kimg", type=float, help="Length.  [default: found by a pilot]")
 @click.option("--resolution", type=int, default=32, show_default=True, help="Of the networks.")
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
-@click.option("--samples", type=click.IntRange(20), default=2000, help="Number of samples.")
+@click.option("--samples", type=click.IntRange(100), default=2000, help="Number of samples.")
 @click.option("--distance", default="eff-fd", show_default=True, help="Metric that is compared.")
 @click.option("--processes", type=click.IntRange(1), default=1, help="Number of trainings at once.")
 @click.option("--train/--no-train", default=True, help="Or only write what is measured already.")
