@@ -27,7 +27,7 @@ from stylegan.projection import (
     project,
     psnr,
 )
-from stylegan.projection.files import write_projection
+from stylegan.projection.files import write_image, write_projection
 from stylegan.projection.search import autocorrelation_penalty, spread_of_w
 from stylegan.sampling import picture, to_uint8
 
@@ -334,6 +334,34 @@ def test_project_refuses_what_another_request_has_made(folder, images, options, 
     message = refused(*request(folder, images, *options))
     assert other in message and "pass --overwrite" in message
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*")}
+
+
+@pytest.mark.parametrize("file", ["target.png", "mine.txt"])
+def test_project_refuses_a_folder_without_result_json_before_the_search(folder, file, monkeypatch):
+    (folder / "out/b").mkdir(parents=True)
+    mine = folder / "out/b" / file
+    mine.write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr("stylegan.projection.files.project", None)  # no search
+        message = refused(*request(folder, "a.png b.png"))
+    assert f"{mine.parent} has files but no result.json; pass --overwrite" in message
+    assert [path for path in (folder / "out").rglob("*") if path.is_file()] == [mine]
+    told(*request(folder, "a.png b.png", "--overwrite"))
+    assert (mine.read_bytes() == b"mine") == (file == "mine.txt")
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+def test_project_never_shows_a_folder_without_result_json(folder, overwrite, monkeypatch):
+    seen = []
+
+    def looking(request, path, image):
+        write_image(request, path, image)
+        seen.append([path.parent.name, (folder / "out/a").exists()])
+
+    monkeypatch.setattr("stylegan.projection.files.write_image", looking)
+    told(*request(folder, "a.png", *overwrite))
+    assert seen == [[".a.unfinished", False]] * 2
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]
 
 
 def test_padding_is_searched_but_not_shown(folder):

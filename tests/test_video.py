@@ -1,6 +1,7 @@
 """Films: what is in their frames, and what is in the files."""
 
 import dataclasses
+import functools
 import importlib.util
 import math
 
@@ -85,20 +86,32 @@ def test_white_is_235_in_an_mp4_and_black_is_16(tmp_path):
     assert [(plane.min(), plane.max()) for plane in luma] == [(16, 16), (235, 235)]
 
 
-def test_write_video_without_an_ending_writes_png_frames_into_a_new_folder(tmp_path):
+def test_write_video_without_an_ending_writes_png_frames_and_goes_on_with_equal_ones(tmp_path):
     folder = tmp_path / "deeper/frames"
-    for _ in range(2):
+    names = [f"{number:06d}.png" for number in range(3)]
+    for there in (names, [*names, "mine.png"]):
         video.write_video(folder, smooth_frames(3), count=3, fps=240)
-        names = [f"{number:06d}.png" for number in range(3)]
-        assert sorted(path.name for path in folder.iterdir()) == names
+        assert sorted(path.name for path in folder.iterdir()) == there
         for name, wanted in zip(names, smooth_frames(3), strict=True):
             assert np.array_equal(np.asarray(Image.open(folder / name)), wanted)
-        (folder / names[2]).rename(folder / "mine.png")  # anything in it stays
-        with pytest.raises(ValueError, match="is not empty"):
-            video.write_video(folder, smooth_frames(3), count=3, fps=240)
-        assert [path.name for path in folder.iterdir()].count("mine.png") == 1
-        folder = tmp_path / "empty"
-        folder.mkdir(exist_ok=True)
+        (folder / names[2]).rename(folder / "mine.png")  # as if interrupted
+
+
+def test_write_video_replaces_other_frames_in_a_folder_only_when_told(tmp_path):
+    frames = list(smooth_frames(3))
+    write = functools.partial(video.write_video, tmp_path, fps=25)
+    write(iter(frames), count=3)
+    (tmp_path / "mine.png").touch()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for others, name in (([*frames[:1], frames[0]], "000002"), ([*frames[:1], *frames], "000001")):
+        with pytest.raises(ValueError, match=rf"{name}\.png exists; pass --overwrite"):
+            write(iter(others), count=len(others))
+        assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+    write(iter(frames[1:]), count=2, outputs=REPLACING)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("000000.png", "000001.png", "mine.png")
+    ]
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "000000.png")), frames[1])
 
 
 @each_format

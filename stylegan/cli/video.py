@@ -64,7 +64,7 @@ def film_command(
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
             "--out",
-            "File: .webp, .gif or .mp4 (H.264; pip install av); or a new folder for .png frames.",
+            "File: .webp, .gif or .mp4 (H.264; pip install av); or a folder for .png frames.",
             default=f"{make.__name__}.webp",
         )
         @options.OVERWRITE

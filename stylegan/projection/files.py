@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, refusing
+from stylegan.machine.disk import KEEPING, Outputs, atomic_folder, errors_name, name_of, refusing
 from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import count, listed
 from stylegan.networks import Generator
@@ -192,9 +193,16 @@ def project_files(
 
 
 def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
-    """Tell if an earlier call has finished an image. Raises ValueError if another request has."""
+    """Tell if an earlier call has finished an image. Raises ValueError if another request has, or
+    if the folder holds something else."""
     file = folder / RESULT
-    if request.outputs.overwrite or not file.is_file():
+    if request.outputs.overwrite:
+        return False
+    if not file.is_file():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ValueError(
+                f"{folder} has files but no {RESULT}; pass --overwrite, or choose another --out"
+            )
         return False
     texts = [json.dumps(request.described(path)), file.read_text("utf-8", "surrogateescape")]
     with refusing(file, "is damaged", "pass --overwrite"):
@@ -263,7 +271,8 @@ def nearest_of_starts(
 def write_projection(
     request: ProjectionRequest, path: Path, target: Tensor, projection: Projection, folder: Path
 ) -> float:
-    """Write all files of one picture but that of tuning; its PSNR in dB."""
+    """Write all files of one picture but that of tuning, at once unless they replace others; its
+    PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
     result = {
         "image": str(path),
@@ -274,13 +283,15 @@ def write_projection(
     if request.starts > 1:
         result["starts"] = projection.distances
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
-    if request.outputs.overwrite:
+    replaces = request.outputs.overwrite and folder.is_dir()
+    if replaces:
         for file in (RESULT, TUNED_PICTURE):  # of the latents that were there
             (folder / file).unlink(missing_ok=True)
-    write_latents(folder / LATENTS, projection.ws, projection.noise, outputs=request.outputs)
-    write_image(request, folder / TARGET, target)
-    write_image(request, folder / PICTURE, projection.image)
-    request.outputs.text(folder / RESULT, text)  # the last: it says that the others are there
+    with nullcontext(folder) if replaces else atomic_folder(folder) as place:
+        write_latents(place / LATENTS, projection.ws, projection.noise, outputs=request.outputs)
+        write_image(request, place / TARGET, target)
+        write_image(request, place / PICTURE, projection.image)
+        request.outputs.text(place / RESULT, text)  # the last: it says that the others are there
     return near
 
 

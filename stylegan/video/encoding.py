@@ -9,8 +9,9 @@ from typing import IO
 import numpy as np
 from PIL import Image
 
+from stylegan.figures import save_picture
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs, check_folder
+from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.messages import require
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
@@ -37,13 +38,12 @@ def check_film(
     path: Path, fps: float, outputs: Outputs, pictures: Mapping[Path, Path] | None = None
 ) -> None:
     """Raise ValueError unless a film may be written there; without an ending it is a folder of
-    frames, which must be new or empty. For `pictures` see `Outputs.check`."""
+    frames, of which equal ones may be there. For `pictures` see `Outputs.check`."""
     if path.suffix:
         outputs.check(path, endings=FORMATS, pictures=pictures)
         check_rate(path, fps)
     else:
-        check_folder(path, empty=True)
-        outputs.check(path / "000000.png", pictures=pictures)
+        outputs.check(path / "000000.png", pictures=pictures, exist_ok=True)
 
 
 def write_video(
@@ -56,7 +56,7 @@ def write_video(
     console: Console = SILENT,
 ) -> None:
     """Write `count` frames uint8 (H, W, 3), all of one size, as they come; to 000000.png and so on
-    if `path` is a folder.
+    if `path` is a folder, where equal frames stay, and others are refused or replaced.
 
     At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
     .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
@@ -77,9 +77,13 @@ def write_video(
 
     promised = checked()
     if not path.suffix:
+        numbered = path.glob("[0-9]" * 6 + ".png")
+        longer = [frame for frame in numbered if int(frame.stem) >= count]  # of another film
+        outputs.check(*longer)
         for number, pixels in enumerate(promised):
-            with outputs.file(path / f"{number:06d}.png") as file:
-                Image.fromarray(pixels).save(file, "PNG")
+            save_picture(path / f"{number:06d}.png", Image.fromarray(pixels), outputs=outputs)
+        for frame in longer:
+            frame.unlink()
         return
     with outputs.file(path) as file:
         if path.suffix.lower() == ".mp4":
