@@ -12,13 +12,14 @@ import pytest
 import torch
 from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime
 from helpers.commands import refused
-from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator
+from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator, with_fine_noise_only
 from PIL import Image
 
-from stylegan import load_generator, streams
+from stylegan import load_generator, sampling, streams
 from stylegan.data.images import Fit
 from stylegan.explore.controls import moves_of
-from stylegan.explore.export import save_page
+from stylegan.explore.export import Drawing, save_page
+from stylegan.explore.page import styles_of
 from stylegan.explore.server import FOLDER
 from stylegan.networks.edits import Edit
 
@@ -109,6 +110,19 @@ def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
                     shown = np.array(image).astype(int)[..., :3]
                 assert shown.shape[:2] == picture.shape[:2]
                 assert np.abs(shown - picture).max() <= 1
+
+
+@torch.no_grad()
+def test_the_page_s_noise_where_only_fine_layers_have_any():
+    """All maps in a row, also of the other layers, as a seed draws them."""
+    loaded = loaded_of(with_fine_noise_only())
+    drawing = Drawing(loaded, {})
+    maps = sampling.seed_noise([5], TINY)
+    given = drawing.examples() | {"z": torch.randn(4, 8)}
+    given["noise"] = torch.cat([m.flatten() for m in maps])
+    ws = styles_of(loaded, given["z"], None, given["plane"], given["mixed"], given["psi"])
+    expected = sampling.to_uint8(loaded.look.images(loaded.generator, ws, maps))
+    assert np.array_equal(drawing(**given)[..., :3].to(torch.uint8).numpy(), expected[0])
 
 
 def test_edits_have_names_without_folders_and_strengths():

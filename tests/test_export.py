@@ -12,10 +12,16 @@ import safetensors.torch
 import torch
 from helpers.commands import refused, told
 from helpers.official import SETTINGS, generator_variables
-from helpers.tiny_generators import ODD, assert_same_weights, loaded_of, random_generator
+from helpers.tiny_generators import (
+    ODD,
+    assert_same_weights,
+    loaded_of,
+    random_generator,
+    with_fine_noise_only,
+)
 from torch.testing import assert_close
 
-from stylegan import load_generator
+from stylegan import load_generator, sampling
 from stylegan.files.formats import export, own, program
 from stylegan.files.formats.own import save_generator
 from stylegan.interop import generator_from_official
@@ -247,6 +253,16 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
             found = images_of(z, torch.tensor(-0.5), labels=labels, **given)
         expected = images(source, z, psi=-0.5, labels=labels, noise=maps if given else "const")
         assert_close(found, expected[:, :, 2:14], rtol=1e-5, atol=1e-4)
+
+
+def test_a_program_takes_noise_as_input_where_only_fine_layers_have_any():
+    source = loaded_of(with_fine_noise_only())
+    images_of = program.exported_program(source, "input").module()
+    z, psi = torch.randn(3, 8), torch.tensor(0.5)
+    maps = sampling.seed_noise([1, 2, 3], source.generator.config)
+    with torch.no_grad():
+        found = images_of(z, psi, noise=maps)
+        assert_close(found, program.images_of(source, z, psi, noise=maps), rtol=1e-5, atol=1e-4)
 
 
 def test_a_file_without_an_ending_is_refused(tmp_path):

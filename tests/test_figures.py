@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.charts import cells, enlarged
-from helpers.tiny_generators import TINY, loaded_of, random_generator, shown
+from helpers.tiny_generators import TINY, loaded_of, random_generator, shown, with_fine_noise_only
 from PIL import Image
 from torch.testing import assert_close
 
@@ -173,6 +173,17 @@ def test_noise_components(loaded, points, noise):
         coarse = [m if m.shape[-1] == 4 else torch.zeros_like(m) for m in maps]
         for row, picture in zip(rows, of_styles(loaded, points.ws, noise=coarse), strict=True):
             same(row[3], picture)
+
+
+def test_noise_components_where_only_fine_layers_have_noise():
+    loaded = loaded_of(with_fine_noise_only(noise=0.5))
+    some = figures.of_seeds(loaded, [3, 4])
+    rows = cells(figures.noise_components(loaded, some), 2, 4)
+    full, none = (one(loaded, [3, 4], noise=noise) for noise in ("const", "none"))
+    assert not np.array_equal(full, none)
+    for row, with_noise, without in zip(rows, full, none, strict=True):
+        for cell, picture in zip(row, (with_noise, without, with_noise, without), strict=True):
+            same(cell, picture)
 
 
 def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path):

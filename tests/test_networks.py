@@ -130,7 +130,7 @@ def test_noise_is_stored_drawn_given_or_left_out():
 
 @torch.no_grad()
 @pytest.mark.parametrize("noise", ["const", "random", "given"])
-def test_noise_maps_of_layers_without_noise_are_none_and_shift_no_other(noise):
+def test_noise_maps_of_layers_without_noise_are_zero_and_shift_no_other(noise):
     network, silent, z = generator(), generator(), latents()
     for layer in network.synthesis.noise_layers(8):  # the ablation: none below 16x16
         layer.noise = None
@@ -141,7 +141,12 @@ def test_noise_maps_of_layers_without_noise_are_none_and_shift_no_other(noise):
     ):
         mine.noise.const.copy_(its.noise.const)
     maps = network.synthesis.noise_maps(2, 16, "const")
-    assert [m if m is None else m.shape[-1] for m in maps] == [None] * 4 + [16] * 2
+    assert [m.shape[-1] for m in maps] == [4, 4, 8, 8, 16, 16]
+    assert [bool(m.any()) for m in maps] == [False] * 4 + [True] * 2
+    assert_close(network(z, noise=maps), network(z, noise="const"))
+    drawn = network.synthesis.noise_maps(2, 16, "random")
+    assert [len(m) for m in drawn] == [1] * 4 + [2] * 2
+    assert network(z, noise=drawn).isfinite().all()
     if noise == "given":
         noise = [torch.randn(2, 1, r, r).double() for r in (4, 4, 8, 8, 16, 16)]
     made = network(z, noise=noise)

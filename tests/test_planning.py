@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 from helpers.tiny_training import tiny_config, write_pictures
 from PIL import Image
 
@@ -326,6 +327,16 @@ def test_init_from_with_switches_that_do_not_convert_is_refused_while_planning(p
             ValueError, match=f"network.{name} .* -> .*the weights of faces64 would"
         ):
             decided(pictures, f"network.{option}", init_from="faces64")
+
+
+def test_init_from_rgba_channels_keep_premultiplied_by_an_option(pictures, tmp_path):
+    source = tmp_path / "rgba.pt"
+    save_loaded(source, loaded_of(random_generator(dataclasses.replace(TINY, image_channels=4))))
+    options = {"init_from": source, "channels": "RGBA", "kimg": 2}
+    with pytest.raises(ValueError, match=r"network.premultiplied false -> true"):
+        decided(pictures, **options)
+    kept = decided(pictures, "network.premultiplied=false", **options)
+    assert kept.config.network.image_channels == 4 and not kept.config.network.premultiplied
 
 
 def test_three_processes_begin_from_other_weights(pictures):

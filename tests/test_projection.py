@@ -11,12 +11,19 @@ import pytest
 import torch
 from helpers.commands import look, pixels, refused, stylegan, told
 from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
-from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator
+from helpers.tiny_generators import (
+    LABELED,
+    TINY,
+    loaded_of,
+    random_generator,
+    with_fine_noise_only,
+)
 from PIL import Image
 from torch import nn
 from torch.testing import assert_close
 
 from stylegan.files.formats.own import save_generator
+from stylegan.files.latents import read_latents, write_latents
 from stylegan.metrics.lpips import Lpips
 from stylegan.networks import Generator
 from stylegan.projection import (
@@ -28,7 +35,7 @@ from stylegan.projection import (
     psnr,
 )
 from stylegan.projection.files import write_image, write_projection
-from stylegan.projection.search import autocorrelation_penalty, spread_of_w
+from stylegan.projection.search import autocorrelation_penalty, normalize_, spread_of_w
 from stylegan.sampling import picture, to_uint8
 
 FEW = SearchOptions(steps=12, samples=100)
@@ -189,6 +196,21 @@ def test_fitted_noise_is_normalized_and_brings_the_image_nearer():
         assert float(noise_map.var(correction=0)) == pytest.approx(1, rel=1e-5)
     with torch.no_grad():
         assert_close(fitted.images, generator.synthesis(fitted.ws, noise=fitted.noise))
+
+
+def test_fit_noise_where_only_fine_layers_have_noise_keeps_the_other_maps_at_zero(tmp_path):
+    generator = with_fine_noise_only()
+    _, targets = pictures_of(generator, [1])
+    settings = dataclasses.replace(FEW, fit_noise=True)
+    found = found_by_pixels(generator, targets + 0.3 * draws(*targets.shape), settings)
+    assert [bool(m.any()) for m in found.noise] == [False] * 4 + [True] * 2
+    assert all(m.isfinite().all() for m in found.noise)
+    first = normalize_(generator.synthesis.noise_layers(16)[4].noise.const.clone())
+    assert not torch.allclose(found.noise[4], first, atol=0.01)
+    write_latents(tmp_path / "found.npz", found.ws, found.noise)
+    assert_close(read_latents(tmp_path / "found.npz", generator).noise, found.noise, **EXACT)
+    with torch.no_grad():
+        assert_close(found.images, generator.synthesis(found.ws, noise=found.noise))
 
 
 def test_the_generator_stays_as_it_is():

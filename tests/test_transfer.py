@@ -430,6 +430,14 @@ def test_init_from_rgba_that_is_not_premultiplied_drops_alpha():
     assert_close(images_of(state.generator), shown, rtol=0, atol=5e-5)
 
 
+@pytest.mark.parametrize("theirs", [RGBA, {"image_channels": 4}])
+def test_init_from_rgba_with_another_premultiplied_is_refused(theirs):
+    ours = {"image_channels": 4, "premultiplied": not theirs.get("premultiplied", False)}
+    with pytest.raises(ValueError, match=r"network.premultiplied .* -> .*keep its value by -o"):
+        begun(source_of(theirs), ours)
+    begun(source_of(theirs), theirs)
+
+
 @pytest.mark.parametrize(
     "changed", [{"mapping_lr_multiplier": 1.0}, {"equalized": False}, {"noise": True}]
 )
@@ -511,8 +519,8 @@ def test_every_field_of_network_config_says_what_another_value_means_for_init_fr
         "resolution", "label_dim", "channel_base", "channel_decay", "max_channels",
         "constant_input", "noise", "deviation_group", "deviation_features",
     }  # fmt: skip
-    alike = {"premultiplied", "generator", "discriminator"}  # alike where opaque; a user's own
-    tables = {*meaning.CONVERTED, *meaning.OF_MAPPING, *meaning.OF_LAYERS}
+    alike = {"generator", "discriminator"}  # a user's own
+    tables = {*meaning.CONVERTED, *meaning.OF_MAPPING, *meaning.OF_LAYERS, "premultiplied"}
     assert {f.name for f in dataclasses.fields(NetworkConfig)} == shapes | alike | tables
     for name in meaning.OF_LAYERS:
         if name != "activation":

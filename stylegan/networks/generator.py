@@ -238,26 +238,31 @@ class SynthesisNetwork(nn.Module):
         return [part for block in blocks for part in block.modules() if isinstance(part, Epilogue)]
 
     def noise_maps(self, n: int, resolution: int, noise: Noise) -> Sequence[Tensor | None]:
-        """Return the map that enters each layer: stored, drawn or given; None where none does."""
+        """Return the map for each layer: stored, drawn or given; None without noise. A layer that
+        has none in a network with noise has a map of 0, which it ignores."""
         layers = self.noise_layers(resolution)
         if not self.config.noise or noise == "none":
             return [None] * len(layers)
-        stored = [None if layer.noise is None else layer.noise.const for layer in layers]
+        like = next(self.parameters())
+        stored = [
+            like.new_zeros(1, 1, 4 << i // 2, 4 << i // 2) if part is None else part.const
+            for i, part in enumerate(layer.noise for layer in layers)
+        ]
         if noise == "const":
             return stored
         if noise == "random":
             return [
-                m if m is None else torch.randn(n, *m.shape[1:], device=m.device, dtype=m.dtype)
-                for m in stored
+                m
+                if layer.noise is None
+                else torch.randn(n, *m.shape[1:], device=m.device, dtype=m.dtype)
+                for layer, m in zip(layers, stored, strict=True)
             ]
         if isinstance(noise, str):
             raise ValueError(f"noise is 'const', 'random', 'none' or a list, not {noise!r}")
         if len(noise) < len(layers):
             raise ValueError(f"{len(layers)} noise maps are needed, found {len(noise)}")
         for noise_map, m in zip(noise, stored, strict=False):
-            if m is not None and (
-                noise_map.shape[0] not in (1, n) or noise_map.shape[1:] != m.shape[1:]
-            ):
+            if noise_map.shape[0] not in (1, n) or noise_map.shape[1:] != m.shape[1:]:
                 expected = f"({n} or 1, 1, {m.shape[2]}, {m.shape[3]})"
                 raise ValueError(f"a noise map must be {expected}, not {tuple(noise_map.shape)}")
         return noise

@@ -190,7 +190,8 @@ def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
 
 @torch.no_grad()
 def normalize_(noise_map: Tensor) -> Tensor:
-    """Give each map (N, 1, r, r) mean 0 and variance 1, in place."""
+    """Give each map (N, 1, r, r) mean 0 and variance 1, in place; one of 0 stays."""
     noise_map -= noise_map.mean(dim=(1, 2, 3), keepdim=True)
-    noise_map *= noise_map.square().mean(dim=(1, 2, 3), keepdim=True).rsqrt()
+    variance = noise_map.square().mean(dim=(1, 2, 3), keepdim=True)
+    noise_map *= variance.clamp(min=torch.finfo(variance.dtype).tiny).rsqrt()
     return noise_map

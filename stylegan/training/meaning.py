@@ -34,7 +34,9 @@ def changes(weights: Weights, ours: NetworkConfig, names: tuple[str, ...]) -> st
 
 def check_meaning(weights: Weights, ours: NetworkConfig) -> None:
     """Raises ValueError if the layers of the run would compute something else."""
-    if found := changes(weights, ours, OF_LAYERS):
+    same_channels = weights.require_loaded().config.image_channels == ours.image_channels
+    names = (*OF_LAYERS, "premultiplied") if same_channels else OF_LAYERS  # else it is converted
+    if found := changes(weights, ours, names):
         raise ValueError(
             f"{found}: the weights of {weights} would compute something else; keep its value by -o"
         )

@@ -41,6 +41,14 @@ def random_generator(config=TINY, seed=0, noise=1.0, biases=False):
     return generator
 
 
+def with_fine_noise_only(noise=1.0):
+    """One whose layers have noise at its full resolution alone."""
+    generator = random_generator(noise=noise, biases=True)
+    for layer in generator.synthesis.noise_layers(generator.config.resolution // 2):
+        layer.noise = None
+    return generator
+
+
 def loaded_of(
     generator,
     *,
