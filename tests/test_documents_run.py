@@ -36,7 +36,7 @@ PROGRAMS = re.compile(
 )
 INPUT = re.compile(r"runs/|.*(/|\.(csv|pkl|pth|ttf|zip|pt|npz))$")
 WRITTEN = ("--out", "--zip", "--discriminator", "--figure")  # options whose value is an output
-HOURS = re.compile(r"--config (ffhq|few|transfer)(?!.*--dry-run)")
+HOURS = re.compile(r"--config (ffhq|few|transfer)(?!.*--dry-run)|tables\.py(?!.*--no-train)")
 LONG = re.compile(r"train(\.py)?\b(?!.*--dry-run)|metrics runs|project runs")  # is begun alone
 NETWORK = re.compile(r"OWNER/NAME|load_dataset|lmdb")
 BRIEF, LIMIT = 20, 900  # seconds
@@ -76,7 +76,7 @@ def clone(tmp_path_factory):
 
 def is_left_out(command: str, folder: Path) -> bool:
     """True for programs that install, need Node.js or more machines, or serve a page; for trainings
-    of days; and for what reads a file that a reader does not have."""
+    of an hour and more; and for what reads a file that a reader does not have."""
     words = shlex.split(command, comments=True)
     line = " ".join(words)
     if PROGRAMS.search(line) or HOURS.search(line):
