@@ -241,9 +241,10 @@ class SynthesisNetwork(nn.Module):
         """Return the map for each layer: stored, drawn or given; None without noise. A layer that
         has none in a network with noise has a map of 0, which it ignores."""
         layers = self.noise_layers(resolution)
-        if not self.config.noise or noise == "none":
+        # not of a parameter: replicas of DataParallel have none
+        like = next((layer.noise.const for layer in layers if layer.noise is not None), None)
+        if like is None or noise == "none":
             return [None] * len(layers)
-        like = next(self.parameters())
         stored = [
             like.new_zeros(1, 1, 4 << i // 2, 4 << i // 2) if part is None else part.const
             for i, part in enumerate(layer.noise for layer in layers)
