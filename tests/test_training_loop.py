@@ -1,9 +1,7 @@
 """The loop: runs grow, are saved, and continue exactly."""
 
 import dataclasses
-import shutil
 import tomllib
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from helpers.tiny_training import (
     resumed,
     run,
     tiny_config,
-    tiny_store,
 )
 from PIL import Image
 
@@ -151,12 +148,6 @@ def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store
     state = run(tiny_config(), store, tmp_path / "run")
     assert (tmp_path / "run" / "generator-000000168.pt").exists()
     assert differing(state.to_payload(), whole[1].to_payload()) == []
-
-
-def test_a_run_of_other_images_is_refused(whole, tmp_path):
-    out = Path(shutil.copytree(whole[0], tmp_path / "run"))
-    with pytest.raises(ValueError, match=r"trained on other images .* --init-from"):
-        run(tiny_config(), tiny_store(tmp_path, seed=1), out)
 
 
 def test_the_seed_decides_the_run(store, tmp_path):
