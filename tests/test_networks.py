@@ -150,6 +150,8 @@ def synthesize(**options):
         (lambda: synthesize(cutoff=-2, psi=0.5), "cutoff .* -2"),
         (lambda: synthesize(psi=float("nan")), "psi .* nan"),
         (lambda: generator()(torch.zeros(2, 7)), r"latents .*\(N, 5\).*\(2, 7\)"),
+        (lambda: generator()(torch.zeros(0, 5)), "z has no rows"),
+        (lambda: Discriminator(ODD)(torch.zeros(0, 3, 16, 16)), "no images"),
         (lambda: generator().synthesis(torch.zeros(2, 4, 5)), r"ws .*\(N, 6, 7\).*\(2, 4, 5\)"),
         (lambda: Discriminator(ODD)(torch.zeros(1, 3, 8, 4)), r"images .*\(1, 3, 8, 4\)"),
     ],

@@ -23,7 +23,6 @@ from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.interop import load_official
 from stylegan.machine.disk import REPLACING
-from stylegan.networks import Discriminator
 from stylegan.training import TrainState
 from stylegan.training.transfer import initialize_from
 
@@ -207,25 +206,3 @@ def test_export_writes_a_folder_for_the_hub(source, tmp_path):
     assert_same_weights(load_generator(folder), load_generator(source))
     assert stylegan("export", source, folder, "--noise", "none").exit_code == 2
     assert stylegan("export", source, tmp_path / "a.pt2", "--license", "mit").exit_code == 2
-
-
-def test_an_empty_name_is_no_name(source, tmp_path):
-    """For Python an empty path is the current folder."""
-    for words in [
-        ("generate", source, "--out", ""),
-        ("train", "--data", ""),
-        ("train", "--out", ""),
-        ("metrics", ""),
-        ("generate", source, "--latents", ""),
-    ]:
-        assert "the name is empty" in refused(*words, exit_code=2)
-    assert "there is no metric ''" in refused("metrics", source, "--metrics", "")
-    assert "there is no metric ''" in refused("train", "--metrics", "", "--out", tmp_path / "a")
-
-
-def test_nothing_is_made_of_nothing():
-    generator = random_generator()
-    with pytest.raises(ValueError, match="z has no rows, so there is nothing to make"):
-        generator(torch.zeros(0, TINY.z_dim))
-    with pytest.raises(ValueError, match="there are no images"):
-        Discriminator(TINY)(torch.zeros(0, 3, 16, 16))

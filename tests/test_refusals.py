@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -34,12 +35,14 @@ MISTAKES = [  # words, what the line says, the exit code
     ("cache --clear gone", "gone is not in ", 1),
     ("check . --aspect 3", "crop must be center, pad", 1),
     ("configs ffhq25", "did you mean ffhq-256?", 1),
+    ("configs auto", "`stylegan train --data PICTURES --dry-run`", 1),
     ("convert gone.pt a.pt", "there is no gone.pt; accepted are", 1),
     ("convert official.pkl a.pt --discriminator a.pt", "both be written", 1),
     ("directions find g.pt", "with directions pca and sefa; pass --overwrite", 1),
     ("directions find classes.pt --figure d.png", "a class is needed, as in --class ant", 1),
     ("directions learn new.pt a b", "there is no folder or file a with examples", 1),
     ("explore g.pt --port 0.5", "is not a valid integer", 2),
+    ("explore g.pt --export page", "npm install onnxruntime-web", 1),
     ("export g.pt a.txt", "must end in .safetensors, .onnx, .pt2", 1),
     ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),
     ("figure timelapse faces64", "of a run folder, but faces64 is not a folder", 1),
@@ -52,6 +55,8 @@ MISTAKES = [  # words, what the line says, the exit code
     ("generate faces64 --device xpu", "is not a device; try cpu, cuda", 1),
     ("generate somebody/cats", "has it, hf download somebody/cats --local-dir cats gets it", 1),
     ("generate gone.pt --out g.pt/deeper", "g.pt is a file; choose another folder", 1),
+    ("generate g.pt --out ''", "the name is empty", 2),  # for Python the current folder
+    ("generate g.pt --latents ''", "the name is empty", 2),
     ("generate pipe.pt", "neither a regular file nor a folder", 2),
     ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
     ("info gone", "accepted are a run folder", 1),
@@ -59,17 +64,28 @@ MISTAKES = [  # words, what the line says, the exit code
     ("metrics faces64 --metrics fidd", "no metric 'fidd'; known: fid, kid, pr, is", 1),
     ("metrics faces64 --resolution 8", "a generator has its own resolution", 1),
     ("metrics faces64 --out text.pt", "exists and is of another kind", 1),
+    ("metrics g.pt flat --data pictures --psi 1,0.7", "apply to generators only", 1),
+    ("metrics ''", "the name is empty", 2),
+    ("metrics g.pt --metrics ''", "there is no metric ''", 1),
     ("metrics empty --metrics swd", "is empty", 1),
     ("metrics there.webp --metrics swd", "there.webp is a picture; give the folder", 1),
     ("prepare pictures notes", "notes is not empty", 1),
     ("prepare pictures text.pt", "text.pt is a file", 1),
     ("prepare notes store", "no images under notes: found 1 .txt file", 1),
     ("prepare store again", "store is a prepared store; train on it as it is", 1),
+    ("project g.pt flat/0.png pictures/a/0.png", "would both be written to", 1),
+    ("project g.pt flat/0.png --class cat", "has no labels", 1),
     ("project g.pt there.webp --locality 1", "require --tune", 2),
     ("project g.pt there.webp --out new.pt/deep", "new.pt is a file; choose another", 1),
     ("report notes", "notes holds no config.toml", 1),
     ("report nowhere", "nowhere", 1),
     ("report begun --data nowhere", "nowhere", 1),
+    ("train --batch-gpu 4 -o batch_gpu=8", "batch_gpu is given by -o and by", 2),
+    ("train --data pictures --processes 8", "--processes needs --dry-run", 2),
+    ("train --data pictures --processes 8 --dry-run", "add --device cuda", 2),
+    ("train --data ''", "the name is empty", 2),
+    ("train --out ''", "the name is empty", 2),
+    ("train --metrics '' --out a", "there is no metric ''", 1),
     ("train --seed x", "is not a valid integer", 2),
     (f"{TRAIN} --data pictures -o schedule.total_kimgs=1", "did you mean schedule.total_kimg?", 1),
     (f"{TRAIN} --data pictures --device cuda:99", "device cuda:99 was asked for", 1),
@@ -129,7 +145,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(folder)
     before = contents(folder)
-    line = refused(*words.split(), exit_code=exit_code)
+    line = refused(*shlex.split(words), exit_code=exit_code)
     assert message in line and line.isprintable()
     assert contents(folder) == before
 
