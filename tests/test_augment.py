@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import reference
-from helpers.tiny_training import SHORT, differing, run, stage, tiny_config
+from helpers.tiny_training import stage, tiny_config
 from helpers.two_processes import fixed_signs, strengths
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
@@ -202,26 +202,6 @@ def test_training_moves_the_strength_by_the_rule_also_over_a_resume():
         assert strengths(resume_before=step) == seen
 
 
-ADA = {"kind": "ada", "target": -0.9, "speed_kimg": 0.04}
-AUGMENTED = {
-    "adaptive": {"augment": ADA, "checkpoint_activations": True, "batch_gpu": 2},
-    "penalties": {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
-    "fixed": {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
-}
-
-
-@pytest.mark.parametrize("name", AUGMENTED)
-def test_an_augmented_run_continues_bit_for_bit(name, store, tmp_path):
-    schedule = SHORT | {"total_kimg": 0.048, "d_lr": {4: 0.02}}  # so that D(real) becomes positive
-    config = tiny_config(schedule=schedule, **AUGMENTED[name])
-    whole = run(config, store, tmp_path / "whole")
-    run(config, store, tmp_path / "run", stop_at=24)  # 6 batches
-    continued = run(config, store, tmp_path / "run")
-    assert differing(continued.to_payload(), whole.to_payload()) == []
-    probability = continued.strength.probability
-    assert probability > 0 and (config.augment.adaptive or probability == config.augment.strength)
-
-
 def test_r1_differentiates_by_the_images_before_they_are_transformed():
     """With D(x) = a * sum(x) and images multiplied by c, the penalty is (a c)^2 for each number."""
     config = tiny_config(augment={"kind": "ada", "strength": 1.0})
@@ -240,13 +220,3 @@ def test_r1_differentiates_by_the_images_before_they_are_transformed():
     assert_close(terms["d/real_logits"].value, 0.5 * factor * reals.sum(dim=(1, 2, 3)).mean())
     penalty = terms["d/r1_penalty"].value
     assert_close(penalty, torch.tensor((0.5 * factor) ** 2 * 3 * 8 * 8))
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"kind": "ada", "transforms": ["blits"]}, "'blits' is not a transform; there are blit,"),
-    ({"kind": "none", "strength": 0.5}, "kind is none"),
-    ({"kind": "ada", "target": 1.0}, "target is 1.0: it must be less than 1"),
-])  # fmt: skip
-def test_settings_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_config(augment=options)

@@ -4,7 +4,7 @@ import re
 import tomllib
 
 import pytest
-from helpers.commands import refused, told
+from helpers.commands import told
 
 from stylegan.cli.configs import header, options
 from stylegan.config import config_names, flatten, load_config, option_names
@@ -40,9 +40,3 @@ def test_a_configuration_is_shown_in_full_as_a_file_of_its_own(name, tmp_path):
     assert all(len(line) <= 80 for line in lines if line.startswith("#"))
     (found,) = (i for i, line in enumerate(lines) if line.startswith("ema_half_life_kimg"))
     assert lines[found - 1] == "# half-life of the average generator [kimg]; default 10.0"
-
-
-def test_a_wrong_name_leads_to_the_list_and_auto_is_explained():
-    message = refused("configs", "ffhq25")
-    assert message.endswith("'ffhq25'; did you mean ffhq-256? `stylegan configs` lists them")
-    assert "`stylegan train --data PICTURES --dry-run`" in refused("configs", "auto")

@@ -20,6 +20,7 @@ SCALE = 0.3
 NAMES = {"same": "conv2d", "half": "conv2d_downsample", "double": "upsample_conv2d"}
 SIZES = ((3, 5, 8, 6), (1, 1, 2, 2), (2, 3, 4, 4))
 CASES = list(itertools.product((Direct, Winograd, Unfolded, UnfoldedByTap), NAMES, SIZES))
+OF_A_GPU = list(itertools.product(["gpu"], NAMES, SIZES))
 
 
 def numbers(*shape):
@@ -62,10 +63,13 @@ def assert_equal(function, formula, tensors, *, third=True):
 
 
 @pytest.mark.parametrize("part_bytes", [1, 2**24], ids=["parts", "whole"])
-@pytest.mark.parametrize(("way", "size", "shape"), CASES)
+@pytest.mark.parametrize(("way", "size", "shape"), [*CASES, *OF_A_GPU])
 def test_every_convolution_equals_its_formula(monkeypatch, way, size, shape, part_bytes):
     monkeypatch.setattr(winograd, "PART_BYTES", part_bytes)
-    monkeypatch.setattr(cpu, "choose", lambda *_: way)
+    if way == "gpu":
+        monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: False)
+    else:
+        monkeypatch.setattr(cpu, "choose", lambda *_: way)
     function, formula = (getattr(place, NAMES[size]) for place in (ops, formulas))
     x, weight = inputs(size, shape)
     assert_close(function(x, weight, SCALE), formula(x, weight, SCALE), rtol=0, atol=1e-13)
@@ -80,15 +84,6 @@ def convolution_with(**options):
 def gpu_path(monkeypatch):
     """What a GPU takes, computed on a CPU."""
     monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: False)
-
-
-@pytest.mark.parametrize("shape", SIZES)
-@pytest.mark.parametrize("size", NAMES)
-def test_every_convolution_of_a_gpu_equals_its_formula(gpu_path, size, shape):
-    function, formula = (getattr(place, NAMES[size]) for place in (ops, formulas))
-    x, weight = inputs(size, shape)
-    assert_close(function(x, weight, SCALE), formula(x, weight, SCALE), rtol=0, atol=1e-13)
-    assert_equal(lambda *t: function(*t, SCALE), lambda *t: formula(*t, SCALE), (x, weight))
 
 
 def epilogue_with(**options):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.consoles import Heard
-from helpers.pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
+from helpers.pictures import BAD, MIXED, MIXED_NAMES, png, store_of
 from PIL import Image
 
 from stylegan.data import (
@@ -103,17 +103,6 @@ def test_disk_space_is_checked_before_anything_is_written(tmp_path, monkeypatch)
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_existing_output_is_never_overwritten(tmp_path):
-    source = folder(tmp_path / "images", {"0.png": png()})
-    (tmp_path / "file").write_text("mine")
-    folder(tmp_path / "full", {"mine.txt": b"mine"})
-    for name, words in [("file", "is a file"), ("full", "is not empty")]:
-        with pytest.raises(ValueError, match=words):
-            prepare(source, tmp_path / name)
-    assert (tmp_path / "file").read_text() == "mine"
-    assert os.listdir(tmp_path / "full") == ["mine.txt"]
-
-
 def test_interrupted_preparation_leaves_nothing(tmp_path):
     def interrupt(done, total):
         assert any(name.endswith(".unfinished") for name in os.listdir(tmp_path))
@@ -123,39 +112,6 @@ def test_interrupted_preparation_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         store_of(tmp_path, {f"{i}.png": png() for i in range(9)}, console=Heard(done=interrupt))
     assert os.listdir(tmp_path) == ["images"]
-
-
-def npy(values):
-    file = io.BytesIO()
-    np.save(file, values, allow_pickle=True)
-    return file.getvalue()
-
-
-DAMAGE = {
-    "cut": ("0016.npy", lambda content: content[:500]),
-    "pickle": ("labels.npy", lambda content: npy(np.array([{"code": 1}], object))),
-    "half": ("meta.json", lambda content: content[: len(content) // 2] + b'"stylegan-store"'),
-    "missing": ("0004.npy", None),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_store_says_so(damage, tmp_path):
-    store_of(tmp_path, {"a/0.png": png(), "b/1.png": png()})
-    name, change = DAMAGE[damage]
-    path = tmp_path / "store" / name
-    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
-    with pytest.raises(ValueError, match=r"store .* is damaged \(.*\); delete it and prepare"):
-        Store(tmp_path / "store")
-
-
-def test_changed_pixels_are_found_by_verifying(tmp_path):
-    store = store_of(tmp_path, {"0.png": png()})
-    images = np.load(store.path / "0008.npy")
-    images[0, 0, 0, 0] ^= 1
-    np.save(store.path / "0008.npy", images)
-    with pytest.raises(ValueError, match=r"0008\.npy has changed"):
-        Store(store.path).verify()
 
 
 def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_and_a_removed_one_is_read(tmp_path):

@@ -98,6 +98,7 @@ def rename(path):
     [
         ("meta.json", cut),
         ("0008.npy", os.unlink),
+        ("names.txt", os.unlink),
         ("0016.npy", cut),
         ("0004.npy", garble),
         ("meta.json", rename),
@@ -128,7 +129,6 @@ def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     assert [("damaged" in row) for row in rows if c.name in row] == [True]
     assert rows[2].startswith(b.name) and rows[2].endswith(f"{sources[1]} (gone)")
     assert told("cache", "--older", "5").splitlines()[2].startswith(b.name)
-    assert refused("cache", "--clear", "nobody").startswith("Error: nobody is not in")
     assert told("cache", "--clear", "--older", "5").startswith("removed 1 store")
     assert sorted(os.listdir(tmp_path / "cache")) == sorted([a.name, c.name])
     assert told("cache", "--clear").startswith("removed 2 stores")
@@ -247,8 +247,9 @@ def test_cached_store_checks_sizes_and_check_all_content(name, tmp_path):
         with pytest.raises(ValueError, match=rf"damaged \({name} has \d+ bytes"):
             cached_store(copy)
     (copy / name).unlink()
-    with pytest.raises(ValueError, match=rf"damaged \(.*{name}"):
-        cached_store(copy)
+    for read in (cached_store, check):
+        with pytest.raises(ValueError, match=rf"damaged \(.*{name}"):
+            read(copy)
 
 
 def test_a_check_tells_how_far_it_is_by_images(tmp_path, monkeypatch):
@@ -301,17 +302,6 @@ def test_a_store_of_another_size_stands_for_itself_and_not_for_the_pictures_it_c
         store = cached_store(source, Preparation(resolution=16), cache_dir=cache)
         found = cached_store(store, Preparation(resolution=resolution))
         assert found.origin == (origin or store.path)
-
-
-def test_a_file_that_is_gone_from_a_store_is_missed_and_the_cache_makes_it_again(tmp_path):
-    source = folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
-    store = cached_store(source, cache_dir=tmp_path / "cache")
-    (store.path / "names.txt").unlink()
-    with pytest.raises(ValueError, match=r"damaged \(.*names\.txt"):
-        check(store.path)
-    again = cached_store(source, cache_dir=tmp_path / "cache")
-    assert (again.path, again.names) == (store.path, ["0.png", "1.png"])
-    again.verify()
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")

@@ -142,13 +142,11 @@ def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
     (tmp_path / "file.txt").write_text("text")
     folder(tmp_path / "texts", {"a.txt": b"", "b.txt": b"", "c": b""})
     archive(tmp_path / "empty.zip", {})
-    (tmp_path / "cut.zip").write_bytes(archive(tmp_path / "x.zip", MIXED).read_bytes()[:-40])
     for name, kind, words in [
         ("missing", FileNotFoundError, "there is no folder, zip or store"),
         ("empty", ValueError, "is empty"),
         ("empty.zip", ValueError, "is empty"),
         ("file.txt", ValueError, "neither a folder nor a sound zip"),
-        ("cut.zip", ValueError, "neither a folder nor a sound zip"),
         ("texts", ValueError, r"no images .*: found 2 \.txt files, 1 file without an ending;"),
     ]:
         with pytest.raises(kind, match=words) as caught:

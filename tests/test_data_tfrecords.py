@@ -2,52 +2,14 @@
 
 import numpy as np
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from helpers.commands import refused
 from helpers.pictures import encoded, folder, png
-from tensorboard.summary.writer.record_writer import RecordWriter
+from helpers.tfrecords import record, write_records
 
 from stylegan.data import Preparation, cached_store, check, open_source, prepare
 from stylegan.data.prepare import pyramid
 
 LABELS = np.eye(3, dtype=np.float32)[[2, 0, 0, 2, 2]]
-
-
-# the message `Example`, as TensorFlow defines it, by Google's own implementation
-EXAMPLE = """name: "example.proto" package: "t" syntax: "proto3"
-message_type { name: "Bytes"
-  field { name: "value" number: 1 type: TYPE_BYTES label: LABEL_REPEATED } }
-message_type { name: "Ints"
-  field { name: "value" number: 1 type: TYPE_INT64 label: LABEL_REPEATED } }
-message_type { name: "Feature"
-  field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: ".t.Bytes" }
-  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".t.Ints" } }
-message_type { name: "Features"
-  field { name: "feature" number: 1 type: TYPE_MESSAGE label: LABEL_REPEATED
-    type_name: ".t.Features.FeatureEntry" }
-  nested_type { name: "FeatureEntry" options { map_entry: true }
-    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
-    field { name: "value" number: 2 type: TYPE_MESSAGE label: LABEL_OPTIONAL
-      type_name: ".t.Feature" } } }
-message_type { name: "Example"
-  field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".t.Features" } }
-"""
-POOL = descriptor_pool.DescriptorPool()
-POOL.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
-
-
-def record(image):
-    made = message_factory.GetMessageClass(POOL.FindMessageTypeByName("t.Example"))()
-    made.features.feature["shape"].int64_list.value.extend(image.shape)
-    made.features.feature["data"].bytes_list.value.append(image.tobytes())
-    return made.SerializeToString()
-
-
-def write_records(path, records):
-    with open(path, "wb") as file:
-        writer = RecordWriter(file)
-        for one in records:
-            writer.write(one)
 
 
 def images(n=5, size=16, channels=3):
@@ -116,14 +78,11 @@ def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    (lambda content: content[:-1], "is cut short, or not a TFRecord file"),
     ([], "mine.tfrecords is empty"),
     ([b"\x0a\xff\xff\xff\xff\x7f"], ".tfrecords is not an image"),
     ([record(images(1)[0].reshape(-1))], ".tfrecords has 768 bytes of shape (768,)"),
 ])  # fmt: skip
-def test_damaged_and_other_tfrecords_are_refused_in_one_line(content, message, tmp_path):
+def test_other_tfrecords_are_refused_in_one_line(content, message, tmp_path):
     file = tmp_path / "mine.tfrecords"
-    write_records(file, [record(image) for image in images()] if callable(content) else content)
-    if callable(content):
-        file.write_bytes(content(file.read_bytes()))
+    write_records(file, content)
     assert message in refused("check", file)

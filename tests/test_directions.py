@@ -250,7 +250,6 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
         with Image.open(tmp_path / "new" / f"d-{method}.WEBP") as image:
             assert image.width > 700 and image.height > 200
     before = default_path(source).read_bytes()
-    assert "exists; pass --overwrite" in refused("directions", "find", *options, "--seed", 1)
     told("directions", "find", *options, "--overwrite")
     assert default_path(source).read_bytes() == before
     save_generator(source, random_generator(seed=1), outputs=REPLACING)
@@ -359,7 +358,4 @@ def test_a_vector_of_w_in_a_plain_array_is_a_direction(source, tmp_path):
         assert_close(edit.direction, torch.from_numpy(boundary[0]).float())
     np.save(file, boundary[:, 1:])
     with pytest.raises(ValueError, match=r"holds \(1, 7\), but a direction of this network is"):
-        read_edits([f"{file}=1"], loaded, source)
-    file.write_bytes(b"no array")
-    with pytest.raises(ValueError, match=r"boundary\.npy holds no direction: .* is damaged"):
         read_edits([f"{file}=1"], loaded, source)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime
-from helpers.commands import refused
 from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator, with_fine_noise_only
 from PIL import Image
 
@@ -131,10 +130,3 @@ def test_edits_have_names_without_folders_and_strengths():
     assert list(moves_of(texts, edits)) == ["x.npz:svm:<b>s/m=1</b>@0-3", "v.npy", "pca:2"]
     with pytest.raises(ValueError, match="twice"):
         moves_of(["a/v.npy=1", "b/v.npy=2"], edits[:2])
-
-
-def test_a_page_needs_the_runtime_before_any_work(tmp_path, monkeypatch, source):
-    monkeypatch.chdir(tmp_path)
-    message = refused("explore", source, "--export", "page")
-    assert "npm install onnxruntime-web" in message and "--runtime" in message
-    assert not (tmp_path / "page").exists()

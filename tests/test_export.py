@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import safetensors.torch
 import torch
-from helpers.commands import refused, told
+from helpers.commands import told
 from helpers.official import SETTINGS, generator_variables
 from helpers.tiny_generators import (
     ODD,
@@ -151,11 +151,10 @@ def test_arrays_that_are_not_those_of_a_generator_are_refused(tmp_path, arrays, 
 def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
     path, source = tmp_path / "mine.safetensors", random_source()
     export(source, path)
-    data = path.read_bytes()
-    for other in (data[:-4], data + b"1234"):
-        path.write_bytes(other)
-        with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
-            load_generator(path)
+    with open(path, "ab") as file:
+        file.write(b"1234")
+    with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
+        load_generator(path)
     numbers = {**source.generator.state_dict(), "w_avg": torch.arange(ODD.w_dim)}
     safetensors.torch.save_file(numbers, path, {"stylegan": own.description_as_json(source)})
     with pytest.raises(ValueError, match=r"w_avg holds torch\.int64, not plain real"):
@@ -265,17 +264,9 @@ def test_a_program_takes_noise_as_input_where_only_fine_layers_have_any():
         assert_close(found, program.images_of(source, z, psi, noise=maps), rtol=1e-5, atol=1e-4)
 
 
-def test_a_file_without_an_ending_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="it must end in"):
-        export(loaded_of(random_generator()), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_command_exports_what_is_chosen_and_overwrites_only_if_asked(tmp_path):
+def test_the_command_exports_what_is_chosen(tmp_path):
     files = tmp_path / "mine.pt", tmp_path / "mine.safetensors"
     save_generator(files[0], random_source().generator)
-    told("export", *files)
-    assert "exists; pass --overwrite" in refused("export", *files)
-    told("export", *files, "--psi", 0.5, "--cutoff", "all", "--overwrite")
+    told("export", *files, "--psi", 0.5, "--cutoff", "all")
     back = load_generator(files[1])
     assert (back.look.psi, back.look.cutoff) == (0.5, None)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import foreign_layouts
+from helpers.damage import Runs
 from helpers.foreign_layouts import drawn, kept, latents, noise_maps
 from helpers.reference import SLACK
 
@@ -276,10 +277,6 @@ def test_objects_beside_the_weights_are_neither_looked_up_nor_run(tmp_path, monk
 
         def __init__(self):
             self.a = [1]
-
-    class Runs:
-        def __reduce__(self):
-            return print, ("executed",)
 
     program = types.ModuleType("mmengine")
     for kind in (HistoryBuffer, ConfigDict, Slots):

@@ -138,18 +138,6 @@ def test_a_loaded_generator_averages_below_its_resolution_and_its_file_stays(tmp
     assert small.look.but(resolution=16).drawn == 16
 
 
-def test_a_different_picture_is_not_overwritten_unless_told(source, out):
-    options = ["--seeds", "1,2", "--psi"]
-    before = generated(source, out, *options, 0.5)
-    message = refused("generate", source, *options, 1, "--out", out, *CPU)
-    assert f"{out / 'seed0001.png'} exists; pass --overwrite" in message
-    assert before == {path.name: path.read_bytes() for path in out.iterdir()}
-    after = generated(source, out, *options, 1, "--overwrite")
-    assert all(before[name] != after[name] for name in before)
-    message = refused("generate", "gone.pt", "--out", source / "deeper/still")
-    assert message == f"Error: {source} is a file; choose another folder"
-
-
 def test_a_whole_psi_of_a_file_is_shown_as_the_same_fraction(tmp_path):
     pictures = []
     for psi in (10**29, 1e29):
@@ -210,6 +198,7 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
         told(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
         written = out / name[:3] / f"seed{seed:04d}.png"
         assert (out / written.name).read_bytes() == written.read_bytes()
+        assert np.array_equal(several[seed - 2].permute(1, 2, 0), pixels(written))
 
 
 def test_a_class_does_not_change_styles_in_a_file_which_is_said(tmp_path, out):

@@ -9,7 +9,6 @@ import torch
 from helpers.tiny_generators import TINY, loaded_of, random_generator
 
 from stylegan.files.huggingface import Card, save_folder
-from stylegan.machine.disk import REPLACING
 from stylegan.networks import Generator
 
 CARD = Card("cc-by-nc-4.0", "91 smileys", {"fid": 12.5, "kid": 0.004}, "More in our paper.")
@@ -50,14 +49,7 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
     assert np.array_equal(found["pictures"].permute(0, 2, 3, 1), expected)
 
 
-def test_nothing_is_shared_without_a_license_or_overwritten_unless_asked(source, tmp_path):
+def test_nothing_is_shared_without_a_license(source, tmp_path):
     with pytest.raises(ValueError, match="needs the license"):
         save_folder(source, tmp_path / "mine", Card())
     assert not list(tmp_path.iterdir())
-    (tmp_path / "README.md").write_text("precious")
-    with pytest.raises(ValueError, match=r"README\.md exists; pass --overwrite"):
-        save_folder(source, tmp_path, CARD)
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
-    assert (tmp_path / "README.md").read_text() == "precious"
-    save_folder(source, tmp_path, CARD, outputs=REPLACING)
-    assert "cc-by-nc-4.0" in (tmp_path / "README.md").read_text()

@@ -26,7 +26,6 @@ from stylegan.networks import Discriminator
 from stylegan.schedule import Position, ScheduleConfig, stage_at
 from stylegan.training import Share, TrainState, draw, train_step
 
-ABSENT = object()
 HOST = "https://host.invalid"
 
 
@@ -107,16 +106,6 @@ def test_a_run_gives_its_newest_generator_by_number(tmp_path):
     assert loaded.origin.endswith("generator-1001.pt")
 
 
-def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_path):
-    save_state(tmp_path / "state-000000100.pt", 100)
-    save_state(tmp_path / "state-000000200.pt", 200)
-    newest = tmp_path / "state-000000300.pt"
-    newest.write_bytes((tmp_path / "state-000000200.pt").read_bytes()[:1000])
-    loaded = load_generator(str(tmp_path))
-    assert loaded.images_seen == 200
-    assert f"not used: {newest}" in loaded.origin
-
-
 def test_a_generator_file_may_have_its_discriminator_and_numbers_of_half_precision(tmp_path):
     path = tmp_path / "both.pt"
     generator, critic = random_generator().half(), Discriminator(TINY).half()
@@ -144,30 +133,6 @@ def test_a_discriminator_file_says_that_it_is_one(tmp_path):
     path = tmp_path / "critic.pt"
     save_discriminator(path, Discriminator(TINY))
     with pytest.raises(ValueError, match=r"discriminator file .*critic\.pt holds no generator"):
-        load_generator(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"resolution": ABSENT}, "cannot be used: 'resolution' is missing"),
-        ({"kind": "state"}, "damaged: weights must .* not NoneType .field 'generator'"),
-        ({"version": 2}, "version 2; this program reads up to 1"),
-        ({"weights": {}}, "w_avg is missing"),
-        ({"config": {"resolution": 8}}, "the weights do not fit the network"),
-        ({"config": {"resolutoin": 8}}, "resolutoin"),
-        ({"psi": "much"}, 'psi: the value is "much": it must be a valid number'),
-        ({"cutoff": 1.5}, "cutoff: the value is 1.5: it must be a valid integer"),
-        ({"label_names": ["a"] * 9}, "9 label_names are given for 0 labels"),
-        ({"lineage": "faces64"}, "lineage: the value is .*: it must be"),
-    ],
-)
-def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, change, message):
-    path = tmp_path / "mine.pt"
-    save_generator(path, random_generator())
-    payload = torch.load(path, weights_only=True) | change
-    torch.save({name: value for name, value in payload.items() if value is not ABSENT}, path)
-    with pytest.raises(ValueError, match=rf"mine\.pt.*{message}"):
         load_generator(path)
 
 

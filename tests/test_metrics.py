@@ -110,44 +110,21 @@ def test_names_of_metrics_carry_the_number_of_images():
             parse(name)
 
 
-def test_an_array_is_made_once_and_again_when_it_is_cut_short(tmp_path):
-    made, notes = [], []
-    tools = Tools(tmp_path / "new", console=Heard(notes))
-
-    def make():
-        made.append(np.arange(35.0).reshape(5, 7))
-        return made[-1]
-
-    for _ in range(2):
-        found = cached(tools, "x", {"data": "a"}, make)
-        np.testing.assert_array_equal(found, np.arange(35.0).reshape(5, 7))
-    (path,) = (tmp_path / "new").iterdir()
-    assert (len(made), notes) == (1, [])
-    sound = path.read_bytes()
-    damages = [sound[:-1], sound[:60], b""]
-    for damaged in damages:
-        assert damaged != sound
-        path.write_bytes(damaged)
-        again = cached(tools, "x", {"data": "a"}, make)
-        np.testing.assert_array_equal(again, np.arange(35.0).reshape(5, 7))
-        assert path.read_bytes() == sound
-    assert (len(made), notes) == (4, [f"{path} is damaged and made again"] * 3)
-    cached(tools, "x", {"data": "b"}, make)
-    assert len(made) == len(list((tmp_path / "new").iterdir())) + 3 == 5
-
-
-def test_a_cached_array_of_another_content_is_made_again(tmp_path):
-    """Plain arrays, one that belongs to another key, one whose bits have changed."""
-    notes = []
-    tools = Tools(tmp_path, console=Heard(notes))
+def test_a_cached_array_is_made_once_and_again_where_its_file_holds_another(tmp_path):
+    """Cut short, of another key, with a changed bit, or a plain array."""
+    notes, folder = [], tmp_path / "new"
+    tools = Tools(folder, console=Heard(notes))
     rows = np.arange(35, dtype=np.float32).reshape(5, 7)
     key = {"data": "a", "number": 5}
+    np.testing.assert_array_equal(cached(tools, "x", key, lambda: rows), rows)
+    kept = cached(tools, "x", key, lambda: pytest.fail("it is kept"))
+    np.testing.assert_array_equal(kept, rows)
+    (path,) = folder.iterdir()
     cached(tools, "x", key | {"data": "b"}, lambda: rows + 1)
-    (other,) = tmp_path.iterdir()
-    cached(tools, "x", key, lambda: rows)
-    (path,) = set(tmp_path.iterdir()) - {other}
+    (other,) = {*folder.iterdir()} - {path}
     sound = path.read_bytes()
-    contents = [other.read_bytes(), sound[:200] + bytes([sound[200] ^ 1]) + sound[201:]]
+    contents = [sound[:-1], sound[:60], b"", other.read_bytes()]
+    contents.append(sound[:200] + bytes([sound[200] ^ 1]) + sound[201:])
     for array in (rows + 1, rows[0], rows[:0], np.array(1.0), np.array([None])):
         np.save(tmp_path / "x.npy", array)
         contents.append((tmp_path / "x.npy").read_bytes())

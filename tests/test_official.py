@@ -229,13 +229,6 @@ def test_a_file_cannot_change_the_classes_of_its_records(tmp_path, state):
     assert InertType.args == ()
 
 
-def test_a_truncated_file_is_a_clean_error_wherever_it_ends(tmp_path):
-    data = SNAPSHOT.read_bytes()
-    for length in (3, 10, 40, 1000, len(data) // 2, len(data) - 1):
-        with pytest.raises(ValueError, match="damaged or truncated"):
-            load_official(written(tmp_path, data[:length]))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -324,25 +317,6 @@ def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
     theirs = snapshot.generator_ema(z, labels, noise="const")
     torch.testing.assert_close(loaded.generator(z, labels, noise="const"), theirs)
     assert theirs.shape == (3, 3, 8, 8)
-
-
-def test_nothing_is_overwritten_unless_asked(official, tmp_path):
-    source, target, other = (tmp_path / name for name in ("network.pkl", "g.pt", "d.pt"))
-    written(tmp_path, snapshot_objects(official))
-    for path in (target, other):
-        path.write_bytes(b"mine")
-    assert f"{target} exists; pass --overwrite" in refused("convert", source, target)
-    message = refused("convert", source, tmp_path / "new.pt", "--discriminator", other)
-    assert f"{other} exists; pass --overwrite" in message
-    assert target.read_bytes() == other.read_bytes() == b"mine"
-    assert not (tmp_path / "new.pt").exists()
-    told("convert", source, target, "--overwrite")
-    assert load_generator(target).resolution == 8
-    before = source.read_bytes()
-    assert f"{source} is the source" in refused("convert", source, source, "--overwrite")
-    assert source.read_bytes() == before
-    both = refused("convert", source, tmp_path / "x.pt", "--discriminator", tmp_path / "x.pt")
-    assert "two files would both be written to" in both
 
 
 def test_the_average_generator_has_the_architecture_of_the_trained_one(official, tmp_path):

@@ -8,10 +8,10 @@ import shlex
 import numpy as np
 import pytest
 import torch
-from helpers import foreign_layouts
 from helpers.commands import pixels, refused, stylegan, told
 from helpers.official import dumps, network_class, snapshot_objects
-from helpers.tiny_generators import LABELED, TINY, assert_same_weights, loaded_of, random_generator
+from helpers.stored_files import foreign, state
+from helpers.tiny_generators import TINY, assert_same_weights, loaded_of, random_generator
 from helpers.tiny_training import merge, tiny_config, write_pictures
 
 import hubconf
@@ -22,110 +22,27 @@ from stylegan.files.formats.own import save_generator, save_loaded, save_safeten
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.interop import load_official
-from stylegan.networks import Discriminator
+from stylegan.machine.disk import REPLACING
 from stylegan.training import TrainState
 from stylegan.training.transfer import initialize_from
-
-ABSENT = object()
-HUGE = 10**400  # no float
-
-
-def state_payload(images_seen=4):
-    """The payload of a state, whose discriminator knows the number of images."""
-    state = TrainState.create(tiny_config())
-    state.discriminator.head.out.bias.data.fill_(images_seen)
-    return {**state.to_payload(), "images_seen": images_seen, "label_rows": None}
-
-
-def changed(payload, path, value):
-    """The payload with another value at a path of keys, or without that key."""
-    key, *rest = path
-    copy = dict(payload)
-    if rest:
-        copy[key] = changed(payload[key], rest, value)
-    elif value is ABSENT:
-        del copy[key]
-    else:
-        copy[key] = value
-    return copy
-
-
-HOSTILE_STATES = [
-    (["config"], ABSENT),
-    (["config", "network", "z_dim"], 6.0),
-    (["config", "schedule", "batch_size"], 5),
-    (["images_seen"], HUGE),
-    (["generator", "w_avg"], torch.zeros(3)),
-    (["lineage"], {"source": "x"}),
-    (["active_rectangle"], [0, HUGE, 0, HUGE]),
-    (["config", "data", "crop"], "round"),
-]
-
-
-@pytest.mark.parametrize(("path", "value"), HOSTILE_STATES)
-def test_a_hostile_state_is_named_and_the_one_before_is_taken(tmp_path, path, value):
-    good, bad = tmp_path / "state-000000004.pt", tmp_path / "state-000000008.pt"
-    checkpoint.save(good, "state", state_payload(4))
-    checkpoint.save(bad, "state", changed(state_payload(8), path, value))
-    for need in ("pictures", "training", "discriminator"):
-        with pytest.raises(ValueError, match=r"state-000000008\.pt") as refusal:
-            open_weights(bad, need=need)
-        assert len(str(refusal.value)) < 1000
-        weights = open_weights(tmp_path, need=need)
-        assert weights.file == good
-        assert weights.left_out == (str(refusal.value),)
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (["config", "z_dim"], "8"),
-        (["config", "equalized"], 1),
-        (["resolution"], HUGE),
-        (["resolution"], None),
-        (["alpha"], math.nan),
-        (["psi"], HUGE),
-        (["cutoff"], HUGE),
-        (["cutoff"], "all"),
-        (["images_seen"], "many"),
-        (["label_names"], {"a": 0}),
-        (["centers"], torch.zeros(2, 3)),
-        (["trained_on"], True),
-        (["trained_on"], {"crop": "round"}),
-        (["trained_on"], {"mirror": 1}),
-        (["trained_on"], {"mirrored": True}),
-        (["weights", "w_avg"], torch.zeros(8, dtype=torch.complex64)),
-    ],
-)
-def test_a_hostile_generator_is_named_and_the_one_before_is_taken(tmp_path, path, value):
-    good, bad = tmp_path / "generator-000000004.pt", tmp_path / "generator-000000008.pt"
-    save_generator(good, random_generator())
-    payload = changed(torch.load(good, weights_only=True), path, value)
-    torch.save(payload, bad)
-    with pytest.raises(ValueError, match=r"generator-000000008\.pt"):
-        load_generator(bad)
-    assert (
-        f"not used: {bad} is a generator file that cannot be used"
-        in open_weights(tmp_path).loaded.origin
-    )
 
 
 def test_every_opener_leaves_a_damaged_newest_state(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     good, bad = run / "state-000000004.pt", run / "state-000000008.pt"
-    checkpoint.save(good, "state", state_payload(4))
-    checkpoint.save(bad, "state", state_payload(8))
+    state(good, 4)
+    state(bad, 8)
     data = bad.read_bytes()
     middle = len(data) // 2
     bad.write_bytes(data[:middle] + bytes(1000) + data[middle + 1000 :])
     expected = open_weights(good).discriminator
     assert_same_weights(hubconf.discriminator(run), expected)
-    state = TrainState.create(tiny_config())
-    lines = initialize_from(state, run)
-    assert_same_weights(state.discriminator, expected)
+    begun = TrainState.create(tiny_config())
+    lines = initialize_from(begun, run)
+    assert_same_weights(begun.discriminator, expected)
     assert any(line.startswith(f"not used: {bad} is damaged") for line in lines)
-    assert [source.source for source in state.lineage] == ["run/state-000000004.pt"]
+    assert [source.source for source in begun.lineage] == ["run/state-000000004.pt"]
     told("convert", run, tmp_path / "g.pt", "--discriminator", tmp_path / "d.pt")
     assert_same_weights(hubconf.discriminator(tmp_path / "d.pt"), expected)
     assert f"state file {good}" in told("info", run)
@@ -143,9 +60,10 @@ def broken_file(kind, folder, monkeypatch):
         case "safetensors":
             save_safetensors(path, loaded)
         case "state.pt":
-            payload = state_payload()
+            state(path)
+            payload = checkpoint.load(path)
             payload["generator_ema"]["mapping.layers.1.bias"][0] = math.inf
-            checkpoint.save(path, "state", payload)
+            checkpoint.save(path, "state", payload, outputs=REPLACING)
         case "pkl":
             objects = snapshot_objects(network_class(monkeypatch))
             for name, array in objects[2].components["mapping"].variables:
@@ -154,7 +72,8 @@ def broken_file(kind, folder, monkeypatch):
             path.write_bytes(dumps(objects))
             return path, "G_mapping/Dense1/bias"
         case "pth":
-            tensors = foreign_layouts.weights(foreign_layouts.load("genforce")[0]["generator"])
+            foreign(path)
+            tensors = torch.load(path)
             tensors["mapping.dense1.bias"][0] = math.nan
             torch.save(tensors, path)
             return path, "mapping.dense1.bias"
@@ -260,15 +179,6 @@ def test_the_commands_of_info_can_be_pasted_one_by_one(run, tmp_path, monkeypatc
         assert commands == [["stylegan", *words] for words in expected]
 
 
-def test_sample_shows_the_classes_in_turn_as_the_command_does(tmp_path):
-    path = tmp_path / "classes.pt"
-    save_generator(path, random_generator(LABELED))
-    told("generate", path, "--seeds", "0-4", "--device", "cpu", "--out", tmp_path)
-    sampled = load_generator(path).sample(range(5)).permute(0, 2, 3, 1).numpy()
-    for seed in range(5):
-        assert np.array_equal(sampled[seed], pixels(tmp_path / f"seed{seed:04d}.png")), seed
-
-
 def test_a_call_shows_a_growing_network_as_far_as_it_has_grown(tmp_path):
     network = random_generator()
     save_generator(tmp_path / "grows.pt", network, resolution=8, alpha=0.25)
@@ -294,54 +204,5 @@ def test_export_writes_a_folder_for_the_hub(source, tmp_path):
     text = (folder / "README.md").read_text()
     assert "license: mit\n" in text and "| trained on | 91 smileys |" in text
     assert_same_weights(load_generator(folder), load_generator(source))
-    assert "pass --overwrite" in refused("export", source, folder, "--license", "mit")
     assert stylegan("export", source, folder, "--noise", "none").exit_code == 2
     assert stylegan("export", source, tmp_path / "a.pt2", "--license", "mit").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "is empty"),
-        (
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
-            "is a pointer of Git LFS: ",
-        ),
-        (b"\n<!DOCTYPE html>\n<title>Sign in</title>", "is a web page: the address"),
-    ],
-)
-def test_what_came_in_place_of_a_file_is_named(source, tmp_path, content, words):
-    """As weights, latents, a direction, an archive of pictures, and a picture."""
-    there = tmp_path / "there"
-    there.mkdir()
-    for name in ("mine.pt", "mine.pkl", "mine.safetensors", "mine.npz", "mine.zip", "mine.png"):
-        (there / name).write_bytes(content)
-    for name in ("mine.pt", "mine.pkl", "mine.safetensors", "mine.npz"):
-        assert f"{name} {words}" in refused("info", there / name)
-    latents = ("generate", source, "--latents", there / "mine.npz", "--out", tmp_path / "out")
-    assert f"mine.npz {words}" in refused(*latents)
-    assert f"mine.zip {words}" in refused("check", there / "mine.zip")
-    lines = stylegan("check", there).output
-    assert f"the file {words}" in lines and "mine.png" in lines
-
-
-def test_an_empty_name_is_no_name(source, tmp_path):
-    """For Python an empty path is the current folder."""
-    for words in [
-        ("generate", source, "--out", ""),
-        ("train", "--data", ""),
-        ("train", "--out", ""),
-        ("metrics", ""),
-        ("generate", source, "--latents", ""),
-    ]:
-        assert "the name is empty" in refused(*words, exit_code=2)
-    assert "there is no metric ''" in refused("metrics", source, "--metrics", "")
-    assert "there is no metric ''" in refused("train", "--metrics", "", "--out", tmp_path / "a")
-
-
-def test_nothing_is_made_of_nothing():
-    generator = random_generator()
-    with pytest.raises(ValueError, match="z has no rows, so there is nothing to make"):
-        generator(torch.zeros(0, TINY.z_dim))
-    with pytest.raises(ValueError, match="there are no images"):
-        Discriminator(TINY)(torch.zeros(0, 3, 16, 16))

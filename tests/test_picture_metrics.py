@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from helpers.commands import refused, stylegan, told
+from helpers.commands import stylegan, told
 from helpers.pictures import colors, save_picture
 from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
@@ -124,11 +124,6 @@ def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, rea
     why = "this metric looks at latents, so it needs a generator, not pictures"
     assert f"ppl-w-end20 could not be measured: {why}" in found.stderr
     assert "not measured, see above: ppl-w-end20" in found.stderr
-
-
-def test_a_look_is_of_generators_alone(samples, reals):
-    message = refused("metrics", "faces64", samples, "--data", reals, "--psi", "1,0.7")
-    assert "apply to generators only" in message and "holds pictures" in message
 
 
 def test_what_holds_pictures_is_told_from_what_holds_weights(samples, tmp_path):

@@ -398,12 +398,6 @@ def test_padding_is_searched_but_not_shown(folder):
     assert (pixels(out / "target.png") == 255).all()
 
 
-def test_what_cannot_be_projected_is_said_before_anything_is_written(folder):
-    assert "would both be written to" in refused(*request(folder, "a.png a.jpg"))
-    assert "has no labels" in refused(*request(folder, "a.png", "--class", "cat"))
-    assert not (folder / "out").exists()
-
-
 def test_help_says_of_a_class_what_a_network_with_labels_asks_for(folder):
     save_generator(folder / "labeled.pt", random_generator(LABELED))
     assert "a class is needed" in refused(*request(folder, "a.png", source="labeled.pt"))

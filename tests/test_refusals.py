@@ -2,13 +2,15 @@
 
 import dataclasses
 import os
+import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import refused
+from helpers.commands import refused, told
 from helpers.pictures import save_picture
+from helpers.reference import SNAPSHOT
 from helpers.runs import contents
 from helpers.tiny_generators import LABELED, random_generator
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
@@ -33,11 +35,14 @@ MISTAKES = [  # words, what the line says, the exit code
     ("cache --clear gone", "gone is not in ", 1),
     ("check . --aspect 3", "crop must be center, pad", 1),
     ("configs ffhq25", "did you mean ffhq-256?", 1),
+    ("configs auto", "`stylegan train --data PICTURES --dry-run`", 1),
     ("convert gone.pt a.pt", "there is no gone.pt; accepted are", 1),
+    ("convert official.pkl a.pt --discriminator a.pt", "both be written", 1),
     ("directions find g.pt", "with directions pca and sefa; pass --overwrite", 1),
     ("directions find classes.pt --figure d.png", "a class is needed, as in --class ant", 1),
     ("directions learn new.pt a b", "there is no folder or file a with examples", 1),
     ("explore g.pt --port 0.5", "is not a valid integer", 2),
+    ("explore g.pt --export page", "npm install onnxruntime-web", 1),
     ("export g.pt a.txt", "must end in .safetensors, .onnx, .pt2", 1),
     ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),
     ("figure timelapse faces64", "of a run folder, but faces64 is not a folder", 1),
@@ -49,6 +54,9 @@ MISTAKES = [  # words, what the line says, the exit code
     ("generate faces64 --psi nan", "nan is not a finite number", 2),
     ("generate faces64 --device xpu", "is not a device; try cpu, cuda", 1),
     ("generate somebody/cats", "has it, hf download somebody/cats --local-dir cats gets it", 1),
+    ("generate gone.pt --out g.pt/deeper", "g.pt is a file; choose another folder", 1),
+    ("generate g.pt --out ''", "the name is empty", 2),  # for Python the current folder
+    ("generate g.pt --latents ''", "the name is empty", 2),
     ("generate pipe.pt", "neither a regular file nor a folder", 2),
     ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
     ("info gone", "accepted are a run folder", 1),
@@ -56,13 +64,28 @@ MISTAKES = [  # words, what the line says, the exit code
     ("metrics faces64 --metrics fidd", "no metric 'fidd'; known: fid, kid, pr, is", 1),
     ("metrics faces64 --resolution 8", "a generator has its own resolution", 1),
     ("metrics faces64 --out text.pt", "exists and is of another kind", 1),
+    ("metrics g.pt flat --data pictures --psi 1,0.7", "apply to generators only", 1),
+    ("metrics ''", "the name is empty", 2),
+    ("metrics g.pt --metrics ''", "there is no metric ''", 1),
     ("metrics empty --metrics swd", "is empty", 1),
     ("metrics there.webp --metrics swd", "there.webp is a picture; give the folder", 1),
+    ("prepare pictures notes", "notes is not empty", 1),
+    ("prepare pictures text.pt", "text.pt is a file", 1),
     ("prepare notes store", "no images under notes: found 1 .txt file", 1),
     ("prepare store again", "store is a prepared store; train on it as it is", 1),
+    ("project g.pt flat/0.png pictures/a/0.png", "would both be written to", 1),
+    ("project g.pt flat/0.png --class cat", "has no labels", 1),
     ("project g.pt there.webp --locality 1", "require --tune", 2),
     ("project g.pt there.webp --out new.pt/deep", "new.pt is a file; choose another", 1),
     ("report notes", "notes holds no config.toml", 1),
+    ("report nowhere", "nowhere", 1),
+    ("report begun --data nowhere", "nowhere", 1),
+    ("train --batch-gpu 4 -o batch_gpu=8", "batch_gpu is given by -o and by", 2),
+    ("train --data pictures --processes 8", "--processes needs --dry-run", 2),
+    ("train --data pictures --processes 8 --dry-run", "add --device cuda", 2),
+    ("train --data ''", "the name is empty", 2),
+    ("train --out ''", "the name is empty", 2),
+    ("train --metrics '' --out a", "there is no metric ''", 1),
     ("train --seed x", "is not a valid integer", 2),
     (f"{TRAIN} --data pictures -o schedule.total_kimgs=1", "did you mean schedule.total_kimg?", 1),
     (f"{TRAIN} --data pictures --device cuda:99", "device cuda:99 was asked for", 1),
@@ -98,8 +121,10 @@ def folder(tmp_path_factory):
     payload = {"config": dataclasses.asdict(network.config), "weights": network.state_dict()}
     checkpoint.save(folder / "critic.pt", "discriminator", payload)
     (folder / "tiny.toml").write_text(to_toml(tiny_config(schedule=SHORT)))
-    for name in ("empty", "notes", "flat"):
+    for name in ("empty", "notes", "flat", "begun"):
         (folder / name).mkdir()
+    shutil.copy(folder / "g.pt", folder / "begun" / "generator-000000004.pt")
+    shutil.copy(folder / "tiny.toml", folder / "begun" / "config.toml")
     (folder / "notes" / "a.txt").write_text("mine")
     (folder / "text.pt").write_text("no weights")
     (folder / "there.webp").touch()
@@ -109,6 +134,7 @@ def folder(tmp_path_factory):
     write_pictures(folder / "damaged")
     (folder / "damaged" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     os.mkfifo(folder / "pipe.pt")
+    shutil.copy(SNAPSHOT, folder / "official.pkl")
     return folder
 
 
@@ -119,7 +145,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(folder)
     before = contents(folder)
-    line = refused(*words.split(), exit_code=exit_code)
+    line = refused(*shlex.split(words), exit_code=exit_code)
     assert message in line and line.isprintable()
     assert contents(folder) == before
 
@@ -128,6 +154,7 @@ ORIGINALS = [  # words, of which the file is written over what it is made of
     ("align in in --landmarks points.csv --size 32", "in/a.png"),
     ("align in/a.png in --landmarks points.csv --size 32", "in/a.png"),
     ("blend g.pt new.pt --share 1 --out new.pt", "new.pt"),
+    ("convert g.pt g.pt", "g.pt"),
     ("blend run g.pt --share 1 --out run/generator-000000001.pt", "run/generator-000000001.pt"),
     ("directions find official.npz --out official.npz", "official.npz"),
     ("directions learn g.pt with.npz without.npz --out without.npz", "without.npz"),
@@ -144,6 +171,8 @@ def originals(folder):
     for name in ("g.pt", "new.pt", "run/generator-000000001.pt", "tuned/tuned.pt"):
         (folder / name).parent.mkdir(exist_ok=True)
         save_generator(folder / name, random_generator())
+    shutil.copy(SNAPSHOT, folder / "official.pkl")
+    (folder / "run" / "config.toml").write_text(to_toml(tiny_config()))
     (folder / "shared").mkdir()
     loaded = load_generator(folder / "g.pt")
     save_safetensors(folder / "shared" / "model.safetensors", loaded)
@@ -164,22 +193,41 @@ def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("words", "out"),
-    [
-        ("align in out --landmarks points.csv --size 32", "out/a.png"),
-        ("blend g.pt new.pt --share 1 --out b.pt", "b.pt"),
-        ("convert g.pt c.pt", "c.pt"),
-        ("export g.pt e.safetensors", "e.safetensors"),
-        ("export g.pt e.pt2", "e.pt2"),
-        ("figure grid g.pt --seeds 0,1 --out g.png", "g.png"),
-        ("video walk g.pt --seeds 0,1 --seconds 0.1 --out w.gif", "w.gif"),
-    ],
-)
+WRITERS = [  # words, and a file that the command writes
+    ("align in out --landmarks points.csv --size 32", "out/a.png"),
+    ("blend g.pt new.pt --share 1 --out b.pt", "b.pt"),
+    ("convert g.pt c.pt", "c.pt"),
+    ("convert official.pkl c.pt --discriminator d.pt", "c.pt"),
+    ("convert official.pkl c.pt --discriminator d.pt", "d.pt"),
+    ("directions find g.pt --samples 99 --count 2 --figure d.png", "d-pca.png"),
+    ("export g.pt e.safetensors", "e.safetensors"),
+    ("export g.pt e.pt2", "e.pt2"),
+    ("export g.pt hub --license mit", "hub/README.md"),
+    ("figure grid g.pt --seeds 0,1 --out g.png", "g.png"),
+    ("generate g.pt --seeds 1 --out out", "out/seed0001.png"),
+    ("video walk g.pt --seeds 0,1 --seconds 0.1 --out w.gif", "w.gif"),
+]
+REPORT = ("report run --out page.html", "page.html")  # which may replace a page of its own
+
+
+@pytest.mark.parametrize(("words", "out"), [*WRITERS, REPORT])
+def test_what_is_there_stays_unless_it_is_to_be_overwritten(tmp_path, monkeypatch, words, out):
+    monkeypatch.chdir(originals(tmp_path))
+    Path(out).parent.mkdir(exist_ok=True)
+    Path(out).write_text("theirs")
+    before = contents(tmp_path)
+    assert f"{out} exists; pass --overwrite" in refused(*words.split())
+    assert contents(tmp_path) == before
+    told(*words.split(), "--overwrite")
+    assert Path(out).read_bytes() != b"theirs"
+
+
+@pytest.mark.parametrize(("words", "out"), WRITERS)
 def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch, words, out):
     monkeypatch.chdir(originals(tmp_path))
 
     def writing(descriptor):
+        Path(out).parent.mkdir(exist_ok=True)
         Path(out).write_text("theirs")
         wait_for_disk(descriptor)
 

@@ -292,9 +292,3 @@ def test_one_training_image_has_no_distance_to_compare_with(tmp_path, monkeypatc
     store = tiny_store(tmp_path, n=1)
     found = drawings_of(tmp_path / "run", Tools(tmp_path), data=store.path)
     assert found.neighbors.startswith("Not computed: there are no two training images that differ")
-
-
-def test_mistakes_are_one_line(tmp_path, folder):
-    for arguments in ([tmp_path / "nowhere"], [folder, "--data", tmp_path / "nowhere"]):
-        assert "nowhere" in refused("report", *arguments, "--device", "cpu")
-    assert not (folder / "report.html").exists()

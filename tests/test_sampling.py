@@ -107,13 +107,6 @@ def test_random_noise_differs_from_the_stored_maps_and_draws_nothing_global(gene
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_a_lower_resolution_and_its_fade_are_those_of_the_generator(generator):
-    z = latents([2], 8)
-    expected = generator(z, psi=0.5, cutoff=3, resolution=8, alpha=0.25, noise="const")
-    found = pictures(generator, [2], psi=0.5, cutoff=3, resolution=8, alpha=0.25)
-    assert np.array_equal(found, to_uint8(expected))
-
-
 def test_one_label_serves_all_images_and_many_serve_each():
     network, rows = random_generator(LABELED), torch.eye(3)
     each = pictures(network, [9, 9, 9], labels=rows, batch=2).astype(int)

@@ -7,12 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 from helpers import commands
-from helpers.runs import contents, log_of
+from helpers.runs import contents
 from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import SHORT, tiny_config, write_pictures
 
@@ -123,20 +122,6 @@ def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finis
     assert loaded.label_names == ()
 
 
-def test_every_line_of_the_log_is_json_and_tells_where_the_run_was(finished):
-    records = log_of(finished[0] / "run")
-    saved = [record["images_seen"] for record in records if record["event"] == "saved"]
-    assert saved == [8, 12]
-    records = [record for record in records if record["event"] != "saved"]
-    events = ["start", "progress", "progress", "progress", "finished"]
-    assert [record["event"] for record in records] == events
-    assert [record["images_seen"] for record in records] == [0, 4, 8, 12, 12]
-    stages = [(r["schedule/resolution"], r["schedule/alpha"]) for r in records[1:-1]]
-    assert stages == [(8, 1.0), (16, 0.5), (16, 1.0)]
-    for record in records[1:-1]:
-        assert all(np.isfinite(value) for name, value in record.items() if name != "event")
-
-
 @pytest.mark.parametrize("more", [(), ("--init-from", "run/generator-000000012.pt")])
 def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_finished, more):
     before, text = contents(at_finished), told(*more)
@@ -223,11 +208,6 @@ def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
     assert all(row[-2].endswith("GiB") for row in rows[start + 1 : start + 4])
 
 
-def test_an_option_that_is_given_in_two_ways_is_refused():
-    words = ["train", "--batch-gpu", 4, "-o", "batch_gpu=8"]
-    assert "batch_gpu is given by -o and by" in commands.refused(*words, exit_code=2)
-
-
 def test_a_plan_of_what_the_run_would_refuse_is_refused(here):
     told(*BRIEF)
     assert "run of another configuration (seed: 0 there, 7" in refused(
@@ -248,11 +228,6 @@ def test_a_plan_for_gpus_that_are_not_here_has_their_batches_and_memory(here):
     assert "batches: the official ones for 8 processes, all together; they follow the" in lines[-3]
     assert lines[-2].startswith("memory of each GPU: about ")
     assert contents(here) == before
-    for wrong, words in [
-        (["--processes", "8"], "--processes needs --dry-run; torchrun starts processes"),
-        (["--processes", "8", "--dry-run"], "--processes plans for GPUs: add --device cuda"),
-    ]:
-        assert words in CliRunner().invoke(train, ["--data", "pictures", *wrong]).stderr
 
 
 # Starting from other weights

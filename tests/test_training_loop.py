@@ -1,30 +1,27 @@
 """The loop: runs grow, are saved, and continue exactly."""
 
 import dataclasses
-import shutil
 import tomllib
-from pathlib import Path
 
 import pytest
 import torch
 from helpers.runs import log_of
 from helpers.tiny_training import (
     KINDS,
-    QUIET,
     SHORT,
     differing,
     flat,
     merge,
+    resumed,
     run,
     tiny_config,
-    tiny_store,
 )
 from PIL import Image
 
 from stylegan.config import CHANGEABLE_WITHIN_RUN, build_config, nested
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
-from stylegan.training import TrainState, start
+from stylegan.training import TrainState
 
 STOPS = {
     4: "after the first step",
@@ -41,36 +38,42 @@ STOPS = {
 def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
     images, store, whole, tmp_path
 ):
-    stopped = run(tiny_config(), store, tmp_path / "run", stop_at=images)
-    assert stopped.images_seen == images
-    continued = run(tiny_config(), store, tmp_path / "run")
-    assert continued is not stopped
-    assert differing(continued.to_payload(), whole[1].to_payload()) == []
+    resumed(tiny_config(), store, tmp_path, images, whole=whole[1])
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("lazy r1", "first moments", "labels", "recomputation", "frozen", "bf16", "fp16"),
-        "relativistic",
-    ],
-)
+CLASSES = {"data": {"labels": True}, "network": {"label_dim": 2}}
+LONG = {"schedule": SHORT | {"total_kimg": 0.048, "d_lr": {4: 0.02}}}  # D(real) becomes positive
+ADA = {"kind": "ada", "target": -0.9, "speed_kimg": 0.04}
+RESUMED = {  # kinds of training, and the image at which they are stopped
+    **{name: (KINDS[name], 8) for name in ("lazy r1", "first moments", "recomputation", "frozen")},
+    **{name: (KINDS[name], 8) for name in ("bf16", "fp16", "relativistic")},
+    "labels": (CLASSES, 8),
+    "adaptive": (LONG | {"augment": ADA, "checkpoint_activations": True, "batch_gpu": 2}, 24),
+    "diffaugment": (
+        LONG | {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
+        24,
+    ),
+    "fixed": (
+        LONG | {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
+        24,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RESUMED)
 def test_a_run_of_another_kind_continues_bit_for_bit(kind, store, tmp_path):
-    """Augmented ones: test_augment.py."""
-    labels = {"data": {"labels": True}, "network": {"label_dim": 2}} if kind == "labels" else {}
-    config = tiny_config(**{"schedule": SHORT} | KINDS[kind] | labels)
+    options, stop_at = RESUMED[kind]
+    config = tiny_config(**{"schedule": SHORT} | options)
     source = None
     if kind == "frozen":  # which only weights can be that have grown so far
         source = tmp_path / "source.pt"
         grown = tiny_config(schedule={"initial_resolution": 16})
         checkpoint.save(source, "state", TrainState.create(grown).to_payload())
-    whole = run(config, store, tmp_path / "whole", init_from=source)
-    run(config, store, tmp_path / "run", stop_at=8, init_from=source)
-    continued = run(config, store, tmp_path / "run")
-    assert differing(continued.to_payload(), whole.to_payload()) == []
-    for scaler in ("g_scaler", "d_scaler"):  # also if no payload has them
-        states = [getattr(state, scaler).state_dict() for state in (continued, whole)]
-        assert states[0] == states[1]
+    state = resumed(config, store, tmp_path, stop_at, init_from=source)
+    if "augment" in options:
+        probability = state.strength.probability
+        assert probability > 0
+        assert config.augment.adaptive or probability == config.augment.strength
 
 
 HARMLESS_CHANGES = {
@@ -121,6 +124,7 @@ def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
     progress = log_of(out, "progress")
     assert [line["images_seen"] for line in progress] == [*range(4, 160, 4), 168]
     assert sorted({line["schedule/resolution"] for line in progress}) == [4, 8, 16]
+    assert {0.3, 1.0} < {round(line["schedule/alpha"], 9) for line in progress}
     for line in progress:
         assert all(value == value for value in line.values())  # no NaN
     names = {"d/logistic_fake", "d/logistic_real", "d/r1_penalty", "g/nonsaturating"}
@@ -144,18 +148,6 @@ def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store
     state = run(tiny_config(), store, tmp_path / "run")
     assert (tmp_path / "run" / "generator-000000168.pt").exists()
     assert differing(state.to_payload(), whole[1].to_payload()) == []
-
-
-def test_a_run_of_other_images_is_refused(whole, tmp_path):
-    out = Path(shutil.copytree(whole[0], tmp_path / "run"))
-    with pytest.raises(ValueError, match=r"trained on other images .* --init-from"):
-        run(tiny_config(), tiny_store(tmp_path, seed=1), out)
-
-
-def test_the_number_of_workers_does_not_change_a_run(store, tmp_path):
-    config = tiny_config(schedule={"total_kimg": 0.036})
-    states = [start(config, store, tmp_path / str(n), **QUIET, workers=n) for n in (0, 2)]
-    assert differing(*(state.to_payload() for state in states)) == []
 
 
 def test_the_seed_decides_the_run(store, tmp_path):

@@ -81,24 +81,6 @@ def test_an_overflow_does_not_stay_in_the_average_of_w():
     assert generator.w_avg.tolist() == [0, 0, *[0.25] * (len(overflown) - 2)]
 
 
-def test_the_average_of_w_stays_in_place_keeps_no_graph_and_equals_the_closed_form():
-    """An average that `forward` took and returned would keep the graph of every step."""
-    config, now, decay, means = tiny_config(), stage(4, 1.0), 0.95, []
-    generator = TrainState.create(config).generator.double()
-    place = generator.w_avg.data_ptr()
-    for i in range(20):
-        draws = draw(config, 4 * i, now, None, Share(dtype=torch.float64)).generator
-        images, w_mean = training_images(generator, draws, now)
-        images.square().mean().backward()
-        update_w_avg(generator, w_mean, decay)
-        assert w_mean.grad_fn is None and generator.w_avg.grad_fn is None
-        means.append(generator.mapping(draws.latents).detach().mean(dim=0))
-    assert generator.w_avg.data_ptr() == place
-    weights = (1 - decay) * decay ** torch.arange(19, -1, -1, dtype=torch.float64)
-    expected = (torch.stack(means) * weights[:, None]).sum(dim=0)
-    assert (generator.w_avg - expected).abs().max() < 1e-12
-
-
 @pytest.mark.parametrize(
     ("options", "passes"),
     [({"r2_gamma": 2.0}, 3), (RELATIVISTIC, 3), (WGAN_GP, 4), ({"batch_gpu": 2}, 6)],

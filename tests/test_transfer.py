@@ -276,64 +276,6 @@ def test_a_layer_that_can_make_what_is_wanted_is_found():
     assert_same_weights(layer, wanted, atol=1e-5)
 
 
-def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_said():
-    """A source of labels b, a, x, for a run of a, b, c, d."""
-    source = tiny_config(network={"label_dim": 3})
-    trained = TrainState.create(dataclasses.replace(source, seed=5))
-    loaded = loaded_of(trained.generator_ema, label_names=("b", "a", "x"))
-    networks = {"generator": trained.generator, "discriminator": trained.discriminator}
-    given = {name: getattr(trained, name).state_dict() for name in checkpoint.NETWORKS["state"]}
-    config = tiny_config(network={"label_dim": 4}, schedule=SHORT | {"initial_resolution": 16})
-    state, untouched = TrainState.create(config), TrainState.create(config)
-    lines = initialize_from(
-        state, Weights(Path("m.pt"), "memory", loaded, **networks), ("a", "b", "c", "d")
-    )
-    assert "labels are those of the same name in m.pt; c, d start anew" in lines
-    for network, names in (
-        ("generator", ["mapping.label_embedding"]),
-        ("generator_ema", ["mapping.label_embedding"]),
-        ("discriminator", ["head.out.weight", "head.out.bias"]),
-    ):
-        for name in names:
-            now = getattr(state, network).state_dict()[name]
-            assert torch.equal(now[:2], given[network][name][[1, 0]])
-            assert torch.equal(now[2:], getattr(untouched, network).state_dict()[name][2:])
-
-
-def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
-    """As many labels, of other names: their rows have the same shapes."""
-    config = tiny_config(network={"label_dim": 2}, schedule=SHORT | {"initial_resolution": 16})
-    trained = TrainState.create(dataclasses.replace(config, seed=5))
-    loaded = loaded_of(trained.generator_ema, label_names=("x", "y"))
-    state, untouched = TrainState.create(config), TrainState.create(config)
-    source = Weights(Path("m.pt"), "memory", loaded, discriminator=trained.discriminator)
-    lines = initialize_from(state, source, ("a", "b"))
-    for network, rows in (("generator_ema", 2), ("discriminator", 2)):
-        every = len(getattr(state, network).state_dict())  # w_avg is measured anew
-        assert f"{network}: {every - rows} of {every} tensors copied from m.pt" in lines
-    assert "  not copied: head.out.weight belongs to labels that this run lacks" in lines
-    own_rows = untouched.discriminator.state_dict()["head.out.weight"]
-    assert torch.equal(state.discriminator.state_dict()["head.out.weight"], own_rows)
-
-
-@pytest.mark.parametrize("vectors", [True, False, None])
-def test_vectors_and_classes_of_the_same_names_start_anew(vectors):
-    config = tiny_config(
-        network={"label_dim": 2}, schedule=SHORT | {"initial_resolution": 16}, seed=5
-    )
-    trained = TrainState.create(config).generator_ema
-    loaded = loaded_of(trained, label_names=("a", "b"), label_rows=torch.eye(2))
-    given = trained.mapping.label_embedding.detach().clone()
-    config = dataclasses.replace(config, seed=6)
-    state, untouched = TrainState.create(config), TrainState.create(config)
-    weights = Weights(Path("m.pt"), "memory", loaded, trained)
-    lines = initialize_from(state, weights, ("a", "b"), vectors)
-    anew = "no label is one of m.pt: all start anew"
-    expected = untouched.generator.mapping.label_embedding if vectors is False else given
-    assert (anew in lines) == (vectors is False)
-    assert torch.equal(state.generator.mapping.label_embedding, expected)
-
-
 def source_of(network, seed=5, **description):
     """A grown source with all three networks, none of whose parts is without effect."""
     trained = TrainState.create(tiny_config(network=network, seed=seed))
@@ -347,11 +289,52 @@ def source_of(network, seed=5, **description):
     return Weights(Path("m.pt"), "memory", loaded, trained.generator, trained.discriminator)
 
 
-def begun(weights, network, names=(), **data):
+def begun(weights, network, names=(), vectors=None, **data):
     """A run of other options, from copies of the weights: its state, and what was told."""
     config = tiny_config(network=network, schedule=SHORT | {"initial_resolution": 16}, data=data)
     state = TrainState.create(config)
-    return state, initialize_from(state, copy.deepcopy(weights), names)
+    return state, initialize_from(state, copy.deepcopy(weights), names, vectors)
+
+
+def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_said():
+    """A source of labels b, a, x, for a run of a, b, c, d."""
+    weights = source_of({"label_dim": 3}, label_names=("b", "a", "x"))
+    state, lines = begun(weights, {"label_dim": 4}, ("a", "b", "c", "d"))
+    assert "labels are those of the same name in m.pt; c, d start anew" in lines
+    untouched, embedding = TrainState.create(state.config), ["mapping.label_embedding"]
+    for network, names in (
+        ("generator", embedding),
+        ("generator_ema", embedding),
+        ("discriminator", ["head.out.weight", "head.out.bias"]),
+    ):
+        given = weights.networks()[network].state_dict()
+        for name in names:
+            now = getattr(state, network).state_dict()[name]
+            assert torch.equal(now[:2], given[name][[1, 0]])
+            assert torch.equal(now[2:], getattr(untouched, network).state_dict()[name][2:])
+
+
+def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
+    """As many labels, of other names: their rows have the same shapes."""
+    weights = source_of({"label_dim": 2}, label_names=("x", "y"))
+    state, lines = begun(weights, {"label_dim": 2}, ("a", "b"))
+    for network, rows in (("generator_ema", 2), ("discriminator", 2)):
+        every = len(getattr(state, network).state_dict())  # w_avg is measured anew
+        assert f"{network}: {every - rows} of {every} tensors copied from m.pt" in lines
+    assert "  not copied: head.out.weight belongs to labels that this run lacks" in lines
+    own_rows = TrainState.create(state.config).discriminator.head.out.weight
+    assert torch.equal(state.discriminator.head.out.weight, own_rows)
+
+
+@pytest.mark.parametrize("vectors", [True, False, None])
+def test_vectors_and_classes_of_the_same_names_start_anew(vectors):
+    about = {"label_names": ("a", "b"), "label_rows": torch.eye(2)}
+    weights = source_of({"label_dim": 2}, **about)
+    state, lines = begun(weights, {"label_dim": 2}, ("a", "b"), vectors)
+    assert ("no label is one of m.pt: all start anew" in lines) == (vectors is False)
+    fresh = TrainState.create(state.config).generator if vectors is False else weights.generator
+    expected = fresh.mapping.label_embedding
+    assert torch.equal(state.generator.mapping.label_embedding, expected)
 
 
 def images_of(generator, label=None):

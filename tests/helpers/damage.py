@@ -1,4 +1,4 @@
-"""Hypothesis strategies that damage good files.
+"""Hypothesis strategies that damage good files, and an object that should not be made of one.
 
 `edited` knows no format. The others take a format apart, change some parts and put it together
 again with right lengths and checksums, so that the code behind the checks is reached.
@@ -20,6 +20,16 @@ NUMBERS = sorted(
         for n, size, order in itertools.product(EDGES, (1, 2, 4, 8), ("little", "big"))
     }
 )
+
+
+class Runs:
+    """Calls a function where it is unpickled."""
+
+    def __init__(self, function=print, argument="executed"):
+        self.call = function, (argument,)
+
+    def __reduce__(self):
+        return self.call
 
 
 @st.composite

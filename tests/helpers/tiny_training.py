@@ -134,6 +134,19 @@ def differing(a, b):
     ]
 
 
+def resumed(config, store, folder, stop_at, *, whole=None, **options):
+    """The end of a run that was stopped at an image and continued in another call: bit for bit that
+    of one that nothing interrupted, which is `whole`, or is trained here."""
+    if whole is None:
+        whole = run(config, store, folder / "whole", **options)
+    run(config, store, folder / "run", stop_at, **options)
+    state = run(config, store, folder / "run")
+    assert state is not whole and differing(state.to_payload(), whole.to_payload()) == []
+    for scaler in ("g_scaler", "d_scaler"):  # also if no payload has them
+        assert getattr(state, scaler).state_dict() == getattr(whole, scaler).state_dict()
+    return state
+
+
 def stage(resolution=8, alpha=0.5, batch_size=4, lr=1e-3):
     return Stage(resolution, alpha, batch_size, g_lr=lr, d_lr=lr, tick_kimg=1)
 
