@@ -16,18 +16,24 @@ from stylegan.machine.records import append_line, device_name, mapping, number, 
 from stylegan.metrics import families
 from stylegan.metrics.efficientnet import load_efficientnet, weights_path
 from stylegan.metrics.features import Tools, inception
+from stylegan.metrics.lpips import load_lpips
 from stylegan.metrics.measurement import FAILURES, Measurement, Metric
-from stylegan.metrics.path_length import lpips_of, path_length
+from stylegan.metrics.path_length import path_length
 from stylegan.metrics.separability import separability
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS
 from stylegan.metrics.wasserstein import swd
 
-FIDELITY = {"torch_fidelity": "torch-fidelity"}
 LEAST = 2  # images that a metric may be of
-of_inception = partial(Metric, images=50_000, needs=inception, libraries=FIDELITY)
+of_inception = partial(
+    Metric, images=50_000, needs=inception, libraries={"torch_fidelity": "torch-fidelity"}
+)
 of_paths = partial(
-    Metric, images=100_000, needs=lpips_of, libraries={"torchmetrics": "torchmetrics"}, reals=False
+    Metric,
+    images=100_000,
+    needs=lambda tools, device: load_lpips(tools.weights, device),
+    libraries={"torchmetrics": "torchmetrics"},
+    reals=False,
 )
 of_eff = partial(
     Metric, images=5_000, needs=lambda tools, device: load_efficientnet(device), evenly=True
@@ -216,18 +222,13 @@ def require_libraries(requests: Sequence[Request]) -> None:
 
 def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
     """Raises ValueError if a metric lacks a library or weights."""
+    require_libraries(requests)
     for request in requests:
         try:
             METRICS[request.kind].needs(tools, device)
         except FAILURES as error:
-            reason = why_not_measured(error)
+            reason = reason_of(error)
             raise ValueError(f"{request.name} cannot be measured: {reason}") from error
-
-
-def why_not_measured(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"the library {error.name} is missing; pip install torch-fidelity torchmetrics"
-    return reason_of(error)
 
 
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
@@ -253,7 +254,7 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
                 raise ValueError(reason)
             values, defined_by = metric.measure(m)
         except FAILURES as error:
-            reason = why_not_measured(error)
+            reason = reason_of(error)
             first = failed.setdefault(reason, request.name)
             why = reason if first == request.name else f"the reason is that of {first}"
             tools.console.tell(f"{request.name} could not be measured: {why}")

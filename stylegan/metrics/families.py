@@ -5,7 +5,7 @@ were defined with features of VGG16, so theirs are not comparable with published
 anything in EfficientNet's features, which have a scale of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -107,14 +107,16 @@ def inception_score(m: Measurement) -> Scores:
 
 @of_efficientnet
 def eff_fd(fakes: np.ndarray, reals: np.ndarray, m: Measurement) -> Scores:
-    value, interval = statistics.frechet_estimate(fakes, reals)
-    return Scores({"eff-fd": value}, {"interval_95": {"eff-fd": interval}})
+    return with_interval("eff-fd", statistics.frechet_estimates(fakes, reals))
 
 
 @of_efficientnet
 def eff_kid(fakes: np.ndarray, reals: np.ndarray, m: Measurement) -> Scores:
-    value, interval = statistics.kernel_estimate(fakes, reals)
-    return Scores({"eff-kid": value}, {"interval_95": {"eff-kid": interval}})
+    return with_interval("eff-kid", statistics.kernel_estimates(fakes, reals))
+
+
+def with_interval(name: str, values: Sequence[float]) -> Scores:
+    return Scores({name: values[0]}, {"interval_95": {name: statistics.interval_95(values)}})
 
 
 @of_efficientnet

@@ -45,18 +45,16 @@ class Measurement(Comparison):
             parts = ([network(batch)[:, :width]] for batch in batches)
             return gathered_rows(parts, [width], num, self.tools.cache)[0]
 
-        def of_fakes() -> np.ndarray | None:
-            return rows(self.fake_batches(self.num), self.num, network.dim + network.logits)
-
-        def of_reals() -> np.ndarray | None:
+        def make() -> np.ndarray | None:
+            if of == "fakes":
+                return rows(self.fake_batches(self.num), self.num, network.dim + network.logits)
             about = self.about_reals()
             num = about["number"]
             batches = self.real_batches(num, evenly=self.evenly)
             key = {**about, **network.about(), "evenly": self.evenly, "torch": torch.__version__}
-            make = partial(rows, batches, num, network.dim)
-            return cached(self.tools, f"{network.prefix}-features", key, make)
+            of_reals = partial(rows, batches, num, network.dim)
+            return cached(self.tools, f"{network.prefix}-features", key, of_reals)
 
-        make = of_fakes if of == "fakes" else of_reals
         return self.once((network, of, self.num, self.evenly), make)
 
     def about_reals(self) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.machine.distributed import gather, on_all_ranks
-from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
-from stylegan.metrics.lpips import Lpips, load_lpips
+from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
+from stylegan.metrics.lpips import load_lpips
 from stylegan.metrics.measurement import Measurement
 from stylegan.metrics.sources import Comparison, GeneratorSamples
 from stylegan.sampling import mapped, repeatable
@@ -29,7 +29,7 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 def path_length(m: Measurement, kind: str) -> Scores:
     """Measure ppl-z-full, ppl-w-full, ppl-z-end or ppl-w-end of `num` pairs of latents."""
     m.require_generator()
-    lpips = m.once("lpips", lambda: lpips_of(m.tools, m.device))
+    lpips = m.once("lpips", lambda: load_lpips(m.tools.weights, m.device))
     protocol = {
         "pairs": m.num,
         **lpips.about(),
@@ -42,10 +42,6 @@ def path_length(m: Measurement, kind: str) -> Scores:
     }
     lengths = measured_lengths(m, kind, m.num, lpips.distance)
     return Scores({kind: trimmed_mean(lengths)}, protocol)
-
-
-def lpips_of(tools: Tools, device: torch.device) -> Lpips:
-    return load_lpips(tools.weights, device)
 
 
 def measured_lengths(

@@ -71,23 +71,20 @@ def root(covariance: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(values.clip(min=0))
 
 
-class Estimate(NamedTuple):
-    """A number and its 95 % interval over samples, with fixed reals. It does not contain the bias
-    that depends on the number of images. None: there are fewer samples than GROUPS."""
+def interval_95(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """95 % interval by the delete-a-group jackknife, over samples, with fixed reals. It does not
+    contain the bias that depends on the number of images.
 
-    value: float
-    interval: tuple[float, float] | None
-
-
-def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
-    """Apply the delete-a-group jackknife to the value and to that without each group of samples."""
+    values: the estimate on all samples, then without each group.
+    """
     value, *without = map(float, values)
-    reach = STUDENT * np.sqrt((GROUPS - 1) * np.var(without))
-    return Estimate(value, (value - float(reach), value + float(reach)))
+    reach = STUDENT * float(np.sqrt((GROUPS - 1) * np.var(without)))
+    return value - reach, value + reach
 
 
-def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
-    """Return the Frechet distance of features (n, dim) and (m, dim), n at least 2 * GROUPS."""
+def frechet_estimates(fakes: np.ndarray, reals: np.ndarray) -> list[float]:
+    """Frechet distance of features (n, dim) and (m, dim), n at least 2 * GROUPS; then without each
+    group of fakes."""
     if len(fakes) + len(reals) < fakes.shape[1]:  # work in the subspace that they span
         basis = np.linalg.qr(np.concatenate([fakes, reals]).astype(np.float64).T).Q
         fakes = fakes @ basis
@@ -104,12 +101,13 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
         return float((center - mean) @ (center - mean) + traces)
 
     without = [distance(groups[:i] + groups[i + 1 :]) for i in range(GROUPS)]
-    return estimate([distance(groups), *without])
+    return [distance(groups), *without]
 
 
-def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
-    """Return the kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum
-    mean discrepancy with k(a, b) = (a.b / dim + 1)^3, over all pairs. Binkowski et al. 2018."""
+def kernel_estimates(fakes: np.ndarray, reals: np.ndarray) -> list[float]:
+    """Kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum mean
+    discrepancy with k(a, b) = (a.b / dim + 1)^3, over all pairs; then without each group of fakes.
+    Binkowski et al. 2018."""
     n = len(fakes)
     m = len(reals)
     member = torch.eye(GROUPS, dtype=torch.float64).repeat(-(-n // GROUPS), 1)[:n]
@@ -124,7 +122,7 @@ def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     number = without @ member.sum(dim=0)
     pairs = ((without @ ours) * without).sum(dim=1) - without @ (member.T @ itself)
     values = pairs / (number * (number - 1)) + real - 2 * (without @ across[:, 0]) / (number * m)
-    return estimate(values.numpy())
+    return values.tolist()
 
 
 def kernel_sums(a: np.ndarray, b: np.ndarray, member: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Scores
 from stylegan.metrics.measurement import Measurement
 from stylegan.metrics.sources import share_of
-from stylegan.metrics.statistics import GROUPS, Estimate, estimate
+from stylegan.metrics.statistics import GROUPS, interval_95
 
 PATCH = 7  # pixels, both ways
 PATCHES = 128  # of every level of every image
@@ -45,28 +45,27 @@ def swd(m: Measurement) -> Scores:
         for images in (m.real_batches(m.num, evenly=True), m.fake_batches(m.num))
     ]
 
-    def compare() -> dict[str, Estimate]:
+    def compare() -> dict[str, np.ndarray]:
         by_level = {}
         for level, (size, *both) in enumerate(zip(sizes, *tables, strict=True)):
             reals, fakes = (normalized(table, channels) for table in both)
             rng = streams.directions(m.samples.seed, level)
             apart = distances(reals, fakes, rng, m.console, f"compared at {size}")
             by_level[f"swd-{size}"] = 1000 * apart
-        by_level = {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
-        if m.num < GROUPS:  # some groups are empty, so leaving them out shows nothing
-            return {name: Estimate(float(values[0]), None) for name, values in by_level.items()}
-        return {name: estimate(values) for name, values in by_level.items()}
+        return {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
 
-    levels = from_rank0(compare)
+    found = from_rank0(compare)
+    intervals = {name: interval_95(estimates) for name, estimates in found.items()}
     protocol = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
         "patch_seed": m.samples.seed,
         "images": m.num,
         "reals": {**m.about_reals(), "chosen": "evenly"},
-        "interval_95": {name: level.interval for name, level in levels.items() if level.interval},
+        # of fewer images some groups are empty, so leaving them out shows nothing
+        "interval_95": intervals if m.num >= GROUPS else {},
     }
-    return Scores({name: level.value for name, level in levels.items()}, protocol)
+    return Scores({name: float(estimates[0]) for name, estimates in found.items()}, protocol)
 
 
 def level_sizes(resolution: int) -> list[int]:
