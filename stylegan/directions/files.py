@@ -57,16 +57,16 @@ def save_directions(
     path: Path, directions: Sequence[Directions], generator: Generator, outputs: Outputs = KEEPING
 ) -> None:
     """Write directions as arrays and JSON, with hashes of the generator's weights."""
-    methods: dict[str, dict[str, object]] = {}
-    arrays: dict[str, np.ndarray] = {"meta": np.array("")}
+    methods = {
+        d.method: {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
+        | ({"names": list(d.names)} if d.method == "svm" else {})
+        for d in directions
+    }
+    meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
+    arrays = {"meta": np.array(json.dumps(meta))}
     for d in directions:
-        methods[d.method] = {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
-        if d.method == "svm":
-            methods[d.method]["names"] = list(d.names)
         numbers = {"vectors": d.vectors, "deviations": d.deviations, SCORES[d.method]: d.scores}
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
-    meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
-    arrays["meta"] = np.array(json.dumps(meta))
     with outputs.file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 

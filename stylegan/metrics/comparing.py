@@ -36,7 +36,7 @@ class Conditions:
     batch: int | None = None  # images at once; None: what fits into little memory
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """A source that is open, or a yardstick beside it: a comparison with half of the reals, of a
     generator or of the other half."""
@@ -93,7 +93,7 @@ def compare(
             batch = conditions.batch or sampling.default_batch(pictures.resolution)
             comparison = Comparison(pictures, reals, batch=batch, console=tools.console)
             requests = parse(names, len(pictures.store))  # all, unless a name has a number
-            rows = [Row(name=source, comparison=comparison, requests=requests)]
+            rows = [Row(source, comparison, requests)]
         else:
             weights = on_all_ranks(partial(open_weights, source, map_location=device))
             loaded = adjust(weights.require_loaded())
@@ -107,12 +107,12 @@ def compare(
                 needs_reals=any(METRICS[request.kind].reals for request in requests),
                 console=tools.console,
             )
-            row = Row(name=source, comparison=comparison, requests=requests, run=run)
+            setting: object = None
             if run is not None:
                 config = to_toml(replace(run.config(), seed=0))
-                row.setting = config, run.data(), loaded.images_seen
+                setting = config, run.data(), loaded.images_seen
             rows = [
-                replace(row, comparison=comparison.at_psi(psi), psi=psi, results=[])
+                Row(source, comparison.at_psi(psi), requests, psi, run, setting)
                 for psi in dict.fromkeys(conditions.psis)
             ]
         yield from rows
@@ -166,16 +166,13 @@ def yardsticks(row: Row, console: Console) -> list[Row]:
     name = "another half of the reals"
     half = replace(row.comparison, reals=replace(reals, step=2))
     other_half = replace(reals, first=1, step=2, name=name, device=half.device)
-    of_row = Row(
-        name=f"{row.name} against half of the reals",
-        comparison=half,
-        requests=list(dict.fromkeys(Request(kind, min(n, most)) for kind, n in of_reals)),
-        psi=row.psi,
-        run=row.run,
-        is_yardstick=True,
-    )
+    requests = list(dict.fromkeys(Request(kind, min(n, most)) for kind, n in of_reals))
+    against = f"{row.name} against half of the reals"
     of_half = replace(half, samples=other_half)
-    return [of_row, replace(of_row, name=name, psi=None, comparison=of_half, results=[])]
+    return [
+        Row(against, half, requests, row.psi, row.run, is_yardstick=True),
+        Row(name, of_half, requests, run=row.run, is_yardstick=True),
+    ]
 
 
 def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:

@@ -43,7 +43,6 @@ class StoreImages:
     details: Mapping[str, object] = field(default_factory=dict)  # likewise: other facts
 
     labeled = False
-    description = "pictures"
 
     def images(self) -> np.ndarray:
         """All of them, not mirrored: uint8 (N, C, r, r), mapped from a file."""
@@ -110,8 +109,6 @@ class GeneratorSamples:
     store: Store | None = None  # from whose labels those of samples are drawn
     noise: Literal["const", "random", "none"] = "random"
     seed: int = 0
-
-    description = "generated"
 
     @property
     def generator(self) -> Generator:
@@ -221,15 +218,14 @@ class Comparison:
         loaded: Pretrained,
         store: Store | None = None,
         *,
-        psi: float = 1.0,  # as in the official code, for all metrics
         noise: Literal["const", "random", "none"] = "random",
         mirror: bool = False,
         seed: int = 0,
         batch: int | None = None,
         console: Console = SILENT,
     ) -> Self:
-        """Samples of a generator at its grown size, next to the images of a store."""
-        samples = GeneratorSamples(loaded.shown(psi=psi), store=store, noise=noise, seed=seed)
+        """Samples at psi 1, as in the official code, next to the images of a store."""
+        samples = GeneratorSamples(loaded.shown(psi=1.0), store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
             resolution = loaded.resolution
@@ -270,13 +266,13 @@ class Comparison:
 
     def fake_batches(self, num: int) -> Iterator[Tensor]:
         """Yield this process's part of the first `num` samples, uint8 (n, C, r, r) each time."""
-        for indices in self.batches(num, self.samples.description):
+        for indices in self.batches(num, "samples"):
             yield self.samples.fakes(indices, num)
 
     def real_batches(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
         """Yield this process's part of `num` reals: officially the first, or `evenly` from all."""
         reals = self.require_reals()
-        for indices in self.batches(num, "real"):
+        for indices in self.batches(num, "real images"):
             yield reals.batch(indices, spread=num if evenly else None)
 
 
@@ -291,9 +287,10 @@ def store_of(
     run; None if nothing specifies them or they are gone. Raise ValueError if they have changed."""
     known, config = (run.data(), run.config().data) if run else (None, None)
     path = data or known
-    if path is None or (data is None and not path.exists()):
-        if path is not None:
-            console.tell(f"the run's images are no longer at {path}; pass --data")
+    if path is None:
+        return None
+    if data is None and not path.exists():
+        console.tell(f"the run's images are no longer at {path}; pass --data")
         return None
     include = tuple(config.include) if config else ()
     if include and path.resolve() != known:
