@@ -57,7 +57,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("metrics faces64 --resolution 8", "a generator has its own resolution", 1),
     ("metrics faces64 --out text.pt", "exists and is of another kind", 1),
     ("metrics empty --metrics swd", "is empty", 1),
-    ("metrics there.webp --metrics swd", "there.webp is a picture; give the folder", 1),
+    ("metrics there.webp --metrics swd", "there.webp is a single image", 1),
     ("prepare notes store", "no images under notes: found 1 .txt file", 1),
     ("prepare store again", "store is a prepared store; train on it as it is", 1),
     ("project g.pt there.webp --locality 1", "require --tune", 2),

@@ -1,8 +1,8 @@
-"""FID and the others: metrics of the features of one network.
+"""Metrics that compare features of one network: FID and others.
 
-The formulas of KID and the Inception score are torch-fidelity's. Precision and recall
-were defined with features of VGG16, so theirs are not comparable with published numbers; nor is
-anything in EfficientNet's features, which have a scale of their own.
+KID and the Inception score are computed by torch-fidelity. Published precision and recall use
+features of VGG16, so those here are not comparable with them. Nor is any metric in EfficientNet
+features, whose scale is their own.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ from stylegan.metrics.statistics import NEIGHBORHOOD, share_within
 KID_SUBSETS = 100
 KID_SUBSET_SIZE = 1000
 SPLITS = 10  # of the Inception score
-SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
-Compare = Callable[[np.ndarray, np.ndarray, Measurement], Scores]  # features of fakes, of reals
+SEED = 2020  # as in torch-fidelity: of KID's subsets and the order within the Inception score
+Compare = Callable[[np.ndarray, np.ndarray, Measurement], Scores]  # of features: fakes, reals
 
 
 def inception_of(m: Measurement) -> FeatureNetwork:
@@ -52,7 +52,7 @@ def compared(
 
 
 def of_inception(compare: Compare) -> Callable[[Measurement], Scores]:
-    """A metric, of a function that compares features of Inception."""
+    """Decorator: turn a function that compares Inception features into a metric."""
     return partial(compared, network_of=inception_of, compare=compare)
 
 
