@@ -13,6 +13,7 @@ from stylegan.data import Store
 from stylegan.metrics import (
     METRICS,
     Comparison,
+    Conditions,
     Measurement,
     Tools,
     default_names,
@@ -38,7 +39,7 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    return Comparison.of(tiny_loaded(size), faces, **options)
+    return Comparison.of(tiny_loaded(size), faces, Conditions(**options))
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):
