@@ -45,25 +45,23 @@ def cached(
 
     def read() -> bool:
         nonlocal array
-        for file in (path, old):
-            if array is None and file.is_file():
-                try:
-                    found = np.lib.format.open_memmap(file, mode="c")  # fails if cut short
-                    if file == path:
-                        kept = np.memmap(file, mode="r")[-HASH_BYTES:].tobytes()
-                        sound = kept == hash_of(key, found)
-                    else:  # of an earlier version
-                        tools.console.tell(f"{file} has no hash yet: its content is not checked")
-                        sound = (found.dtype, found.ndim) == (np.float32, 2)
-                        sound = sound and len(found) == key_parts["number"]
-                    if not sound:
-                        raise ValueError
+        for file in filter(Path.is_file, (path, old)):
+            with contextlib.suppress(OSError, ValueError):
+                found = np.lib.format.open_memmap(file, mode="c")  # fails if cut short
+                if file == path:
+                    kept = np.memmap(file, mode="r")[-HASH_BYTES:].tobytes()
+                    sound = kept == hash_of(key, found)
+                else:  # of an earlier version
+                    tools.console.tell(f"{file} has no hash yet: its content is not checked")
+                    sound = found.dtype == np.float32 and found.ndim == 2
+                    sound = sound and len(found) == key_parts["number"]
+                if sound:
                     array = found
                     with contextlib.suppress(OSError):  # the cache of another user
                         os.utime(file)  # the time of the last use
-                except (OSError, ValueError):
-                    tools.console.tell(f"{file} is damaged and made again")
-        return array is not None
+                    return True
+            tools.console.tell(f"{file} is damaged and made again")
+        return False
 
     if from_rank0(read):
         return array
