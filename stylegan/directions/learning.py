@@ -22,7 +22,7 @@ from stylegan.sampling.pretrained import Pretrained
 
 FOLDS = 5  # of cross-validation, each with a fifth of either side
 FEWEST = 5  # examples of each side
-PICTURES = (".png", ".webp", ".jpg")
+IMAGE_ENDINGS = (".png", ".webp", ".jpg")
 NAME = re.compile(r"[^:=@/\\]{1,60}")
 SEED = re.compile(r"seed(\d{1,10})")
 
@@ -101,9 +101,9 @@ def latents_of(
     labels = loaded.label(class_name) if class_name is not None else None
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
     files = [p for p in paths if p.suffix == ".npz"] or sorted(place.glob("*/latents.npz"))
-    pictures = [p for p in paths if p.suffix.lower() in PICTURES and p.stem != "grid"]
-    others = [readable(p.name, 40) for p in pictures if not SEED.fullmatch(p.stem)]
-    if others or not files + pictures:
+    images = [p for p in paths if p.suffix.lower() in IMAGE_ENDINGS and p.stem != "grid"]
+    others = [readable(p.name, 40) for p in images if not SEED.fullmatch(p.stem)]
+    if others or not files + images:
         raise ValueError(
             f"{place} must hold images named by seed, as stylegan generate does (seed0012.png), or "
             f"latents (.npz); found {listed(others, 3, ', ') if others else 'neither'}"
@@ -113,7 +113,7 @@ def latents_of(
     latents = {
         str(without_links(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files
     }
-    if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
+    if seeds := sorted({int(p.stem.removeprefix("seed")) for p in images}):
         if labels is None and (turns := loaded.turns()):
             console.tell(turns)
             labels = loaded.labels_of(seeds)

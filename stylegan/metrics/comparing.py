@@ -147,16 +147,16 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
     for path in map(Path, sources):
         if is_image(path.name) and path.is_file():
             raise ValueError(f"{path} is a single image; pass the folder with all of them")
-    pictures = [source for source in sources if holds_pictures(source)]
+    folders = [source for source in sources if holds_pictures(source)]
     for source in sources:
-        if source not in pictures:
+        if source not in folders:
             check_there(source)
-    if pictures and (
+    if folders and (
         set(conditions.psis) != {1} or conditions.noise != "random" or centers is not None
     ):
         raise ValueError(
-            f"{pictures[0]} holds images; --psi, --centers and --noise apply to generators only. "
+            f"{folders[0]} holds images; --psi, --centers and --noise apply to generators only. "
             "Measure the images in another command"
         )
-    if conditions.resolution is not None and not pictures:
+    if conditions.resolution is not None and not folders:
         raise ValueError("--resolution applies to image folders only; a generator has its own")

@@ -83,8 +83,8 @@ def attribute_entropies(
         for indices in comparison.batches(images, "classified"):
             z = sampling.latents(samples.seeds(indices), config.z_dim)
             w = sampling.mapped(samples.generator, z, samples.labels(indices))
-            pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
-            logits = [one_logit(f, name, pictures) for name, f in classifiers.items()]
+            seen = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
+            logits = [one_logit(f, name, seen) for name, f in classifiers.items()]
             yield [z, w, torch.stack(logits, dim=1)]
 
     widths = [config.z_dim, config.w_dim, len(classifiers)]

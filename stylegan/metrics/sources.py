@@ -154,7 +154,7 @@ class GeneratorSamples:
     def fakes(self, indices: range, num: int) -> Tensor:
         """Samples uint8 (n, C, r, r), which do not depend on `num`."""
         look = replace(self.loaded.look, rectangle=None)  # padding included, as in stores
-        (pictures,) = sampling.render(
+        (images,) = sampling.render(
             self.generator,
             look,
             self.seeds(indices),
@@ -162,7 +162,7 @@ class GeneratorSamples:
             noise=self.noise,
             batch=len(indices),
         )
-        return torch.from_numpy(pictures).permute(0, 3, 1, 2)
+        return torch.from_numpy(images).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:
         """Noise of samples: if "random", maps drawn from the seed of each sample."""
