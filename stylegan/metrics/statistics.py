@@ -9,7 +9,7 @@ from torch import Tensor
 
 ROWS_AT_ONCE = 1024  # per block, on either side of a matrix of distances
 NEIGHBORHOOD = 3  # the k of precision and recall, as in the paper
-LEAST_FOR_NEIGHBORHOODS = 100  # of each kind: with 50, draws differ by 0.2, see docs/metrics.md
+LEAST_FOR_NEIGHBORHOODS = 100  # samples, and reals: with 50, draws differ by 0.2, docs/metrics.md
 GROUPS = 10  # of samples, each of which the jackknife leaves out once
 STUDENT = 2.262  # 97.5 % quantile of Student's t with GROUPS - 1 degrees of freedom
 
