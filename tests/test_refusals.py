@@ -54,7 +54,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("info gone", "accepted are a run folder", 1),
     ("info .", "neither generator-*.pt nor state-*.pt", 1),
     ("metrics faces64 --metrics fidd", "no metric 'fidd'; known: fid, kid, pr, is", 1),
-    ("metrics faces64 --resolution 8", "a generator has its own resolution", 1),
+    ("metrics faces64 --resolution 8", "a generator has its own", 1),
     ("metrics faces64 --out text.pt", "exists and is of another kind", 1),
     ("metrics empty --metrics swd", "is empty", 1),
     ("metrics there.webp --metrics swd", "there.webp is a single image", 1),
