@@ -1,6 +1,6 @@
-"""Networks made of two: layers of one and the rest of another, or weights between both.
+"""Blends of two generators: layers of one in the other, or interpolated weights.
 
-Pinkney and Adler 2020. It works where one was trained on from the other, or both from a third.
+Pinkney and Adler 2020. It works if one was fine-tuned from the other, or both from a third.
 """
 
 import copy
@@ -17,12 +17,12 @@ from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
 LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")
-EMBEDDING = "mapping.label_embedding"  # has a row for each label
-SAMPLES = 10_000  # latents of a new average
+EMBEDDING = "mapping.label_embedding"  # a row per label
+SAMPLES = 10_000  # of w, for a new average
 
 
 def resolution_of(name: str) -> int | None:
-    """Return the resolution of a weight's block; None in the mapping network."""
+    """Resolution of a weight's block, or None in the mapping network."""
     layer = LAYER.fullmatch(name)
     if layer is None:
         return None
@@ -38,21 +38,20 @@ def blend(
     last: int | None = None,
     share: float = 1.0,
 ) -> Pretrained:
-    """Replace a `share` of the layers of `a` from resolution `first` to `last` (None: the finest)
-    by those of `b`. Without `first` it is the whole network, mapping included, whose new average w
-    is measured, toward which it truncates. The result has all else that the file of `a` says, and
-    the history of both: give parents (`Weights.as_parent`). Raise ValueError unless both have the
-    same shapes and growth."""
+    """Interpolate layers of `a` by `share` toward `b`, from resolution `first` to `last` (None: the
+    finest). Without `first`, the whole network is blended, mapping included, and truncation is
+    toward a new average w. All else is as in the file of `a`, the lineage is that of both:
+    open them by `Weights.as_parent`. Raises ValueError if shapes, growth or labels differ."""
     check_alike(a, b)
     sizes = resolutions(a.generator.config.resolution)
     final = sizes[-1] if last is None else last
     if first is not None and not (first in sizes and final in sizes and first <= final):
         raise ValueError(
-            f"layers {first} to {final} were asked for, but the resolutions of the network are "
+            f"layers {first} to {final} requested, but the resolutions of the network are "
             f"{', '.join(map(str, sizes))}"
         )
     if not 0 <= share <= 1:
-        raise ValueError(f"a share is a number from 0 to 1, not {share}")
+        raise ValueError(f"share must be from 0 to 1, got {share}")
     ours = a.generator.state_dict()
     theirs = b.generator.state_dict()
     if order := places(a.label_names, b.label_names):
@@ -87,7 +86,6 @@ def blend(
 
 
 def check_alike(a: Pretrained, b: Pretrained) -> None:
-    """Raise ValueError unless two generators have the same shapes, growth and labels."""
     shape_of_b = shape_of(b)
     different = [
         f"{name} {value} and {shape_of_b[name]}"
@@ -102,7 +100,7 @@ def check_alike(a: Pretrained, b: Pretrained) -> None:
 
 
 def shape_of(loaded: Pretrained) -> dict[str, object]:
-    """Return the properties that two blended networks must share, by name."""
+    """Properties by name in which two blended generators must agree."""
     look = {
         "resolution reached": loaded.look.drawn,
         "alpha": loaded.look.alpha,

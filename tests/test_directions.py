@@ -357,5 +357,5 @@ def test_a_vector_of_w_in_a_plain_array_is_a_direction(source, tmp_path):
         assert (edit.strength, edit.layers) == (strength, layers)
         assert_close(edit.direction, torch.from_numpy(boundary[0]).float())
     np.save(file, boundary[:, 1:])
-    with pytest.raises(ValueError, match=r"holds \(1, 7\), but a direction of this network is"):
+    with pytest.raises(ValueError, match=r"direction of shape \(8,\), got \(1, 7\)"):
         read_edits([f"{file}=1"], loaded, source)

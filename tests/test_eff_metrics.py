@@ -13,6 +13,7 @@ from stylegan.data import Store
 from stylegan.metrics import (
     METRICS,
     Comparison,
+    Conditions,
     Measurement,
     Tools,
     default_names,
@@ -27,8 +28,9 @@ from stylegan.metrics.features import FeatureNetwork, read_weights
 from stylegan.metrics.neighbors import comparing, nearest, typical_of
 from stylegan.metrics.statistics import (
     frechet_distance,
-    frechet_estimate,
-    kernel_estimate,
+    frechet_estimates,
+    interval_95,
+    kernel_estimates,
     share_within,
 )
 
@@ -37,7 +39,7 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    return Comparison.of(tiny_loaded(size), faces, **options)
+    return Comparison.of(tiny_loaded(size), faces, Conditions(**options))
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):
@@ -127,9 +129,10 @@ def test_precision_and_recall_are_those_of_torch_fidelity():
 def test_the_frechet_distance_of_rows_is_that_of_their_moments(n):
     fakes, reals = rows(n, 100, 0) + 0.1, 1.2 * rows(n + 5, 100, 1)
     ours, theirs = ((x.mean(axis=0), np.cov(x, rowvar=False)) for x in (fakes, reals))
-    found = frechet_estimate(fakes, reals)
-    assert found.value == pytest.approx(frechet_distance(*ours, *theirs), rel=1e-5)
-    assert found.interval[0] < found.value < found.interval[1]
+    found = frechet_estimates(fakes, reals)
+    assert found[0] == pytest.approx(frechet_distance(*ours, *theirs), rel=1e-5)
+    low, high = interval_95(found)
+    assert low < found[0] < high
 
 
 def test_the_kernel_distance_is_torch_fidelitys_of_one_subset_and_its_interval_a_jackknife():
@@ -143,12 +146,13 @@ def test_the_kernel_distance_is_torch_fidelitys_of_one_subset_and_its_interval_a
         rng_seed=0,
         verbose=False,
     )
-    found = kernel_estimate(fakes, reals)
+    found = kernel_estimates(fakes, reals)
     expected = theirs["kernel_inception_distance_mean"]
-    assert found.value == pytest.approx(expected, rel=1e-5)
-    without = [kernel_estimate(np.delete(fakes, np.s_[i::10], 0), reals).value for i in range(10)]
+    assert found[0] == pytest.approx(expected, rel=1e-5)
+    without = [kernel_estimates(np.delete(fakes, np.s_[i::10], 0), reals)[0] for i in range(10)]
+    assert found[1:] == pytest.approx(without)
     reach = 2.262 * np.sqrt(9 * np.var(without))
-    assert found.interval == pytest.approx((found.value - reach, found.value + reach))
+    assert interval_95(found) == pytest.approx((found[0] - reach, found[0] + reach))
 
 
 def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(

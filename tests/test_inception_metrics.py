@@ -17,6 +17,7 @@ from stylegan.data import Preparation, cached_store
 from stylegan.metrics import (
     METRICS,
     Comparison,
+    Conditions,
     Measurement,
     Tools,
     evaluate,
@@ -76,7 +77,7 @@ def small(monkeypatch):
 
 def samples_of(store, **options):
     loaded = shown(load_generator("faces64"), resolution=32)
-    return Comparison.of(loaded, store, batch=8, **options)
+    return Comparison.of(loaded, store, Conditions(batch=8, **options))
 
 
 class Images(torch.utils.data.TensorDataset):

@@ -212,7 +212,7 @@ def test_one_pass_over_the_images_serves_all_metrics_of_a_network(store, tmp_pat
     monkeypatch.setattr(families, "inception", network)
     monkeypatch.setitem(METRICS, "pr", dataclasses.replace(METRICS["pr"], least=4))
     networks, loaded = [], tiny_loaded()
-    source = Comparison.of(loaded, store, batch=8)
+    source = Comparison.of(loaded, store, Conditions(batch=8))
     samples = Counted(loaded, store=store)
     source = dataclasses.replace(source, samples=samples)
     found = list(evaluate(source, parse("fid20,kid20,pr20,is20,fid10"), Tools(tmp_path)))
@@ -269,7 +269,7 @@ class FullDisk(GeneratorSamples):
 def measured_with_a_full_disk(folder):
     told = []
     loaded = tiny_loaded(8)
-    source = Comparison.of(loaded, Store(folder / "store"), batch=1)
+    source = Comparison.of(loaded, Store(folder / "store"), Conditions(batch=1))
     source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
     results = evaluate(source, parse("swd9"), Tools(folder / "cache", console=Heard(told)))
     return [result.metric for result in results], told
@@ -284,7 +284,7 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
     loaded = tiny_loaded(8)
-    whole = Comparison.of(loaded, faces, mirror=mirror)
+    whole = Comparison.of(loaded, faces, Conditions(mirror=mirror))
     row = Row(name="g", comparison=whole, requests=parse("swd100,ppl-w-end4"))
     other = yardsticks(row, SILENT)[1]
     half = other.comparison

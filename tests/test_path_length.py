@@ -141,5 +141,5 @@ def test_lpips_is_that_of_torchmetrics_with_the_same_file(lpips, vgg_file, monke
     colored = (x.repeat(1, 3, 1, 1) for x in gray)
     assert_close(lpips.distance(*gray), lpips.distance(*colored))
     assert lpips.about()["network"] == "LPIPS on a VGG16 of one's own"
-    with pytest.raises(ValueError, match="from 16x16 pixels on, not 8x8"):
+    with pytest.raises(ValueError, match="at least 16x16 pixels, got 8x8"):
         lpips.distance(images[:, :, :8, :8], others[:, :, :8, :8])

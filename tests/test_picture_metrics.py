@@ -13,7 +13,7 @@ from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, cached_store, prepare
-from stylegan.metrics import Comparison, holds_pictures, open_pictures, parse
+from stylegan.metrics import Conditions, holds_pictures, open_pictures, parse
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +72,11 @@ def test_folder_zip_and_store_of_the_same_pictures_give_the_same_number(samples,
 
 
 def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals):
-    comparison = Comparison(*open_pictures(samples, reals), batch=2)
+    comparison = open_pictures(samples, reals, Conditions(batch=2))
     shown = cached_store(samples, Preparation(resolution=16)).images(16)
     np.testing.assert_array_equal(torch.cat(list(comparison.fake_batches(5))), shown[::4])
     assert parse("swd,eff-fd2k", 20) == parse("swd20,eff-fd2k")
-    with pytest.raises(ValueError, match="30 pictures were asked for, and there are 20"):
+    with pytest.raises(ValueError, match="30 images requested, but there are 20"):
         list(comparison.fake_batches(30))
 
 
@@ -94,9 +94,9 @@ def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_siz
     reals = write_pictures(tmp_path / "reals", n=4, size=real_size)
     with pytest.raises(ValueError, match=r"sizes 16x16, \d\dx\d\d; --resolution 16 brings all"):
         open_pictures(samples, reals)
-    pictures, real_images = open_pictures(samples, reals, resolution=8)
-    assert pictures.protocol()["fakes"]["resized"]
-    assert real_images.images().shape == (4, 3, 8, 8)
+    comparison = open_pictures(samples, reals, Conditions(resolution=8))
+    assert comparison.samples.protocol()["fakes"]["resized"]
+    assert comparison.reals.images().shape == (4, 3, 8, 8)
 
 
 def test_it_is_said_before_which_resolution_keeps_all_and_what_a_larger_one_leaves_out(tmp_path):
@@ -113,15 +113,15 @@ def test_it_is_said_before_which_resolution_keeps_all_and_what_a_larger_one_leav
 
 def test_channels_are_those_of_a_store(samples, reals, tmp_path):
     gray = prepare(samples, tmp_path / "gray", Preparation(channels=1))
-    pictures, real_images = open_pictures(gray.path, reals)
-    assert pictures.images().shape[1] == real_images.images().shape[1] == 1
+    comparison = open_pictures(gray.path, reals)
+    assert comparison.samples.images().shape[1] == comparison.reals.images().shape[1] == 1
 
 
 def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, reals):
     found = stylegan("metrics", samples, "--data", reals, "--metrics", "swd,ppl-w-end")
     assert found.exit_code == 1
     assert "| swd20 |" in found.stdout
-    why = "this metric looks at latents, so it needs a generator, not pictures"
+    why = "this metric looks at latents, so it needs a generator, not images"
     assert f"ppl-w-end20 could not be measured: {why}" in found.stderr
     assert "not measured, see above: ppl-w-end20" in found.stderr
 

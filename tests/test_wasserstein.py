@@ -10,7 +10,7 @@ from scipy import ndimage
 
 from stylegan import load_generator, streams
 from stylegan.machine.console import SILENT
-from stylegan.metrics import Comparison, Measurement, Tools, wasserstein
+from stylegan.metrics import Comparison, Conditions, Measurement, Tools, wasserstein
 from stylegan.metrics.wasserstein import (
     DIRECTIONS,
     PATCH,
@@ -116,7 +116,7 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
     loaded = shown(load_generator("faces64"), resolution=16)
-    source = Comparison.of(loaded, faces, mirror=True)
+    source = Comparison.of(loaded, faces, Conditions(mirror=True))
     values, about = wasserstein.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
     assert list(values) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(faces) == 91

@@ -18,8 +18,7 @@ from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import REPLACING
-from stylegan.metrics import Comparison, Tools, compare
-from stylegan.metrics.comparing import Conditions
+from stylegan.metrics import Comparison, Conditions, Tools, compare
 from stylegan.metrics.efficientnet import load_efficientnet
 from stylegan.metrics.path_length import measured_lengths, trimmed_mean
 from stylegan.metrics.separability import best_plane, conditional_entropy, most_confident

@@ -1,4 +1,4 @@
-"""Directions in the space of w, and the edits along them."""
+"""Directions in W, and edits along them."""
 
 from stylegan.networks.edits import Edit
 

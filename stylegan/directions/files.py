@@ -1,4 +1,4 @@
-"""Directions in files, NumPy's `.npz` beside their generator, and what `--edit` names in them."""
+"""Files of directions, `.npz` next to their generator, and the edits that `--edit` names."""
 
 import dataclasses
 import json
@@ -31,12 +31,12 @@ from stylegan.sampling.pretrained import Pretrained, weights_sha256
 
 VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
-QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
+QUICK_SAMPLES = 10_000  # of w, for directions that are not in a file
 
 
 def default_path(source: str | Path) -> Path:
-    """Return the default file for a source's directions: in a run folder or beside a file; of a
-    bundled name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
+    """Default file for directions of a source: `directions.npz` in a run, `NAME.directions.npz`
+    next to a file or, for a bundled name or an address, in the current folder."""
     path = Path(source)
     name = str(source)
     if name in BUNDLED or not path.exists():
@@ -45,35 +45,34 @@ def default_path(source: str | Path) -> Path:
 
 
 def kept_for(source: str | Path) -> Path:
-    """Return the place to look for directions of a source: its `default_path`, or that of its run
-    if it has none of its own. They are used only if they are of the same weights."""
-    beside = default_path(source)
+    """The `default_path` of a source, or that of its run if only the latter exists."""
+    own = default_path(source)
     run = RunFolder.of(source)
-    of_run = default_path(run.path) if run else beside
-    return of_run if of_run.exists() and not beside.exists() else beside
+    of_run = default_path(run.path) if run else own
+    return of_run if of_run.exists() and not own.exists() else own
 
 
 def save_directions(
     path: Path, directions: Sequence[Directions], generator: Generator, outputs: Outputs = KEEPING
 ) -> None:
     """Write directions as arrays and JSON, with hashes of the generator's weights."""
-    methods: dict[str, dict[str, object]] = {}
-    arrays: dict[str, np.ndarray] = {"meta": np.array("")}
+    methods = {
+        d.method: {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
+        | ({"names": list(d.names)} if d.method == "svm" else {})
+        for d in directions
+    }
+    meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
+    arrays = {"meta": np.array(json.dumps(meta))}
     for d in directions:
-        methods[d.method] = {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
-        if d.method == "svm":
-            methods[d.method]["names"] = list(d.names)
         numbers = {"vectors": d.vectors, "deviations": d.deviations, SCORES[d.method]: d.scores}
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
-    meta = {"format": DIRECTIONS, "version": VERSION, **hashes(generator), "methods": methods}
-    arrays["meta"] = np.array(json.dumps(meta))
     with outputs.file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
 def load_directions(path: Path, generator: Generator) -> list[Directions]:
-    """Read a file of `save_directions` for this generator; nothing in it is executed. Raise
-    ValueError if the file is another one, damaged, or was made for other weights."""
+    """Read a file of `save_directions`; nothing in it is executed. Raises ValueError if it is not
+    such a file, is damaged, or belongs to other weights."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
     arrays = npz_arrays(path)
@@ -108,7 +107,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
 
 
 def hashes(generator: Generator) -> dict[str, str]:
-    """Return the SHA-256 of the weights, and of those that turn z into w: w depends on these."""
+    """SHA-256 of all weights, and of those that w depends on: the mapping network and w_avg."""
     digests = {"generator_sha256": weights_sha256(generator)}
     if any(True for _ in generator.mapping.parameters()):
         digests["mapping_sha256"] = weights_sha256(generator, ("mapping.", "w_avg"))
@@ -123,8 +122,8 @@ def others_in(
     *,
     name: str | None = None,
 ) -> list[Directions]:
-    """Directions in a file that is to get new ones by `methods`, or the learned one of that name.
-    Raises ValueError, unless `outputs` overwrite, if some would be replaced or cannot be read."""
+    """Read the directions of a file that gets new ones by `methods`, or the learned one `name`.
+    Raises ValueError if some would be replaced or cannot be read, unless `outputs` overwrites."""
     if not path.exists():
         return []
     try:
@@ -145,7 +144,7 @@ def others_in(
 
 
 def updated(others: Sequence[Directions], new: Sequence[Directions]) -> list[Directions]:
-    """Merge new directions into others: they replace methods, but of svm only equal names."""
+    """Merge directions: new ones replace all of their method, or with svm those of equal names."""
     by_method = {d.method: d for d in new}
     for old in others:
         added = by_method.setdefault(old.method, old)
@@ -169,10 +168,9 @@ def known_directions(
     methods: Sequence[str] = METHODS,
     console: Console = SILENT,
 ) -> list[Directions]:
-    """Return the directions of the file; by default of the one that is `kept_for` the source, those
-    that the package has for its mapping network, which a tuned one shares, and those of `methods`
-    that are lacking, found from the first 10,000 seeds. If the file is damaged or of other weights,
-    the console hears the reason, and it is not used."""
+    """Directions of a file, by default those of the source: from its own file (reported and ignored
+    if damaged or of other weights), from the package if it has some for the same mapping network,
+    which tuned generators share, and, of `methods` still missing, found from 10,000 seeds."""
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
@@ -208,10 +206,11 @@ def read_edits(
     *,
     console: Console = SILENT,
 ) -> list[Edit]:
-    """Read the move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3`
-    or `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
-    counts standard deviations of w and is 1 unless given. In place of all that stands before it, an
-    .npy file has one vector of w, as InterFaceGAN's boundaries, which STRENGTH multiplies."""
+    """Read edits such as `pca:2=+3@0-3` or `svm:smile`: `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`.
+
+    FILE (.npz) contains directions; default: those of `source`. STRENGTH, 1 by default, is in
+    standard deviations of w. Instead of FILE:METHOD:NAME, an .npy file may contain a vector
+    (w_dim,), such as a boundary of InterFaceGAN, which STRENGTH multiplies."""
     known: dict[tuple[Path | None, str], Directions] = {}
     edits: list[Edit] = []
     for text in texts:
@@ -237,7 +236,7 @@ def read_edits(
 
 
 def vector_of(path: Path, generator: Generator) -> torch.Tensor:
-    """Read the vector (w_dim,) in a file that `numpy.save` has written, alone or as a row."""
+    """Read a vector (w_dim,) from an .npy file of shape (w_dim,) or (1, w_dim)."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with a direction")
     with refusing(path, "holds no direction"):
@@ -245,5 +244,5 @@ def vector_of(path: Path, generator: Generator) -> torch.Tensor:
     size = generator.config.w_dim
     if vector.shape not in ((size,), (1, size)):
         shape = tuple(vector.shape)
-        raise ValueError(f"{path} holds {shape}, but a direction of this network is ({size},)")
+        raise ValueError(f"{path} must hold a direction of shape ({size},), got {shape}")
     return vector.reshape(size)

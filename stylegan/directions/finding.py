@@ -1,8 +1,8 @@
-"""Directions in the space of w, found without examples.
+"""Directions in W found without examples.
 
-"pca": the principal components of w, which vary most over random latents (GANSpace, Harkonen et
-al. 2020). "sefa": the directions that the style layers amplify most, in closed form from their
-weights (Shen and Zhou 2021). "svm": those of `learning`.
+"pca": the principal components of w over random latents (GANSpace, Harkonen et al. 2020).
+"sefa": the directions that the style layers amplify most, in closed form from their weights (Shen
+and Zhou 2021). "svm" directions are those of `learning`.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from stylegan.sampling.pretrained import Pretrained
 
 Method = Literal["pca", "sefa", "svm"]
 KNOWN: tuple[Method, ...] = get_args(Method)
-METHODS: tuple[Method, ...] = ("pca", "sefa")  # these need no examples
+METHODS: tuple[Method, ...] = ("pca", "sefa")  # that need no examples
 COUNT = 10
 SAMPLES = 50_000
 AMOUNTS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)  # standard deviations, columns of a figure
@@ -30,18 +30,18 @@ AMOUNTS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)  # standard deviations, columns
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """Directions of one method, the most important first; float32 on the CPU."""
+    """Directions of one method, the most important first. Tensors are float32 on the CPU."""
 
     method: Method
-    layers: range  # rows of ws that they are for
-    samples: int  # latents that covariance and deviations were measured on
+    layers: range  # of ws, that are moved by default
+    samples: int  # number of w that the deviations were measured on
     vectors: Tensor  # (K, w_dim), of unit length
     deviations: Tensor  # (K,) standard deviation of w along each: the unit of a move
-    scores: Tensor  # (K,) of pca: variance along each; sefa: |A v|^2 of styles A v; svm: accuracy
-    names: Sequence[str]  # of svm; the others are numbered from 1
+    scores: Tensor  # (K,) pca: variance along each; sefa: |A v|^2 of styles A v; svm: accuracy
+    names: Sequence[str]  # those of pca and sefa are numbers from 1
 
     def edit(self, name: str, strength: float = 1.0, layers: range | None = None) -> Edit:
-        """Return the move along one, by name or number; `layers` None: those it is for."""
+        """The edit along a direction, by name or number from 1, in `layers` or the default ones."""
         names = list(self.names)
         if name in names:
             i = names.index(name)
@@ -55,21 +55,21 @@ class Directions:
 
 
 def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest eigenvalues (K,) of a symmetric matrix (D, D) and their unit
-    eigenvectors (K, D), with signs that make the largest number of each positive."""
+    """Largest eigenvalues (count,) of a symmetric matrix (D, D), and their unit eigenvectors
+    (count, D), with signs that make the largest component of each positive."""
     if not 1 <= count <= len(matrix):
-        raise ValueError(f"w has from 1 to {len(matrix)} directions, not {count}")
-    eigenvalues, columns = torch.linalg.eigh(matrix)  # the smallest first
+        raise ValueError(f"the number of directions must be from 1 to {len(matrix)}, got {count}")
+    eigenvalues, columns = torch.linalg.eigh(matrix)  # in ascending order
     vectors = columns.T.flip(0)[:count]
     largest = vectors.gather(1, vectors.abs().argmax(dim=1, keepdim=True))
     return eigenvalues.flip(0)[:count], vectors * largest.sign()
 
 
 def covariance(w: Tensor, groups: int = 1) -> Tensor:
-    """Return the covariance (D, D), float64 on the CPU, of the rows of w (N, D), around the means
-    of their groups: row i is in group i mod `groups`."""
+    """Covariance (D, D), float64 on the CPU, of w (N, D) about the means of its groups. Row i is in
+    group i mod `groups`."""
     if len(w) < 2 * groups:
-        raise ValueError(f"a covariance needs at least {2 * groups} samples, not {len(w)}")
+        raise ValueError(f"a covariance needs at least {2 * groups} samples, got {len(w)}")
     total = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64)
     for first in range(groups):
         rows = w[first::groups].cpu().double()  # not every GPU has float64
@@ -79,20 +79,20 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
 
 
 def covariance_of_w(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
-    """Covariance of w (w_dim, w_dim), float64, within classes or `label_rows` (K, label_dim)."""
+    """Covariance (w_dim, w_dim) of w, float64, within classes or labels (K, label_dim)."""
     w = sampling.mapped_samples(generator, samples, label_rows)
     groups = generator.config.label_dim if label_rows is None else len(label_rows)
     return covariance(w, max(groups, 1))
 
 
 def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
-    """Return deviations (K,) along unit vectors (K, D), given the covariance (D, D): float32."""
+    """Standard deviations (K,), float32, along unit vectors (K, D), given the covariance (D, D)."""
     vectors = vectors.double()
     return torch.einsum("kd,de,ke->k", vectors, covariance_, vectors).clamp_min(0).sqrt().float()
 
 
 def style_matrix(generator: Generator, layers: range) -> Tensor:
-    """Return the matrix that turns w into the styles of `layers`, stacked: float64 (S, w_dim)."""
+    """The matrix, float64 (S, w_dim), that maps w to the styles of `layers`, without bias."""
     epilogues = generator.synthesis.noise_layers(generator.config.resolution)
     affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
     return torch.cat([a.weight.detach().cpu().double() * a.weight_scale for a in affines])
@@ -107,19 +107,18 @@ def find_directions(
     samples: int = SAMPLES,
     label_rows: Tensor | None = None,
 ) -> list[Directions]:
-    """Find directions of a generator by each method, within classes if it has labels, or within
-    those of `label_rows` (K, label_dim). Moves along them reach `layers` (default: all), whose
-    styles alone count for "sefa"."""
+    """Find directions by each of `methods`, within classes or the labels `label_rows`
+    (K, label_dim). Edits move `layers` (default: all), and "sefa" considers only their styles."""
     config = generator.config
     styles = config.num_styles()
     layers = check_layers(range(styles) if layers is None else layers, styles)
     if "sefa" in methods and not config.styles:
-        raise ValueError("the network has no style layers, so only pca finds directions in it")
+        raise ValueError("sefa needs style layers, and this network has none; use pca")
     of_w = covariance_of_w(generator, samples, label_rows)
     directions = []
     for method in methods:
         matrix = of_w
-        if method == "sefa":  # |A v|^2 is largest for eigenvectors of A^T A: equation 6
+        if method == "sefa":  # eigenvectors of A^T A maximize |A v|^2: equation 6
             of_layers = style_matrix(generator, layers)
             matrix = of_layers.T @ of_layers
         eigenvalues, vectors = spectrum(matrix, count)
@@ -132,7 +131,7 @@ def find_directions(
 def draw_directions(
     loaded: Pretrained, directions: Directions, *, seed: int = 0, labels: Tensor | None = None
 ) -> Image:
-    """Draw a row for each direction, moved by -3 to 3 deviations; `labels` (1, label_dim)."""
+    """Draw a row for each direction, from -3 to 3 standard deviations. labels: (1, label_dim)."""
     rows = []
     for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]

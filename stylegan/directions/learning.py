@@ -1,6 +1,6 @@
-"""Directions of w learned from examples: InterFaceGAN, Shen et al. 2020.
+"""Directions in W learned from examples: InterFaceGAN, Shen et al. 2020.
 
-The direction is the normal of the plane that separates the w of examples with an attribute from
+A direction is the normal of the hyperplane that separates w of examples with an attribute from
 those without it, by the support vector machine of linear separability.
 """
 
@@ -20,27 +20,27 @@ from stylegan.machine.messages import listed, readable, require
 from stylegan.metrics.separability import best_plane
 from stylegan.sampling.pretrained import Pretrained
 
-FOLDS = 5  # each holds out a fifth of the examples, of both sides in turn
+FOLDS = 5  # of cross-validation, each with a fifth of either side
 FEWEST = 5  # examples of each side
-PICTURES = (".png", ".webp", ".jpg")
+IMAGE_ENDINGS = (".png", ".webp", ".jpg")
 NAME = re.compile(r"[^:=@/\\]{1,60}")
 SEED = re.compile(r"seed(\d{1,10})")
 
 
 def check_name(name: str) -> str:
-    """Return the name of a learned direction. Raise ValueError if `--edit` would misread it."""
+    """Return `name`. Raises ValueError if `--edit` would misread it."""
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
         raise ValueError(
-            "the name of a direction has 1 to 60 characters, none of them : = @ / or \\, not "
+            "the name of a direction must have 1 to 60 characters, none of them : = @ / or \\, got "
             f"{name!r}"
         )
     return name
 
 
 def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
-    """Fit the plane between examples w (N, w_dim) that have the attribute, `present` (N,), and
-    others: its unit normal (w_dim,), toward the first, and the share of examples on their own side
-    of planes fitted without them."""
+    """Fit the hyperplane between examples w (N, w_dim) with an attribute, `present` (N,), and
+    without it. Returns the unit normal (w_dim,) toward the former, and the accuracy on held-out
+    examples in cross-validation."""
     require("sklearn", packages="scikit-learn", purpose="a direction from examples")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
@@ -64,7 +64,7 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
 def to_directions(
     loaded: Pretrained, name: str, normal: Tensor, accuracy: float, samples: int
 ) -> Directions:
-    """Return the normal as a direction, with the standard deviation of w along it."""
+    """The normal (w_dim,) of a plane as `Directions`, with the standard deviation of w along it."""
     generator = loaded.generator
     vectors = normal[None]
     layers = range(generator.config.num_styles())
@@ -81,8 +81,8 @@ def examples_of(
     class_name: str | None = None,
     console: Console = SILENT,
 ) -> tuple[Tensor, np.ndarray]:
-    """Read the latents w (N, w_dim) of two folders or files, see `latents_of`, and which are of the
-    first (N,). Raise ValueError if some are in both."""
+    """Read w (N, w_dim) of two folders or files, as `latents_of`, and bool (N,), true for those of
+    `positive`. Raises ValueError if some are in both."""
     sides = [latents_of(loaded, place, class_name, console) for place in (positive, negative)]
     if both := sides[0].keys() & sides[1].keys():
         raise ValueError(f"{listed(sorted(both))} is in both {positive} and {negative}")
@@ -93,20 +93,19 @@ def examples_of(
 def latents_of(
     loaded: Pretrained, place: Path, class_name: str | None, console: Console
 ) -> dict[str, Tensor]:
-    """Read w (n, w_dim) by name, of a file of latents or a folder: of pictures that `generate`
-    named by seed, files of latents, or folders of `project`. If w differs between layers, its mean
-    is taken. Unless a class is given, it is that of the seed, as in `generate`, and the console
-    hears so."""
+    """Read w (n, w_dim) by name from a file of latents, or a folder of such files, of folders of
+    `project` or of images that `generate` named by seed. If w differs between layers, the mean is
+    used. Without `class_name`, seeds have the classes of `generate`, which is reported."""
     if not place.exists():
         raise FileNotFoundError(f"there is no folder or file {place} with examples")
     labels = loaded.label(class_name) if class_name is not None else None
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
     files = [p for p in paths if p.suffix == ".npz"] or sorted(place.glob("*/latents.npz"))
-    pictures = [p for p in paths if p.suffix.lower() in PICTURES and p.stem != "grid"]
-    others = [readable(p.name, 40) for p in pictures if not SEED.fullmatch(p.stem)]
-    if others or not files + pictures:
+    images = [p for p in paths if p.suffix.lower() in IMAGE_ENDINGS and p.stem != "grid"]
+    others = [readable(p.name, 40) for p in images if not SEED.fullmatch(p.stem)]
+    if others or not files + images:
         raise ValueError(
-            f"{place} needs pictures named by seed as stylegan generate does (seed0012.png), or "
+            f"{place} must hold images named by seed, as stylegan generate does (seed0012.png), or "
             f"latents (.npz); found {listed(others, 3, ', ') if others else 'neither'}"
         )
     generator = loaded.generator
@@ -114,7 +113,7 @@ def latents_of(
     latents = {
         str(without_links(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files
     }
-    if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
+    if seeds := sorted({int(p.stem.removeprefix("seed")) for p in images}):
         if labels is None and (turns := loaded.turns()):
             console.tell(turns)
             labels = loaded.labels_of(seeds)

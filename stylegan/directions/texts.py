@@ -1,4 +1,4 @@
-"""The texts of `--edit`: which direction, how far, and in which layers."""
+"""Syntax of `--edit`: which direction, how far, and in which layers."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ class EditText(NamedTuple):
     vector: Path | None = None  # an .npy file
 
     def __str__(self) -> str:
-        """Return the text without strength and folders, for a page that others see."""
+        """The text without strength and folders, as the latter may be private."""
         file = self.vector or self.file
         named = [file.name if file else "", f"{self.method}:{self.name}" if self.method else ""]
         layers = f"@{self.layers[0]}-{self.layers[-1]}" if self.layers else ""
@@ -33,7 +33,7 @@ class EditText(NamedTuple):
 
 
 def parsed(text: str) -> EditText:
-    """Return the parts of the text of an edit. Raise ValueError if it is malformed."""
+    """Parse the text of an edit. Raises ValueError if it is malformed."""
     parts = SHAPE.fullmatch(text.strip())
     try:
         if parts is None:

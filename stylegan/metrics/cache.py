@@ -1,4 +1,4 @@
-"""Large arrays on the disk: rows that wait in files, and arrays that are kept for the next time."""
+"""Large arrays on disk: rows collected in unnamed files, and a cache of arrays."""
 
 import contextlib
 import hashlib
@@ -21,8 +21,8 @@ from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import share_of
 
 BYTES_AT_ONCE = 2**24  # sent between processes
-MOST_BYTES = 2**33  # of kept arrays; beyond, those unused for longest go
-HASHED = b"content is hashed: "  # begins the keys of files that end with a hash
+MOST_BYTES = 2**33  # of the cache; beyond that, the least recently used arrays are deleted
+HASHED = b"content is hashed: "  # prefix of the keys of files that end with a hash
 HASH_BYTES = 32
 FEATURES = Kind(
     re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy"),
@@ -34,8 +34,8 @@ FEATURES = Kind(
 def cached(
     tools: Tools, name: str, key_parts: Mapping[str, object], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
-    """The array that `name` and `key_parts` (JSON) define, in rank 0; None in the others. Read from
-    `tools.cache`, or else made by all processes and kept there, with a hash of key and content."""
+    """The array of `name` and `key_parts` (JSON) in rank 0, None in the others: read from
+    `tools.cache`, or made by all processes and saved there with a hash of key and content."""
     key = json.dumps(key_parts, sort_keys=True).encode()
     old, path = (
         tools.cache / f"{name}-{hashlib.sha256(prefix + key).hexdigest()[:24]}.npy"
@@ -45,25 +45,23 @@ def cached(
 
     def read() -> bool:
         nonlocal array
-        for file in (path, old):
-            if array is None and file.is_file():
-                try:
-                    found = np.lib.format.open_memmap(file, mode="c")  # fails if cut short
-                    if file == path:
-                        kept = np.memmap(file, mode="r")[-HASH_BYTES:].tobytes()
-                        sound = kept == hash_of(key, found)
-                    else:  # of an earlier version
-                        tools.console.tell(f"{file} has no hash yet: its content is not checked")
-                        sound = (found.dtype, found.ndim) == (np.float32, 2)
-                        sound = sound and len(found) == key_parts["number"]
-                    if not sound:
-                        raise ValueError
+        for file in filter(Path.is_file, (path, old)):
+            with contextlib.suppress(OSError, ValueError):
+                found = np.lib.format.open_memmap(file, mode="c")  # fails if cut short
+                if file == path:
+                    kept = np.memmap(file, mode="r")[-HASH_BYTES:].tobytes()
+                    sound = kept == hash_of(key, found)
+                else:  # of an earlier version
+                    tools.console.tell(f"{file} has no hash yet: its content is not checked")
+                    sound = found.dtype == np.float32 and found.ndim == 2
+                    sound = sound and len(found) == key_parts["number"]
+                if sound:
                     array = found
-                    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+                    with contextlib.suppress(OSError):  # the cache of another user
                         os.utime(file)  # the time of the last use
-                except (OSError, ValueError):
-                    tools.console.tell(f"{file} is damaged and made again")
-        return array is not None
+                    return True
+            tools.console.tell(f"{file} is damaged and made again")
+        return False
 
     if from_rank0(read):
         return array
@@ -80,7 +78,6 @@ def cached(
 
 
 def hash_of(key: bytes, array: np.ndarray) -> bytes:
-    """SHA-256 of a key and an array."""
     digest = hashlib.sha256(repr((key, array.dtype.str, array.shape)).encode())
     digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
@@ -89,11 +86,10 @@ def hash_of(key: bytes, array: np.ndarray) -> bytes:
 def gathered_rows(
     batches: Iterable[Sequence[Tensor]], widths: Sequence[int], images: int, folder: Path
 ) -> list[np.ndarray | None]:
-    """Return tables of numbers, float32 (images, width), a row per image, in rank 0; None in the
-    others.
+    """Gather a table, float32 (images, width), for each of `widths` in rank 0; None in the others.
 
-    `batches` gives the rows (n, width) of the next images of this process's part, for each table.
-    They wait in files without a name in `folder`, from which the tables are mapped.
+    `batches` yields the next rows (n, width) of each table for this process's part of the images.
+    Rows are written to unnamed files in `folder`, which are memory-mapped in the end.
     """
 
     def collect() -> list[IO[bytes]]:
@@ -113,7 +109,7 @@ def gathered_rows(
                         block = part.read(BYTES_AT_ONCE) if rank() == owner else b""
                         from_rank0(partial(append, whole, gather(block)[owner]))
             part = whole
-        with part:  # the mapping keeps the content
+        with part:  # the mapping keeps the file
             return None if rank() else np.memmap(part, "<f4", "r+", shape=(images, width))
 
     parts = on_all_ranks(collect, at_once=True)

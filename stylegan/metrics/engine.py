@@ -1,4 +1,4 @@
-"""From names of metrics to results that say how they came about."""
+"""Metrics by name, and results with the protocol of their measurement."""
 
 import math
 import re
@@ -16,18 +16,24 @@ from stylegan.machine.records import append_line, device_name, mapping, number, 
 from stylegan.metrics import families
 from stylegan.metrics.efficientnet import load_efficientnet, weights_path
 from stylegan.metrics.features import Tools, inception
+from stylegan.metrics.lpips import load_lpips
 from stylegan.metrics.measurement import FAILURES, Measurement, Metric
-from stylegan.metrics.path_length import lpips_of, path_length
+from stylegan.metrics.path_length import path_length
 from stylegan.metrics.separability import separability
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS
 from stylegan.metrics.wasserstein import swd
 
-FIDELITY = {"torch_fidelity": "torch-fidelity"}
-LEAST = 2  # images that a metric may be of
-of_inception = partial(Metric, images=50_000, needs=inception, libraries=FIDELITY)
+LEAST = 2  # images of any metric
+of_inception = partial(
+    Metric, images=50_000, needs=inception, libraries={"torch_fidelity": "torch-fidelity"}
+)
 of_paths = partial(
-    Metric, images=100_000, needs=lpips_of, libraries={"torchmetrics": "torchmetrics"}, reals=False
+    Metric,
+    images=100_000,
+    needs=lambda tools, device: load_lpips(tools.weights, device),
+    libraries={"torchmetrics": "torchmetrics"},
+    reals=False,
 )
 of_eff = partial(
     Metric, images=5_000, needs=lambda tools, device: load_efficientnet(device), evenly=True
@@ -77,8 +83,8 @@ METRICS: dict[str, Metric] = {  # a script may add its own
         **SHARES,
     ),
 }
-LINE_BEGINS = b'{"metric":'  # each line of a file of results
-PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images
+LINE_BEGINS = b'{"metric":'  # the start of each line in a file of results
+PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # metric, number of images
 
 
 class Request(NamedTuple):
@@ -87,14 +93,14 @@ class Request(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`fid50k`, `swd16384`: thousands as k."""
+        """Such as `fid50k` or `swd16384`: whole thousands as k."""
         n = self.images
         return f"{self.kind}{n // 1000}k" if n >= 1000 and n % 1000 == 0 else f"{self.kind}{n}"
 
 
 def parse(names: str, images: int | None = None) -> list[Request]:
-    """The requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a
-    number means `images`, or as many as usual."""
+    """Parse names such as `fid50k,kid,ppl-z-full10k` into distinct requests. A name without a
+    number means `images`, or the metric's default."""
     requests: dict[Request, None] = {}
     for name in map(str.strip, names.split(",")):
         match = PATTERN.fullmatch(name)
@@ -113,18 +119,18 @@ def parse(names: str, images: int | None = None) -> list[Request]:
 
 
 def kind_of(metric: str) -> Metric | None:
-    """The metric of a result; None if this version does not know it."""
+    """The metric by the name in a result, or None if this version does not know it."""
     match = PATTERN.fullmatch(metric)
     return METRICS.get(match[1]) if match else None
 
 
 def default_names() -> str:
-    """The metrics that need no download and can be measured here."""
+    """Names of the metrics that can be measured here without a download."""
     return "eff-fd,eff-pr,swd" if weights_path() else "swd"
 
 
 class Result(NamedTuple):
-    """One metric's numbers, and everything that defines them."""
+    """Values of one metric, and the protocol that defines them."""
 
     metric: str  # with the number of images, as in fid50k
     values: Mapping[str, float]
@@ -132,7 +138,7 @@ class Result(NamedTuple):
 
     @classmethod
     def from_line(cls, line: Mapping[str, object]) -> Self:
-        """Read a `line`, of unknown quality: values that are no numbers are NaN."""
+        """Read an untrusted record of a `line`: values that are not numbers become NaN."""
         known = {name: number(value) for name, value in mapping(line.get("values")).items()}
         values = {name: math.nan if value is None else value for name, value in known.items()}
         return cls(str(line["metric"]), values, mapping(line.get("protocol")))
@@ -156,7 +162,7 @@ class Result(NamedTuple):
 
     @property
     def setting(self) -> Mapping[str, object]:
-        """The other settings in which two results of a generator may differ."""
+        """Further settings in which two results of a generator may differ."""
         reals = mapping(self.protocol.get("reals"))
         setting = {k: v for k, v in self.fakes.items() if k not in ("resolution", "alpha")}
         setting |= {f"reals' {k}": reals.get(k) for k in ("images", "number", "mirror")}
@@ -164,29 +170,29 @@ class Result(NamedTuple):
 
     @property
     def pictures_name(self) -> str | None:
-        """The pictures that were measured, if so: samples of another program, or half of the reals.
-        None for a generator, also one that is compared with half of the reals."""
-        # null marks pictures; a line without the key is an old one, of a generator
+        """The images measured instead of a generator: samples of another program, or half of the
+        reals. None for a generator."""
+        # null marks images; old lines without the key are of generators
         if self.generator.get("sha256", "") is not None:
             return None
         return str(self.generator.get("origin"))
 
     def line(self) -> str:
-        """One line of JSON, in which a number that is not finite is null."""
+        """One line of JSON, with null for numbers that are not finite."""
         return to_line(self._asdict())
 
     def append_to(self, path: Path) -> None:
-        """Add the line to a file, in rank 0."""
+        """Append the line to a file, in rank 0."""
         if distributed.rank() == 0:
             append_line(path, self.line())
 
     def scores(self) -> dict[str, float]:
-        """The values under names that include the metric, as training logs them."""
+        """Values by `score_name`, as training logs them."""
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
 def check_lines(path: Path) -> None:
-    """Raise ValueError unless results may be added to a file: it begins as one, if it is there."""
+    """Raises ValueError if a file exists that does not begin as results do."""
     if path.exists():
         with open(path, "rb") as file:
             if file.read(len(LINE_BEGINS)) not in (b"", LINE_BEGINS):
@@ -194,7 +200,7 @@ def check_lines(path: Path) -> None:
 
 
 def interval_text(protocol: Mapping[str, object], value: str) -> str:
-    """` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
+    """The 95 % interval of a value, such as ` (79 to 87)`; empty if there is none."""
     intervals = protocol.get("interval_95")
     match intervals.get(value) if isinstance(intervals, Mapping) else None:
         case (int() | float() as low, int() | float() as high):
@@ -203,7 +209,7 @@ def interval_text(protocol: Mapping[str, object], value: str) -> str:
 
 
 def score_name(metric: str, value: str) -> str:
-    """`fid50k` or `pr50k/precision`: the value, too, if the metric does not begin so."""
+    """Such as `fid50k` or `pr50k/precision`: with `value` unless the metric begins with it."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
@@ -216,23 +222,18 @@ def require_libraries(requests: Sequence[Request]) -> None:
 
 def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
     """Raises ValueError if a metric lacks a library or weights."""
+    require_libraries(requests)
     for request in requests:
         try:
             METRICS[request.kind].needs(tools, device)
         except FAILURES as error:
-            reason = why_not_measured(error)
+            reason = reason_of(error)
             raise ValueError(f"{request.name} cannot be measured: {reason}") from error
 
 
-def why_not_measured(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"the library {error.name} is missing; pip install torch-fidelity torchmetrics"
-    return reason_of(error)
-
-
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
-    """Yield the requested results, measured in all processes alike. Reasons of those that cannot be
-    measured are reported to the console of the `tools`."""
+    """Yield the requested results, the same in all processes. If a metric cannot be measured, the
+    reason is reported to `tools.console`."""
     reals = comparison.reals
     common: dict[str, object] = {
         **comparison.samples.protocol(),
@@ -253,7 +254,7 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
                 raise ValueError(reason)
             values, defined_by = metric.measure(m)
         except FAILURES as error:
-            reason = why_not_measured(error)
+            reason = reason_of(error)
             first = failed.setdefault(reason, request.name)
             why = reason if first == request.name else f"the reason is that of {first}"
             tools.console.tell(f"{request.name} could not be measured: {why}")

@@ -1,4 +1,4 @@
-"""The metrics that a training run measures of itself."""
+"""Metrics measured during training."""
 
 import math
 
@@ -7,7 +7,7 @@ from stylegan.data import Store
 from stylegan.files.run_folder import RunFolder
 from stylegan.metrics.engine import METRICS, Request, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
-from stylegan.metrics.sources import Comparison, StoreImages
+from stylegan.metrics.sources import Comparison, Conditions, StoreImages
 from stylegan.sampling import Look
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import Stage
@@ -15,8 +15,8 @@ from stylegan.training import Evaluation, TrainState
 
 
 def measurable(names: str, reals: StoreImages | None = None) -> list[Request]:
-    """The requests of `names`. Raises ValueError if one can never be measured while training, on
-    these images, or, where they are not known yet, on any."""
+    """Parse `names` of metrics. Raises ValueError if one can never be measured during training on
+    `reals`, or, if None, on any images."""
     requests = parse(names)
     for request in requests:
         if request.kind == "ls":
@@ -37,7 +37,8 @@ def evaluation_of(
     store: Store,
     tools: Tools,
 ) -> Evaluation:
-    """The evaluation of a run on its own images; the first of `names` decides the best."""
+    """Evaluation of a run against its training images. The first of `names` decides which
+    generator is best."""
     reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
     requests = measurable(names, reals)
     first = requests[0]
@@ -53,18 +54,14 @@ def evaluation_of(
             f"the run {run.path}",
             images_seen=state.images_seen,
         )
-        comparison = Comparison.of(
-            average,
-            store,
-            mirror=mirror,
-            batch=min(sampling.default_batch(stage.resolution), stage.batch_size),
-            console=tools.console,
-        )
+        batch = min(sampling.default_batch(stage.resolution), stage.batch_size)
+        conditions = Conditions(mirror=mirror, batch=batch)
+        comparison = Comparison.of(average, store, conditions, tools.console)
         scores: dict[str, float] = {"resolution": stage.resolution}
         for result in evaluate(comparison, requests, tools):
             records.append(result.line())
             scores |= result.scores()
-        scores.setdefault(best_by, math.nan)  # it could not be measured
+        scores.setdefault(best_by, math.nan)  # if it could not be measured
         return scores
 
     return Evaluation(measure, best_by, metric.lower_is_better, every_kimg, records)

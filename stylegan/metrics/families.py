@@ -1,11 +1,11 @@
-"""FID and the others: metrics of the features of one network.
+"""Metrics that compare features of one network: FID and others.
 
-The formulas of KID and the Inception score are torch-fidelity's. Precision and recall
-were defined with features of VGG16, so theirs are not comparable with published numbers; nor is
-anything in EfficientNet's features, which have a scale of their own.
+KID and the Inception score are computed by torch-fidelity. Published precision and recall use
+features of VGG16, so those here are not comparable with them. Nor is any metric in EfficientNet
+features, whose scale is their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,8 +21,8 @@ from stylegan.metrics.statistics import NEIGHBORHOOD, share_within
 KID_SUBSETS = 100
 KID_SUBSET_SIZE = 1000
 SPLITS = 10  # of the Inception score
-SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
-Compare = Callable[[np.ndarray, np.ndarray, Measurement], Scores]  # features of fakes, of reals
+SEED = 2020  # as in torch-fidelity: of KID's subsets and the order within the Inception score
+Compare = Callable[[np.ndarray, np.ndarray, Measurement], Scores]  # of features: fakes, reals
 
 
 def inception_of(m: Measurement) -> FeatureNetwork:
@@ -52,7 +52,7 @@ def compared(
 
 
 def of_inception(compare: Compare) -> Callable[[Measurement], Scores]:
-    """A metric, of a function that compares features of Inception."""
+    """Decorator: turn a function that compares Inception features into a metric."""
     return partial(compared, network_of=inception_of, compare=compare)
 
 
@@ -107,14 +107,16 @@ def inception_score(m: Measurement) -> Scores:
 
 @of_efficientnet
 def eff_fd(fakes: np.ndarray, reals: np.ndarray, m: Measurement) -> Scores:
-    value, interval = statistics.frechet_estimate(fakes, reals)
-    return Scores({"eff-fd": value}, {"interval_95": {"eff-fd": interval}})
+    return with_interval("eff-fd", statistics.frechet_estimates(fakes, reals))
 
 
 @of_efficientnet
 def eff_kid(fakes: np.ndarray, reals: np.ndarray, m: Measurement) -> Scores:
-    value, interval = statistics.kernel_estimate(fakes, reals)
-    return Scores({"eff-kid": value}, {"interval_95": {"eff-kid": interval}})
+    return with_interval("eff-kid", statistics.kernel_estimates(fakes, reals))
+
+
+def with_interval(name: str, values: Sequence[float]) -> Scores:
+    return Scores({name: values[0]}, {"interval_95": {name: statistics.interval_95(values)}})
 
 
 @of_efficientnet

@@ -1,4 +1,4 @@
-"""Networks that turn images into features, and files of their weights: data, never executed."""
+"""Networks that map images to features, and files of their weights, from which no code runs."""
 
 import io
 from collections.abc import Callable, Iterator, Mapping
@@ -18,27 +18,27 @@ from stylegan.machine.lineage import sha256_of
 from stylegan.machine.messages import reason_of
 from stylegan.ops import in_float32
 
-LARGEST = 256  # pixels a side that VGG16 and the attribute classifiers see at most, officially
+LARGEST = 256  # pixels a side of the input of VGG16 and classifiers, as in the official code
 AVERAGED_DOWN = f"box averages down to {LARGEST}, none up"
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
     "weights-inception-2015-12-05-6726825d.pth"
 )
 FEATURES = 2048  # of Inception
-LOGITS = 1008  # of Inception, without their bias, as officially
+LOGITS = 1008  # of Inception, without their bias, as in the official code
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureNetwork:
-    """A function from images to features, and its description in a result."""
+    """A function from images to features, with its description for results."""
 
     name: str
     sha256: str  # of its weights
     dim: int
-    resize: str  # the way in which images get its size, in words
+    resize: str  # how images are resized for it, in words
     extract: Callable[[Tensor], Tensor] = field(repr=False)  # uint8 (n, C, r, r) -> (n, dim+logits)
     logits: int = 0  # columns after the features
-    prefix: str = "own"  # of files of features
+    prefix: str = "own"  # of the names of cached files
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class FeatureNetwork:
 
 
 class Scores(NamedTuple):
-    """One metric's numbers, and what defines them beside the source: parts of a `Result`."""
+    """Values of a metric, and its part of the protocol of a `Result`."""
 
     values: Mapping[str, float]
     protocol: Mapping[str, object]
@@ -58,16 +58,16 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools of a measurement, beside the generator and the data."""
+    """Where a measurement finds networks and keeps files."""
 
-    cache: Path  # folder for features of reals and for rows that wait
-    weights: Path | None = None  # of feature networks: a file or a folder
+    cache: Path  # folder for features of reals and temporary files
+    weights: Path | None = None  # file or folder with weights of feature networks
     classifiers: tuple[Path, ...] = ()  # TorchScript files, images -> logits
     console: Console = SILENT
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """(n, 3, r, r) from 0 to 255: gray repeated, transparency over white."""
+    """Images (n, C, r, r) in [0, 255] as RGB: gray is repeated, RGBA composited over white."""
     channels = images.shape[1]
     if channels == 4:
         colors = images[:, :3].float()
@@ -77,22 +77,22 @@ def as_rgb(images: Tensor) -> Tensor:
 
 
 def averaged_down(images: Tensor) -> Tensor:
-    """Reduce images by box averages to LARGEST pixels a side, if they have more."""
+    """Box-average images (n, C, r, r) to at most LARGEST pixels a side."""
     factor = images.shape[2] // LARGEST
     return F.avg_pool2d(images, factor) if factor > 1 else images
 
 
 def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
-    """Load torch-fidelity's port of the TensorFlow network: features and logits."""
+    """Load torch-fidelity's port of the TensorFlow network, which computes features and logits."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     tensors, sha256 = public_weights(INCEPTION, tools.weights)
-    copy = io.BytesIO()  # torch-fidelity reads with weights_only=False: only what we have written
+    copy = io.BytesIO()  # torch-fidelity unpickles: give it only what we have written
     torch.save(tensors, copy)
     copy.seek(0)
     weights = weights_errors("the Inception network", INCEPTION, tools.weights)
     with torch.random.fork_rng(devices=[]), weights:
-        network = FeatureExtractorInceptionV3(  # draws weights, then reads them
+        network = FeatureExtractorInceptionV3(  # initializes weights at random, then reads them
             "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
         ).to(device)
     published = sha256.startswith(str(download.hash_prefix(INCEPTION)))
@@ -108,13 +108,13 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
 
 
 def public_weights(url: str, place: Path | None) -> tuple[dict[str, Tensor], str]:
-    """Read the file at an https address `...-<digits of SHA-256>.pth`, as `read_weights` does."""
+    """`read_weights` of the file at an https address `...-<digits of SHA-256>.pth`."""
     return on_all_ranks(lambda: read_weights(weights_file(url, place)))
 
 
 def weights_file(url: str, place: Path | None) -> Path:
-    """Return `place`, if it is a file of such weights, or that of the address in this folder, or
-    else in the cache of torch.hub, to which it is downloaded. OSError says where to put it."""
+    """Find the file of an address: `place` itself, the file of that name in the folder `place`, or
+    a download in torch.hub's cache. Raises OSError with the place where to put it."""
     if place is not None:
         if place.is_file():
             return place
@@ -130,13 +130,13 @@ def weights_file(url: str, place: Path | None) -> Path:
 
 
 def hub_file(url: str) -> Path:
-    """Where the file at an address is, downloaded or put there by hand."""
+    """Path of the file of an address in torch.hub's cache, whether it exists or not."""
     return download.hub_cache() / url.rpartition("/")[2]
 
 
 @contextmanager
 def weights_errors(network: str, url: str, place: Path | None) -> Iterator[None]:
-    """Raise ValueError if weights that are loaded inside do not fit the network."""
+    """Raise ValueError if weights that are loaded within do not fit the network."""
     try:
         yield
     except (KeyError, RuntimeError) as error:
@@ -147,7 +147,7 @@ def weights_errors(network: str, url: str, place: Path | None) -> Iterator[None]
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Read tensors by name, and the SHA-256 of their file. Raise ValueError for anything else."""
+    """Read tensors by name, with the SHA-256 of the file. Raises ValueError for anything else."""
     try:
         tensors = checkpoint.check_weights(checkpoint.read_torch(path))
     except ValueError as error:

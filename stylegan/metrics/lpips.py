@@ -1,8 +1,8 @@
 """LPIPS with VGG16 (Zhang et al. 2018), the distance of perceptual path length.
 
-torchmetrics has the weights of the linear layers (version 0.1); the trunk is torchvision's VGG16.
-The paper's numbers come from a TensorFlow network of the same authors, so they are near, but not
-exactly comparable.
+The weights of the linear layers (version 0.1) come with torchmetrics; the trunk is torchvision's
+VGG16. The StyleGAN paper used a TensorFlow network of the same authors, so its numbers are close to
+these, but not exactly comparable.
 """
 
 from dataclasses import dataclass, field
@@ -21,18 +21,18 @@ SMALLEST = 16  # pixels a side: VGG16 halves the image four times
 
 @dataclass(frozen=True, eq=False)
 class Lpips:
-    """A distance of images, and its description in a result."""
+    """A distance of images, with its description for results."""
 
     network: nn.Module = field(repr=False)
     trunk_sha256: str
     heads_sha256: str  # of the linear layers
 
     def distance(self, images: Tensor, others: Tensor) -> Tensor:
-        """Compare images and others (n, 1 or 3, r, r), nominally in [-1, 1] -> (n,)."""
+        """Distances (n,) of images (n, C, r, r) from others, nominally in [-1, 1]."""
         height, width = images.shape[2:]
         if min(height, width) < SMALLEST:
             raise ValueError(
-                f"LPIPS compares images from {SMALLEST}x{SMALLEST} pixels on, not {height}x{width}"
+                f"LPIPS needs images of at least {SMALLEST}x{SMALLEST} pixels, got {height}x{width}"
             )
         return self.network(as_rgb(images).float(), as_rgb(others).float()).flatten()
 
@@ -46,14 +46,14 @@ class Lpips:
 
 
 def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
-    """Load LPIPS with the trunk's weights from where `public_weights` finds them."""
+    """Load LPIPS. `weights`: a file or folder with those of the trunk; None: download them."""
     from torchmetrics.functional.image import lpips as library
 
     tensors, sha256 = public_weights(WEIGHTS, weights)
-    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
+    with torch.random.fork_rng(devices=[]):  # initial weights are random, then overwritten
         network = library._NoTrainLpips(net="vgg", pnet_rand=True)
     with weights_errors("torchvision's VGG16", WEIGHTS, weights):
-        # layers have the numbers that they have in torchvision, slice2.5 that of features.5
+        # layers are numbered as in torchvision: slice2.5 is features.5
         names = {name: f"features.{name.partition('.')[2]}" for name in network.net.state_dict()}
         network.net.load_state_dict({name_here: tensors[name] for name_here, name in names.items()})
     heads = Path(library.__file__).parent / "lpips_models" / "vgg.pth"

@@ -1,4 +1,4 @@
-"""Does the generator repeat its training images? Those nearest to its pictures, and a picture."""
+"""Training images nearest to samples: does the generator copy its data?"""
 
 import dataclasses
 from typing import NamedTuple
@@ -15,55 +15,55 @@ from stylegan.metrics.features import FeatureNetwork
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import distances
 
-REFERENCES = 1000  # training images, at most, whose own neighbors are looked for
-LARGEST = 64  # pixels a side that are compared
-LARGEST_SHOWN = 128  # and shown
-COARSE = 16  # pixels a side, where pixels are compared
-LONGEST = 8  # rows, before two rows share a line
+REFERENCES = 1000  # at most as many training images give the typical distance
+LARGEST = 64  # pixels a side of images that are compared
+LARGEST_SHOWN = 128  # pixels a side of images that are shown
+COARSE = 16  # pixels a side of images whose pixels are compared
+LONGEST = 8  # rows; if there are more, two share a line
 
 
 class NoUnit(ValueError):
-    """Training images that have no distance between neighbors, the unit of all others."""
+    """All training images are equal, so there is no unit of distance."""
 
 
 class Neighbors(NamedTuple):
-    """The k training images nearest to each of n pictures, nearest first."""
+    """The k training images nearest to each of n images, nearest first."""
 
     indices: np.ndarray  # (n, k) in the store
-    mirrored: np.ndarray  # bool (n, k): flipped left to right it is nearer
-    distances: np.ndarray  # (n, k) between features
-    typical: float  # median distance of a training image to its nearest other one
+    mirrored: np.ndarray  # bool (n, k): nearer when flipped left to right
+    distances: np.ndarray  # (n, k), of features
+    typical: float  # median distance from a training image to its nearest other one
 
     @property
     def relative(self) -> np.ndarray:
-        """(n, k) distances in units of the typical one: far below 1 is nearly a copy."""
+        """Distances (n, k) in units of the typical one: far below 1 is nearly a copy."""
         return self.distances / self.typical
 
 
 def nearest(
-    pictures: Tensor, comparison: Comparison, network: FeatureNetwork, k: int = 3
+    images: Tensor, comparison: Comparison, network: FeatureNetwork, k: int = 3
 ) -> Neighbors:
-    """Find the neighbors of pictures uint8 (n, C, r, r) among all training images, either way round
-    if these are mirrored. Features of the data are not kept: memory depends on n alone."""
-    n = len(pictures)
-    real_images = comparison.require_reals()
-    images = real_images.images()
-    references = np.linspace(0, len(images) - 1, min(len(images), REFERENCES)).astype(np.int64)
-    shown = real_images.store.pictures
-    known = torch.from_numpy(shown(images[references]))
-    batches = (*pictures.split(comparison.batch), *known.split(comparison.batch))
+    """Find the neighbors of uint8 images (n, C, r, r) among all training images, and their flips if
+    they are mirrored. Features of the data are not kept, so memory depends on n alone."""
+    n = len(images)
+    reals = comparison.require_reals()
+    number = len(reals.images())
+    references = np.linspace(0, number - 1, min(number, REFERENCES)).astype(np.int64)
+    shown = reals.store.pictures
+    known = torch.from_numpy(shown(reals.images()[references]))
+    batches = (*images.split(comparison.batch), *known.split(comparison.batch))
     queries = torch.cat([network(batch).cpu() for batch in batches])
     itself = torch.cat([torch.full((n,), -1), torch.from_numpy(references)])
     best = torch.empty(len(queries), 0)
     names = torch.empty(len(queries), 0, dtype=torch.int64)
-    for indices in comparison.batches(len(images), "training images"):
+    for indices in comparison.batches(number, "training images"):
         rows = torch.arange(indices.start, indices.stop)
-        part = real_images.images()[indices.start : indices.stop]  # anew: it may be cut short
-        reals = torch.from_numpy(shown(part).copy())
-        apart = distances(queries, network(reals).cpu())
-        ways = 2 * rows.expand_as(apart)  # index and way round, (n, batch)
-        if real_images.mirror:
-            flipped = distances(queries, network(reals.flip(3)).cpu())
+        # `images()` for each batch: it checks that the file has not been cut short meanwhile
+        part = torch.from_numpy(shown(reals.images()[indices.start : indices.stop]).copy())
+        apart = distances(queries, network(part).cpu())
+        ways = 2 * rows.expand_as(apart)  # (n, batch): index, and whether it is flipped
+        if reals.mirror:
+            flipped = distances(queries, network(part.flip(3)).cpu())
             ways = ways + (flipped < apart)
             apart = apart.minimum(flipped)
         apart[itself[:, None] == rows] = torch.inf
@@ -75,8 +75,8 @@ def nearest(
 
 
 def typical_of(apart: Tensor) -> float:
-    """Return the median distance to the nearest other training image, of those (m, k) of m images;
-    where most have an equal twin, to those that differ. Raise NoUnit if none differs."""
+    """Median distance from a training image to its nearest other one, given distances (m, k).
+    Duplicates are ignored where they are the majority. Raises NoUnit if all images are equal."""
     differing = apart[(apart > 0) & apart.isfinite()]
     if not len(differing):
         raise NoUnit(
@@ -87,7 +87,7 @@ def typical_of(apart: Tensor) -> float:
 
 
 def comparing(comparison: Comparison) -> FeatureNetwork:
-    """Return EfficientNet-Lite0 if its weights are here, else pixels of averages."""
+    """EfficientNet-Lite0 if its weights are installed, else the pixels of small images."""
     if weights_path():
         return efficientnet(comparison.device, min(comparison.resolution, LARGEST))
     size = min(comparison.resolution, COARSE)
@@ -104,7 +104,7 @@ def samples_and_nearest(
     comparison: Comparison, network: FeatureNetwork, num: int, k: int
 ) -> Image.Image:
     """Draw a row for each of the first `num` samples: the sample, then the k training images
-    nearest to it above their relative distances."""
+    nearest to it with their relative distances below."""
     samples = torch.cat(list(comparison.fake_batches(num)))
     small = reduced_reals(comparison, LARGEST)
     neighbors = nearest(reduced(samples, LARGEST), small, network, k)
@@ -120,14 +120,13 @@ def samples_and_nearest(
     return grid(cells, columns=beside * (1 + neighbors.indices.shape[1]), labels=labels)
 
 
-def reduced(pictures: Tensor, largest: int) -> Tensor:
-    """Return average pictures uint8 (n, C, r, r) down to at most `largest` pixels a side."""
-    factor = max(1, pictures.shape[-1] // largest)
-    return avg_pool2d(pictures.float(), factor).round().to(pictures.dtype)
+def reduced(images: Tensor, largest: int) -> Tensor:
+    """Box-average uint8 images (n, C, r, r) to at most `largest` pixels a side."""
+    factor = max(1, images.shape[-1] // largest)
+    return avg_pool2d(images.float(), factor).round().to(images.dtype)
 
 
 def reduced_reals(comparison: Comparison, largest: int) -> Comparison:
-    """Return the same with reals of at most `largest` pixels a side."""
     resolution = min(comparison.resolution, largest)
     reals = dataclasses.replace(comparison.require_reals(), resolution=resolution)
     return dataclasses.replace(comparison, reals=reals)

@@ -1,8 +1,8 @@
 """Perceptual path length: how much images change along short steps in a latent space.
 
-Karras et al. 2019, section 4.1, as the official program, which crops faces, measures whole images.
-It draws the noise maps anew for each batch and gives all of its images the same; here each pair has
-noise of its own, from its seed, which both ends share. The expectation is the same.
+Karras et al. 2019, section 4.1, measured on whole images, as the official code does except for
+faces, which it crops. There all images of a batch share noise maps, which are drawn again for each
+batch; here both ends of a pair share noise drawn from the pair's seed. The expectation is the same.
 """
 
 import math
@@ -14,22 +14,22 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.machine.distributed import gather, on_all_ranks
-from stylegan.metrics.features import AVERAGED_DOWN, Scores, Tools, averaged_down
-from stylegan.metrics.lpips import Lpips, load_lpips
+from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
+from stylegan.metrics.lpips import load_lpips
 from stylegan.metrics.measurement import Measurement
 from stylegan.metrics.sources import Comparison, GeneratorSamples
 from stylegan.sampling import mapped, repeatable
 from stylegan.sampling.curves import slerp
 
-EPSILON = 1e-4  # length of a step, of the whole path between two latents
-TRIM_PERCENT = 1  # of the pairs, at either end
-Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (n,)
+EPSILON = 1e-4  # length of a step, relative to the path between two latents
+TRIM_PERCENT = 1  # of the lengths are dropped at either end
+Distance = Callable[[Tensor, Tensor], Tensor]  # of images (n, C, r, r) from others -> (n,)
 
 
 def path_length(m: Measurement, kind: str) -> Scores:
-    """Measure ppl-z-full, ppl-w-full, ppl-z-end or ppl-w-end of `num` pairs of latents."""
+    """Measure ppl-z-full, ppl-w-full, ppl-z-end or ppl-w-end on `m.num` pairs of latents."""
     m.require_generator()
-    lpips = m.once("lpips", lambda: lpips_of(m.tools, m.device))
+    lpips = m.once("lpips", lambda: load_lpips(m.tools.weights, m.device))
     protocol = {
         "pairs": m.num,
         **lpips.about(),
@@ -44,14 +44,10 @@ def path_length(m: Measurement, kind: str) -> Scores:
     return Scores({kind: trimmed_mean(lengths)}, protocol)
 
 
-def lpips_of(tools: Tools, device: torch.device) -> Lpips:
-    return load_lpips(tools.weights, device)
-
-
 def measured_lengths(
     comparison: Comparison, kind: str, pairs: int, distance: Distance
 ) -> np.ndarray:
-    """Measure the squared lengths of steps between `pairs` pairs of latents, in order."""
+    """Distances (pairs,) between the ends of the steps, divided by EPSILON^2, in order of pairs."""
     samples = comparison.require_generator()
     _, space, where = kind.split("-")  # ppl, z or w, full or end
 
@@ -70,11 +66,11 @@ def measured_lengths(
 def ends_of_steps(
     samples: GeneratorSamples, indices: range, space: str, *, from_start: bool
 ) -> list[Tensor]:
-    """Make the images at random places of the paths, or at their starts, and those a step further
-    on.
+    """Images at random positions of the paths, or `from_start`, and images one step further on.
 
-    Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
-    In z vectors are as long as latents; officially 1, beside which a label would be too loud.
+    Positions are interpolated in float64: in float32 the step would be off by 0.1 %. Vectors in z
+    have length sqrt(z_dim), as latents do. The official code uses length 1, next to which a label
+    would weigh too much.
     """
     generator = samples.generator
     labels = samples.labels(indices)
@@ -92,7 +88,7 @@ def ends_of_steps(
 
 
 def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw z0 and z1 (n, z_dim), t (n, 1) from U(0, 1), in float64; pair i of (seed, i) alone."""
+    """Draw z0, z1 (n, z_dim) and t (n, 1) in [0, 1), float64. Pair i depends on (seed, i) alone."""
     draws = [streams.path(samples.seed, i) for i in indices]
     z_dim = samples.generator.config.z_dim
     z = torch.from_numpy(np.stack([each.randn(2, z_dim) for each in draws]))

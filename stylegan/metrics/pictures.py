@@ -1,4 +1,4 @@
-"""A folder, zip or store of pictures in place of a generator: samples of other programs."""
+"""Image folders, zips or stores to measure instead of a generator: samples of other programs."""
 
 import dataclasses
 import zipfile
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from stylegan import sampling
 from stylegan.data import Findings, Preparation, Store, check, is_store
 from stylegan.data.images import is_image
 from stylegan.data.sources import reasons_of
@@ -17,40 +18,37 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.distributed import from_rank0
 from stylegan.machine.messages import count, listed
-from stylegan.metrics.sources import CPU, StoreImages, prepared
+from stylegan.metrics.sources import CPU, DEFAULTS, Comparison, Conditions, StoreImages, prepared
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 
 def open_pictures(
     source: Path,
     data: Path | None,
+    conditions: Conditions = DEFAULTS,
     *,
-    resolution: int | None = None,
-    mirror: bool = False,
-    seed: int = 0,
     device: torch.device = CPU,
     console: Console = SILENT,
-) -> tuple[StoreImages, StoreImages | None]:
-    """Open pictures under `source` in place of samples, and the reals under `data`: folders, zips
-    or stores, read as training data is. Without a resolution all must be squares of one size; with
-    one they are brought to it."""
+) -> Comparison:
+    """Open the images of `source` as samples, and those of `data` as reals. Both are folders, zips
+    or stores, read as training data is. Images must be squares of one size unless `conditions` have
+    a resolution, to which they are resized."""
     folders = {"pictures": source} | ({"real images": data} if data else {})
     preparation = Preparation()
-    for path in filter(is_store, folders.values()):  # a store of reals decides
+    for path in filter(is_store, folders.values()):  # the store of the reals takes precedence
         meta = Store(path).meta
         preparation = Preparation(
             crop=meta.crop, channels=meta.channels, premultiplied=meta.premultiplied
         )
     found = [usable(path, preparation) for path in folders.values()]
-    if resolution is None:
-        resolution = common_size(found)
+    resolution = conditions.resolution or common_size(found)
     preparation = dataclasses.replace(preparation, resolution=resolution)
     stores = {role: prepared(path, preparation, role, console) for role, path in folders.items()}
     pictures = stores["pictures"]
     samples = StoreImages(
         store=pictures,
         resolution=resolution,
-        seed=seed,
+        seed=conditions.seed,
         device=device,
         name=f"pictures of {source}",
         details={
@@ -61,15 +59,21 @@ def open_pictures(
             "resized": any(set(f.offered) != {(resolution, resolution)} for f in found),
         },
     )
-    if data is None:
-        return samples, None
-    store = stores["real images"]
-    return samples, StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
+    reals: StoreImages | None = None
+    if data is not None:
+        reals = StoreImages(
+            store=stores["real images"],
+            resolution=resolution,
+            mirror=bool(conditions.mirror),
+            seed=conditions.seed,
+        )
+    batch = conditions.batch or sampling.default_batch(resolution)
+    return Comparison(samples, reals, batch=batch, console=console)
 
 
 def holds_pictures(source: str) -> bool:
-    """Whether a source of `stylegan metrics` is a store, a zip that has an image, or a folder
-    without a run or saved weights."""
+    """Whether a source of `stylegan metrics` is a store, a zip with an image, or a folder without a
+    run or saved weights."""
     path = Path(source)
     if source in BUNDLED or not path.exists():
         return False
@@ -84,7 +88,7 @@ def holds_pictures(source: str) -> bool:
 
 
 def usable(path: Path, preparation: Preparation) -> Findings:
-    """Open the images under `path`. Raise ValueError if none can be used."""
+    """Findings about the images of `path`. Raises ValueError if none of them is usable."""
     findings = from_rank0(partial(check, path, preparation, decode=False))
     if not findings.offered:
         why = reasons_of(findings.skipped)
@@ -93,7 +97,7 @@ def usable(path: Path, preparation: Preparation) -> Findings:
 
 
 def common_size(found: Sequence[Findings]) -> int:
-    """Return the resolution of all images. Raise ValueError if they differ."""
+    """The resolution of all images. Raises ValueError if they are not squares of one size."""
     sizes = {size for findings in found for size in findings.offered}
     for resolution in resolutions(MAX_RESOLUTION):
         if sizes == {(resolution, resolution)}:

@@ -1,9 +1,9 @@
-"""Linear separability: how well a plane in a latent space separates an attribute.
+"""Linear separability: how well a hyperplane in latent space separates an attribute.
 
-Karras et al. 2019, section 4.2, as the official program measures it: exp(sum_i H(Y_i | X_i)), where
-Y_i is the class that a classifier assigns to an image and X_i the side of a plane that its latent
-lies on; 2 to the power of entropies in bits is the same. Its support vector machine draws random
-numbers and may stop early; here the same problem is solved in its primal form, which does neither.
+Karras et al. 2019, section 4.2, as in the official code: exp(sum_i H(Y_i | X_i)) with entropies in
+nats, where Y_i is the class that a classifier assigns to an image and X_i the side of a hyperplane
+on which its latent lies. The official support vector machine draws random numbers and may stop
+early; here the same problem is solved in its primal form, which does neither.
 """
 
 import math
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from sklearn.svm import LinearSVC
 
 # Float images (n, C, r, r), nominally in [-1, 1], r at most 256 -> logits: (n,) or (n, 1), positive
-# for images with the attribute; or (n, 2), of those without and of those with it.
+# for images with the attribute; or (n, 2), of the classes without and with it.
 Classifier = Callable[[Tensor], Tensor]
 
 
 def separability(m: Measurement) -> Scores:
-    """Measure `ls`, of the attributes of `tools.classifiers`. The first process holds half of one
-    space in memory: 1.4 GB for 200,000 images and 512 numbers each."""
+    """Measure `ls` for the attributes of `m.tools.classifiers`. Rank 0 holds half of the latents of
+    a space in memory: 1.4 GB for 200,000 images and 512 dimensions."""
     m.require_generator()
     if not m.tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
@@ -61,11 +61,11 @@ def separability(m: Measurement) -> Scores:
 
 
 def load_classifier(path: Path, device: torch.device) -> Classifier:
-    """Load a TorchScript file: no pickle, but a program that is run; use only trusted ones."""
+    """Load a TorchScript file. It is not a pickle, but a program that runs: trust it first."""
     try:
         with warnings.catch_warnings():
             for category in (DeprecationWarning, FutureWarning):  # by version
-                warnings.simplefilter("ignore", category)  # torch would rather have torch.export
+                warnings.simplefilter("ignore", category)  # it recommends torch.export
             return torch.jit.load(path, map_location=device).eval()
     except RuntimeError as error:
         reason = reason_of(error, line=0)
@@ -75,7 +75,7 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
 def attribute_entropies(
     comparison: Comparison, classifiers: Mapping[str, Classifier], images: int, folder: Path
 ) -> dict[str, dict[str, float]]:
-    """Measure H(Y | X) in nats for z and w and each attribute, equal in all processes."""
+    """H(Y | X) in nats by space, z and w, and attribute; the same in all processes."""
     samples = comparison.require_generator()
     config = samples.generator.config
 
@@ -83,8 +83,8 @@ def attribute_entropies(
         for indices in comparison.batches(images, "classified"):
             z = sampling.latents(samples.seeds(indices), config.z_dim)
             w = sampling.mapped(samples.generator, z, samples.labels(indices))
-            pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
-            logits = [one_logit(f, name, pictures) for name, f in classifiers.items()]
+            seen = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
+            logits = [one_logit(f, name, seen) for name, f in classifiers.items()]
             yield [z, w, torch.stack(logits, dim=1)]
 
     widths = [config.z_dim, config.w_dim, len(classifiers)]
@@ -98,7 +98,7 @@ def attribute_entropies(
             confident = most_confident(logits[:, i], images // 2)
             present = logits[confident, i] >= 0
             for space, latents in (("z", z), ("w", w)):
-                sides = present  # with a single class all lie on one side of any plane
+                sides = present  # a single class needs no plane
                 if present.any() and not present.all():
                     sides = best_plane(latents[confident], present).predict(latents[confident])
                 entropies[space][name] = conditional_entropy(sides, present)
@@ -109,7 +109,7 @@ def attribute_entropies(
 
 
 def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
-    """Return the logits of a classifier, float32 (n,). Raise ValueError if it fails or has none."""
+    """Logits float32 (n,) of a classifier. Raises ValueError if it fails or gives no logits."""
     try:
         logits = classifier(images)
     except RuntimeError as error:
@@ -126,23 +126,23 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
 
 
 def most_confident(logits: np.ndarray, keep: int) -> np.ndarray:
-    """Return the indices of the `keep` images of which the classifier is surest, by its float32
-    probability as officially: beyond a logit of about 9 that is 1, and the first are kept."""
+    """Indices of the `keep` images with the most confident logits (n,). As in the official code,
+    float32 probabilities decide: beyond a logit of about 9 they are 1, and the first are kept."""
     magnitude = torch.from_numpy(np.abs(logits, dtype=np.float32))
     probability = torch.softmax(torch.stack([magnitude, -magnitude], dim=1), dim=1)[:, 0]
     return np.argsort(-probability.numpy(), kind="stable")[:keep]
 
 
 def best_plane(latents: np.ndarray, present: np.ndarray) -> "LinearSVC":
-    """Fit the plane that separates the rows with the attribute from the others, bool (n,), both
-    there: officially a linear support vector machine, with squared hinge and C = 1."""
+    """Fit a linear support vector machine with squared hinge loss and C = 1, as in the official
+    code, to latents (n, dim) and the presence of the attribute, bool (n,) with both values."""
     from sklearn.svm import LinearSVC
 
     return LinearSVC(dual=False).fit(latents, present)
 
 
 def conditional_entropy(sides: np.ndarray, classes: np.ndarray) -> float:
-    """Return H(classes | sides) in nats, of two bools each; (n,) both."""
+    """H(classes | sides) in nats, of bools (n,)."""
     entropy = 0.0
     for side in (False, True):
         of_side = classes[sides == side]
@@ -153,5 +153,5 @@ def conditional_entropy(sides: np.ndarray, classes: np.ndarray) -> float:
 
 
 def score(entropies: Mapping[str, float]) -> float:
-    """Return exp(sum of H): from 1, all n attributes are separable, to 2^n, none is at all."""
+    """exp(sum of H): from 1, if all n attributes are separable, to 2^n, if none is at all."""
     return math.exp(sum(entropies.values()))

@@ -1,4 +1,4 @@
-"""Samples to measure, and the real images beside them, in an order all processes share."""
+"""Samples to measure and reals to compare them with, in an order that all processes share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,38 +30,36 @@ NO_REALS = "this metric compares with real images; pass --data"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StoreImages:
-    """Images of a store: the reals, half of them, or pictures to measure in place of samples."""
+    """Images of a store: the reals, half of them, or images to measure instead of samples."""
 
     store: Store
     resolution: int
-    first: int = 0  # the image that they begin with
-    step: int = 1  # 2: every second image from there on
-    mirror: bool = False  # flip images at random, as training with mirroring does
+    first: int = 0  # index of the first image
+    step: int = 1  # 2: every second image from there
+    mirror: bool = False  # flip images at random, as in training
     seed: int = 0  # of mirroring
-    device: torch.device = CPU  # where features are computed, if they are measured
-    name: str = ""  # in results, if they are measured
-    details: Mapping[str, object] = field(default_factory=dict)  # likewise: other facts
+    device: torch.device = CPU  # that computes features, if these are measured
+    name: str = ""  # in results, if these are measured
+    details: Mapping[str, object] = field(default_factory=dict)  # likewise
 
     labeled = False
-    description = "pictures"
 
     def images(self) -> np.ndarray:
-        """All of them, not mirrored: uint8 (N, C, r, r), mapped from a file."""
+        """All images, not flipped: uint8 (N, C, r, r), memory-mapped."""
         return self.store.images(self.resolution)[self.first :: self.step]
 
     @property
     def ways(self) -> int:
-        """The number of images that each one can serve as: as it is, and mirrored."""
+        """Number of orientations of an image: as it is, and flipped if `mirror`."""
         return 2 if self.mirror else 1
 
     def number(self, images: int, *, evenly: bool) -> int:
-        """Number of reals next to `images` samples: all of them, if there are fewer."""
+        """Number of reals to compare with `images` samples: as many, or all if there are fewer."""
         return min(images, len(self.images()) * (self.ways if evenly else 1))
 
     def batch(self, indices: range, *, spread: int | None = None) -> Tensor:
-        """Images uint8 (n, C, r, r) of these numbers: the first ones, or of `spread` images taken
-        evenly from the store, which may be sorted. A store with fewer images starts again, now
-        mirrored the other way."""
+        """Images uint8 (n, C, r, r) of the store, or of `spread` images taken evenly from it, as it
+        may be sorted. If it has fewer, it is repeated with opposite flips."""
         images = self.images()
         numbers: Sequence[int] = indices
         if spread is not None:
@@ -74,24 +72,24 @@ class StoreImages:
         return torch.where(torch.tensor(flips)[:, None, None, None], batch.flip(3), batch)
 
     def fakes(self, indices: range, num: int) -> Tensor:
-        """Images of these numbers, of `num` that are taken evenly from the store."""
+        """Images uint8 (n, C, r, r) out of `num` that are taken evenly from the store."""
         most = len(self.images()) * self.ways
         if num > most:
             raise ValueError(
-                f"{count(num, 'picture')} were asked for, and there are {most:,}; ask for fewer, "
-                "or leave the number out of the name to take all"
+                f"{count(num, 'image')} requested, but there are {most:,}; request fewer, or omit "
+                "the number in the name to take all"
             )
         return self.batch(indices, spread=num)
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        """What defines them in place of samples, for a result."""
+        """Protocol of the images as samples, for a result."""
         return {
             "generator": {"origin": self.name, "sha256": None, "images_seen": None},
             "fakes": {"resolution": self.resolution, "seed": self.seed, **self.details},
         }
 
     def protocol_of_reals(self) -> dict[str, object]:
-        """What defines them as real images, for a result and for the cache."""
+        """Protocol of the images as reals, for a result and as a key of the cache."""
         return {
             "data": self.store.identity(self.resolution),
             "images": len(self.images()),
@@ -107,11 +105,9 @@ class GeneratorSamples:
 
     loaded: Pretrained  # on the device to use
     _: KW_ONLY
-    store: Store | None = None  # from whose labels those of samples are drawn
+    store: Store | None = None  # whose labels are drawn for samples
     noise: Literal["const", "random", "none"] = "random"
     seed: int = 0
-
-    description = "generated"
 
     @property
     def generator(self) -> Generator:
@@ -127,15 +123,15 @@ class GeneratorSamples:
 
     @property
     def labeled(self) -> bool:
-        """Whether samples have labels, drawn from those of the data."""
+        """Whether samples have labels, drawn from those of `store`."""
         return self.generator.config.label_dim > 0
 
     def seeds(self, indices: range) -> list[int]:
-        """Seeds of samples; those of training are not avoided, as in the official code."""
+        """Seeds of samples. As in the official code, some may have been drawn in training, too."""
         return [(self.seed + i) % (sampling.MAX_SEED + 1) for i in indices]
 
     def labels(self, indices: range) -> Tensor | None:
-        """Draw labels from those of the data, as officially: float (n, label_dim)."""
+        """Draw labels (n, label_dim) from those of the data, as in the official code."""
         if not self.labeled:
             return None
         if self.store is None:
@@ -156,9 +152,9 @@ class GeneratorSamples:
         return torch.from_numpy(self.store.one_hot(classes[rows])[:, order])
 
     def fakes(self, indices: range, num: int) -> Tensor:
-        """Make samples of these numbers, uint8 (n, C, r, r), however many are measured."""
-        look = replace(self.loaded.look, rectangle=None)  # with padding, as stores have it
-        (pictures,) = sampling.render(
+        """Samples uint8 (n, C, r, r), which do not depend on `num`."""
+        look = replace(self.loaded.look, rectangle=None)  # padding included, as in stores
+        (images,) = sampling.render(
             self.generator,
             look,
             self.seeds(indices),
@@ -166,10 +162,10 @@ class GeneratorSamples:
             noise=self.noise,
             batch=len(indices),
         )
-        return torch.from_numpy(pictures).permute(0, 3, 1, 2)
+        return torch.from_numpy(images).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:
-        """Noise of samples: drawn from each one's own seed, if it is "random"."""
+        """Noise of samples: if "random", maps drawn from the seed of each sample."""
         if self.noise != "random":
             return self.noise
         seeds = self.seeds(indices)
@@ -177,14 +173,13 @@ class GeneratorSamples:
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
-        """Make images (n, C, r, r) of w (n, w_dim), nominally in [-1, 1], not clamped."""
+        """Synthesize images (n, C, r, r), nominally in [-1, 1], not clamped, from w (n, w_dim)."""
         look = self.loaded.look
         styles = look.styles(self.generator.broadcast(w), self.generator.w_avg)
         images = look.images(self.generator, styles, noise)
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        """What defines them, for a result."""
         look = self.loaded.look
         return {
             "generator": {
@@ -205,9 +200,25 @@ class GeneratorSamples:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Settings of comparisons, common to all sources of a command."""
+
+    psis: Sequence[float] = (1.0,)  # of generators, each of which is measured at all
+    noise: Literal["const", "random"] = "random"  # of generators
+    resolution: int | None = None  # to which images are resized; None: their own
+    mirror: bool | None = None  # flip half of the reals; None: as in training
+    yardsticks: bool = False  # also measure half of the reals
+    seed: int = 0  # of the first sample
+    batch: int | None = None  # images at a time; None: what fits into little memory
+
+
+DEFAULTS = Conditions()
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Images to measure, and the reals beside them, in an order that all processes share."""
+    """Samples, and the reals to compare them with, in an order that all processes share."""
 
     samples: GeneratorSamples | StoreImages
     reals: StoreImages | None = None
@@ -220,21 +231,19 @@ class Comparison:
         cls,
         loaded: Pretrained,
         store: Store | None = None,
-        *,
-        psi: float = 1.0,  # as in the official code, for all metrics
-        noise: Literal["const", "random", "none"] = "random",
-        mirror: bool = False,
-        seed: int = 0,
-        batch: int | None = None,
+        conditions: Conditions = DEFAULTS,
         console: Console = SILENT,
     ) -> Self:
-        """Samples of a generator at its grown size, next to the images of a store."""
-        samples = GeneratorSamples(loaded.shown(psi=psi), store=store, noise=noise, seed=seed)
+        """Samples at psi 1, as in the official code, next to the images of a store."""
+        seed = conditions.seed
+        noise = conditions.noise
+        samples = GeneratorSamples(loaded.shown(psi=1.0), store=store, noise=noise, seed=seed)
         reals: StoreImages | None = None
         if store is not None:
             resolution = loaded.resolution
+            mirror = bool(conditions.mirror)
             reals = StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
-        batch = batch or sampling.default_batch(loaded.look.drawn)
+        batch = conditions.batch or sampling.default_batch(loaded.look.drawn)
         return cls(samples, reals, batch=batch, console=console)
 
     @property
@@ -243,7 +252,6 @@ class Comparison:
 
     @property
     def device(self) -> torch.device:
-        """Where features are computed."""
         return self.samples.device
 
     def require_reals(self) -> StoreImages:
@@ -253,7 +261,7 @@ class Comparison:
 
     def require_generator(self) -> GeneratorSamples:
         if not isinstance(self.samples, GeneratorSamples):
-            raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
+            raise ValueError("this metric looks at latents, so it needs a generator, not images")
         return self.samples
 
     def at_psi(self, psi: float) -> Self:
@@ -261,7 +269,7 @@ class Comparison:
         return replace(self, samples=replace(samples, loaded=samples.loaded.shown(psi=psi)))
 
     def batches(self, num: int, description: str) -> Iterator[range]:
-        """Yield the numbers of each batch of this process's part of `num` images."""
+        """Yield the numbers of each batch in this process's part of `num` images."""
         share = share_of(num)
         for start in range(share.start, share.stop, self.batch):
             stop = min(start + self.batch, share.stop)
@@ -269,14 +277,15 @@ class Comparison:
             self.console.progress(description, stop - share.start, len(share))
 
     def fake_batches(self, num: int) -> Iterator[Tensor]:
-        """Yield this process's part of the first `num` samples, uint8 (n, C, r, r) each time."""
-        for indices in self.batches(num, self.samples.description):
+        """Yield batches, uint8 (n, C, r, r), of this process's part of the first `num` samples."""
+        for indices in self.batches(num, "samples"):
             yield self.samples.fakes(indices, num)
 
     def real_batches(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
-        """Yield this process's part of `num` reals: officially the first, or `evenly` from all."""
+        """Yield batches of this process's part of `num` reals: the first ones, as in the official
+        code, or taken `evenly` from all."""
         reals = self.require_reals()
-        for indices in self.batches(num, "real"):
+        for indices in self.batches(num, "real images"):
             yield reals.batch(indices, spread=num if evenly else None)
 
 
@@ -287,13 +296,14 @@ def store_of(
     *,
     console: Console = SILENT,
 ) -> Store | None:
-    """Open the real images to compare with, prepared as for training: `data`, or else those of the
-    run; None if nothing specifies them or they are gone. Raise ValueError if they have changed."""
+    """Prepare the reals as for training: `data`, or else the training images of the run. None if
+    nothing specifies them or they are gone. Raises ValueError if those of the run have changed."""
     known, config = (run.data(), run.config().data) if run else (None, None)
     path = data or known
-    if path is None or (data is None and not path.exists()):
-        if path is not None:
-            console.tell(f"the run's images are no longer at {path}; pass --data")
+    if path is None:
+        return None
+    if data is None and not path.exists():
+        console.tell(f"the run's images are no longer at {path}; pass --data")
         return None
     include = tuple(config.include) if config else ()
     if include and path.resolve() != known:
@@ -314,7 +324,7 @@ def store_of(
 
 
 def prepared(path: Path, preparation: Preparation, role: str, console: Console) -> Store:
-    """The store of these images. Those that cannot be used are reported."""
+    """Prepare the images of `path`. Reports how many are unusable."""
     store = cached_store(path, preparation, console=console)
     if store.skipped:
         console.tell(f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}")
@@ -322,14 +332,14 @@ def prepared(path: Path, preparation: Preparation, role: str, console: Console) 
 
 
 def refuse_changed(run: RunFolder, store: Store) -> None:
-    """Raise ValueError if the run was trained on other images, by its newest readable state."""
+    """Raises ValueError if the newest readable state of the run was trained on other images."""
     config = run.config()
     for path in reversed(run.states()):
         with suppress(OSError, ValueError):
             trained_on = checkpoint.load(path, "state").get("data")
             break
     else:
-        return  # nothing says which images they were
+        return  # nothing tells which images were used
     refuse_other_images(
         trained_on,
         store,
@@ -341,7 +351,7 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
 
 
 def share_of(num: int, rank: int | None = None) -> range:
-    """The contiguous part of `num` images of this process or of `rank`; sizes differ by 1."""
+    """The contiguous part of `num` images of this process or `rank`. Sizes differ by at most 1."""
     world = distributed.world_size()
     rank = distributed.rank() if rank is None else rank
     return range(num * rank // world, num * (rank + 1) // world)

@@ -1,8 +1,8 @@
-"""Sliced Wasserstein distance of patches of Laplacian pyramids. Karras et al. 2018, section 5.
+"""Sliced Wasserstein distance of patches in Laplacian pyramids. Karras et al. 2018, section 5.
 
-Each level of the pyramid shows one range of scales: the finest noise and sharpness, the coarsest
-colors and layout. Each set's channels are normalized, so brightness and contrast of all its images
-together do not show.
+Each level of the pyramid contains one range of scales: the finest noise and sharpness, the coarsest
+colors and layout. The channels of each set are normalized, so its overall brightness and contrast
+have no effect.
 """
 
 import math
@@ -20,21 +20,21 @@ from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Scores
 from stylegan.metrics.measurement import Measurement
 from stylegan.metrics.sources import share_of
-from stylegan.metrics.statistics import GROUPS, Estimate, estimate
+from stylegan.metrics.statistics import GROUPS, interval_95
 
-PATCH = 7  # pixels, both ways
-PATCHES = 128  # of every level of every image
+PATCH = 7  # pixels a side
+PATCHES = 128  # per level of an image
 DIRECTIONS = 512
-COMPARED_AGAIN = 64  # of these, without each group of images
-COARSEST = 16  # resolution of the last level, but where images are smaller
-SMALLEST = 8  # resolution of images: the smallest power of two that holds a patch
-VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over the patches
+COMPARED_AGAIN = 64  # directions used for the jackknife
+COARSEST = 16  # resolution of the last level, except of smaller images
+SMALLEST = 8  # resolution: the smallest power of two that contains a patch
+VALUES_AT_ONCE = 2**26  # of projections or patches in memory, for few passes over the patches
 
 
 def swd(m: Measurement) -> Scores:
-    """Measure `swd`, the average of the levels, and each of them, as `swd-32`, times 1000 as in the
-    official code, with intervals over the samples. If the data has fewer images, they are used
-    again with other patches. Patches wait in files, 25 C kB for each image and level."""
+    """Measure `swd-32` and so on for each level, and their average `swd`: multiplied by 1000 as in
+    the official code, with intervals over the samples. If there are fewer reals than samples, they
+    are used again with other patches. Patches go to files, 25 C kB per image and level."""
     channels = m.require_reals().store.channels
     sizes = level_sizes(m.resolution)
     widths = [PATCHES * channels * PATCH**2] * len(sizes)
@@ -45,36 +45,35 @@ def swd(m: Measurement) -> Scores:
         for images in (m.real_batches(m.num, evenly=True), m.fake_batches(m.num))
     ]
 
-    def compare() -> dict[str, Estimate]:
+    def compare() -> dict[str, np.ndarray]:
         by_level = {}
         for level, (size, *both) in enumerate(zip(sizes, *tables, strict=True)):
             reals, fakes = (normalized(table, channels) for table in both)
             rng = streams.directions(m.samples.seed, level)
             apart = distances(reals, fakes, rng, m.console, f"compared at {size}")
             by_level[f"swd-{size}"] = 1000 * apart
-        by_level = {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
-        if m.num < GROUPS:  # some groups are empty, so leaving them out shows nothing
-            return {name: Estimate(float(values[0]), None) for name, values in by_level.items()}
-        return {name: estimate(values) for name, values in by_level.items()}
+        return {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
 
-    levels = from_rank0(compare)
+    found = from_rank0(compare)
+    intervals = {name: interval_95(estimates) for name, estimates in found.items()}
     protocol = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
         "patch_seed": m.samples.seed,
         "images": m.num,
         "reals": {**m.about_reals(), "chosen": "evenly"},
-        "interval_95": {name: level.interval for name, level in levels.items() if level.interval},
+        # of fewer images some groups are empty, so leaving them out shows nothing
+        "interval_95": intervals if m.num >= GROUPS else {},
     }
-    return Scores({name: level.value for name, level in levels.items()}, protocol)
+    return Scores({name: float(estimates[0]) for name, estimates in found.items()}, protocol)
 
 
 def level_sizes(resolution: int) -> list[int]:
-    """Return the resolutions of the levels, the finest first. Raise ValueError if none fits."""
+    """Resolutions of the levels, finest first. Raises ValueError if images are too small."""
     if resolution < SMALLEST:
         raise ValueError(
-            f"images of {resolution}x{resolution} are too small for swd, whose patches have "
-            f"{PATCH}x{PATCH} pixels; it needs {SMALLEST}x{SMALLEST} or more"
+            f"images of {resolution}x{resolution} are too small for swd, which compares patches of "
+            f"{PATCH}x{PATCH} pixels; at least {SMALLEST}x{SMALLEST} are needed"
         )
     return [resolution >> i for i in range(max(1, int(math.log2(resolution / COARSEST)) + 1))]
 
@@ -82,8 +81,8 @@ def level_sizes(resolution: int) -> list[int]:
 def level_patches(
     images: Iterable[Tensor], num: int, levels: int, seed: int
 ) -> Iterator[list[Tensor]]:
-    """Draw, for each batch of this process's part of `num` images, the patches at each level: rows
-    of PATCHES * C * 49 numbers, one per image."""
+    """Yield the patches of each batch in this process's part of `num` images: for each level rows
+    (n, PATCHES * C * PATCH^2), one per image."""
     index = share_of(num).start
     for batch in images:
         draws = [streams.patches(seed, index + i) for i in range(len(batch))]
@@ -100,8 +99,8 @@ def level_patches(
 
 
 def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:
-    """Yield each level, from the finest on, less the content of the next one; the coarsest
-    keeps everything. Burt and Adelson 1983."""
+    """Yield the levels, finest first, each without the content of the next; the coarsest keeps
+    everything. Burt and Adelson 1983."""
     for _ in range(levels - 1):
         coarser = binomial(images)[:, :, ::2, ::2]
         spread = torch.zeros_like(images)
@@ -112,8 +111,8 @@ def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:
 
 
 def binomial(images: Tensor) -> Tensor:
-    """Filter [1, 4, 6, 4, 1] / 16 both ways, mirrored at the border; made of sums, so that an
-    image's result does not depend on those beside it."""
+    """Filter rows and columns by [1, 4, 6, 4, 1] / 16, reflected at the border. Written as sums, so
+    that the result of an image does not depend on the others of the batch."""
     for axis in (2, 3):
         ends = (0, 0, 2, 2) if axis == 2 else (2, 2, 0, 0)
         padded = F.pad(images, ends, mode="reflect")
@@ -123,7 +122,7 @@ def binomial(images: Tensor) -> Tensor:
 
 
 def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
-    """Bring each channel of patches (n, C * 49) to mean 0 and variance 1 over all, in place."""
+    """Normalize each channel of patches (n, C * PATCH^2) to mean 0 and variance 1, in place."""
     assert rows is not None
     patches = rows.reshape(-1, channels, PATCH**2)
     step = VALUES_AT_ONCE // (channels * PATCH**2)
@@ -133,7 +132,7 @@ def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
     mean = sum((part.sum(axis=(0, 2), dtype=np.float64) for part in parts), nothing) / count
     centered = (np.square(part - mean[:, None]).sum(axis=(0, 2)) for part in parts)
     deviation = np.sqrt(sum(centered, nothing) / count)
-    scale = np.where(deviation > 0, deviation, 1)  # a channel that is constant stays 0
+    scale = np.where(deviation > 0, deviation, 1)  # a constant channel becomes 0
     for part in parts:
         part[:] = (part - mean[:, None]) / scale[:, None]
     return patches.reshape(len(patches), -1)
@@ -146,8 +145,8 @@ def distances(
     console: Console = SILENT,
     label: str = "compared",
 ) -> np.ndarray:
-    """Return the mean over random directions of the Wasserstein-1 distance of the projections onto
-    them, and the same without each group of b's images, onto fewer; a and b are (n, dim)."""
+    """Sliced Wasserstein-1 distance of patches a and b (n, dim): the mean over random directions;
+    then, over fewer directions, without each group of the images of b."""
     directions = rng.normal(size=(DIRECTIONS, a.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     directions = directions.astype(np.float32)
@@ -166,7 +165,7 @@ def distances(
             theirs = np.take_along_axis(theirs, order, axis=1)
             for i in range(GROUPS):
                 rest = theirs[group[order] != i].reshape(len(part), -1)
-                # rest has fewer rows: compare order statistics at equal quantiles
+                # `rest` is smaller: compare order statistics at equal quantiles
                 same_share = (np.arange(rest.shape[1]) + 0.5) * len(a) // rest.shape[1]
                 apart = np.abs(ours[:, same_share.astype(np.int64)] - rest)
                 without[i] += apart.mean(axis=1, dtype=np.float64).sum()

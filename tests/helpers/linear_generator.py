@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from helpers.tiny_generators import loaded_of
-from stylegan.metrics import Comparison
+from stylegan.metrics import Comparison, Conditions
 from stylegan.metrics.path_length import measured_lengths
 from stylegan.metrics.separability import attribute_entropies
 from stylegan.networks import NetworkConfig
@@ -51,7 +51,7 @@ def linear_samples(size=4, dim=None, loud=0.0, seed=0, batch=64, rng=0):
         matrix = torch.randn(pixels, dim, generator=draws, dtype=torch.float64)
     noise = "random" if loud else "none"
     loaded = loaded_of(LinearGenerator(matrix, size, loud), cutoff=None)
-    return Comparison.of(loaded, noise=noise, seed=seed, batch=batch)
+    return Comparison.of(loaded, None, Conditions(noise=noise, seed=seed, batch=batch))
 
 
 def squared_distance(images, others):
