@@ -13,7 +13,6 @@ from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import Selection, gathered
 from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_picture
-from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import REPLACING, Outputs
 from stylegan.sampling.pretrained import Pretrained
 
@@ -67,7 +66,7 @@ class Target:
         originals = [Path(source), *examples]
         self.outputs.check(self.file, endings=[".npz"], sources=originals, exist_ok=True)
         figures = self.figures(methods).values()
-        self.outputs.check(*figures, endings=FORMATS, pictures=training_pictures(source))
+        self.outputs.check(*figures, endings=FORMATS)
         loaded = self.selection.loaded
         if figures or self.selection.class_name:
             loaded.label(self.selection.class_name)

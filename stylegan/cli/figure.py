@@ -12,7 +12,7 @@ from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
 from stylegan.figures import FORMATS, save_picture
 from stylegan.files.loading import located
-from stylegan.files.run_folder import RunFolder, images_of, training_pictures
+from stylegan.files.run_folder import RunFolder, images_of
 from stylegan.machine.disk import Outputs
 from stylegan.metrics import Conditions, beside_reals
 from stylegan.metrics.neighbors import comparing, samples_and_nearest
@@ -47,9 +47,8 @@ def figure_command(
         @options.OVERWRITE
         @functools.wraps(draw)
         def command(selection: Selection, out: Path, outputs: Outputs, **values: object) -> None:
-            pictures = training_pictures(selection.source)
             # the same picture may be there
-            outputs.check(out, endings=FORMATS, pictures=pictures, exist_ok=True)
+            outputs.check(out, endings=FORMATS, exist_ok=True)
             with common.working(f"drawing {out}"):
                 image = draw(selection, **values)
             save_picture(out, image, outputs=outputs)

@@ -9,7 +9,6 @@ import click
 from stylegan import figures
 from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 from stylegan.sampling import picture, render
@@ -56,7 +55,7 @@ def generate(
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
     grid_file = out / f"grid.{ending}"
-    outputs.check(grid_file, pictures=training_pictures(selection.source), exist_ok=True)
+    outputs.check(grid_file, exist_ok=True)
     loaded = selection.loaded
     draw = partial(render, loaded.generator, loaded.look, batch=batch)
     if selection.latents:

@@ -12,7 +12,6 @@ from stylegan.cli.common import Terminal, say
 from stylegan.cli.options import gathered
 from stylegan.data import Crop
 from stylegan.files.loading import open_weights
-from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 
@@ -122,7 +121,6 @@ def project(
     outputs.check(  # before a generator is opened
         *projection.outputs_of(images, out),
         sources=[Path(source), *images],
-        pictures=training_pictures(source),
         exist_ok=True,
     )
     loaded = open_weights(source, map_location=device).as_parent()

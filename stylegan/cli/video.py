@@ -13,7 +13,7 @@ from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import Decorator, Selection
 from stylegan.figures import StyleRange, default_columns, style_ranges
-from stylegan.files.run_folder import RunFolder, training_pictures
+from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 from stylegan.sampling.curves import places, spherical, spline
@@ -81,8 +81,7 @@ def film_command(
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
-            pictures = training_pictures(selection.source)
-            library.check_film(out, fps, outputs, pictures)
+            library.check_film(out, fps, outputs)
             film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             console = Terminal("frame")

@@ -1,7 +1,7 @@
 """Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow; or a folder of .png."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import IO
@@ -34,16 +34,14 @@ def check_rate(path: Path, fps: float) -> None:
         require("av", packages="av", purpose=purpose)
 
 
-def check_film(
-    path: Path, fps: float, outputs: Outputs, pictures: Mapping[Path, Path] | None = None
-) -> None:
+def check_film(path: Path, fps: float, outputs: Outputs) -> None:
     """Raise ValueError unless a film may be written there; without an ending it is a folder of
-    frames, of which equal ones may be there. For `pictures` see `Outputs.check`."""
+    frames, of which equal ones may be there."""
     if path.suffix:
-        outputs.check(path, endings=FORMATS, pictures=pictures)
+        outputs.check(path, endings=FORMATS)
         check_rate(path, fps)
     else:
-        outputs.check(path / "000000.png", pictures=pictures, exist_ok=True)
+        outputs.check(path / "000000.png", exist_ok=True)
 
 
 def write_video(
