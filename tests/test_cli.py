@@ -16,7 +16,6 @@ from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command, Terminal, command, note, say
-from stylegan.cli.options import gathered
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
 from stylegan.machine.console import Printing
@@ -321,16 +320,3 @@ def test_options_of_plain_text_name_no_file():
         *("-o", "--device", "--aspect", "--metrics", "--class", "--classes", "--include"),
         *("--license", "--trained-on", "--name", "names"),  # of stores in the cache
     }
-
-
-def test_options_reach_a_command_as_what_is_made_of_them():
-    @click.command()
-    @click.option("--a", type=int)
-    @click.option("--b", type=int)
-    @click.option("--c", type=int)
-    @gathered("pair", lambda a, b=2: [a, b])
-    def show(pair, b, c):
-        click.echo([pair, b, c])
-
-    for words, shown in (("--a=1", [[1, 2], None, None]), ("--a=0 --b=3 --c=4", [[0, 3], 3, 4])):
-        assert CliRunner().invoke(show, words.split()).output == f"{shown}\n"

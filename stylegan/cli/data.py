@@ -3,15 +3,14 @@
 import sys
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 from stylegan import data
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, command, note, refuse_left_out, say
-from stylegan.cli.options import gathered
-from stylegan.data import Crop, Preparation, default_cache_dir
+from stylegan.data import Preparation, default_cache_dir
 from stylegan.data.cache import STORES
 from stylegan.data.check import grouped, needed_channels
 from stylegan.data.faces import align_files, read_landmarks
@@ -40,13 +39,15 @@ def preparation_of(
     source: Path,
     channels: int | Literal["auto"],
     include: tuple[str, ...],
-    crop: Crop = "center",
-    resolution: int | None = None,
+    resolution: int | None,
+    crop: str | None,
+    aspect: str | None,
 ) -> Preparation:
     """Return the requested preparation, with the channels that a source needs."""
     if channels == "auto":
         channels, reason = needed_channels(source, include)
         say(reason)
+    crop = options.crop_of(crop, aspect) or "center"
     return Preparation(resolution, crop, channels, channels == 4, include)
 
 
@@ -55,10 +56,7 @@ def preparation_of(
 @click.argument("out", type=values.OUTPUT)
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-@gathered("preparation", preparation_of)
-def prepare(
-    source: Path, out: Path, preparation: Preparation, strict: bool, workers: int | None
-) -> None:
+def prepare(source: Path, out: Path, strict: bool, workers: int | None, **reading: Any) -> None:
     """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
 
     `train --data FOLDER` does this by itself; a store of your own can be kept, moved and shared.
@@ -67,6 +65,7 @@ def prepare(
     \b
     stylegan prepare photos/ photos-256/ --resolution 256
     """
+    preparation = preparation_of(source, **reading)
     opened = data.open_source(source, include=preparation.include)
     say(*opened.notes())
     store = data.prepare(
@@ -91,10 +90,7 @@ def prepare(
 @READING
 @click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
 @click.option("--list", "every", is_flag=True, help="Name every image that cannot be used.")
-@gathered("preparation", preparation_of)
-def check(
-    source: Path, preparation: Preparation, strict: bool, every: bool, workers: int | None
-) -> None:
+def check(source: Path, strict: bool, every: bool, workers: int | None, **reading: Any) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
     The table says how many images are large enough for each resolution. All files of a store are
@@ -103,6 +99,7 @@ def check(
     \b
     stylegan check photos/ --resolution 256
     """
+    preparation = preparation_of(source, **reading)
     findings = data.check(source, preparation, workers=workers, console=Terminal())
     say(*findings.lines())
     if every:

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import click
-import torch
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, note, say, working
@@ -44,7 +43,7 @@ from stylegan.machine.messages import count
     help="dist/ of the npm package onnxruntime-web, for --export.",
 )
 @options.OVERWRITE
-@options.ON_DEVICE
+@options.DEVICE
 def explore(
     source: str,
     port: int | None,
@@ -54,7 +53,7 @@ def explore(
     folder: Path | None,
     runtime: Path,
     outputs: Outputs,
-    device: torch.device,
+    device: str,
 ) -> None:
     """Play with a generator on a page of this computer, until Ctrl-C, or write that page.
 
@@ -66,7 +65,7 @@ def explore(
     if folder:
         check_request(folder, runtime, outputs)
     with working(f"opening {source} and its directions"):
-        loaded = open_weights(source, map_location=device).require_loaded()
+        loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
         if edits:
             moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
         else:

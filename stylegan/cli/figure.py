@@ -46,11 +46,12 @@ def figure_command(
         )
         @options.OVERWRITE
         @functools.wraps(draw)
-        def command(selection: Selection, out: Path, outputs: Outputs, **values: object) -> None:
+        def command(out: Path, outputs: Outputs, **given: object) -> None:
+            selection, own = Selection.split(given, seeds)
             # the same picture may be there
             outputs.check(out, endings=FORMATS, exist_ok=True)
             with common.working(f"drawing {out}"):
-                image = draw(selection, **values)
+                image = draw(selection, **own)
             save_picture(out, image, outputs=outputs)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             common.say(f"{out}, {image.width}x{image.height}, from the {origin}")

@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,11 +14,12 @@ from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 from stylegan.sampling import picture, render
 
+SEEDS = "0-31"
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
 
 @click.command(cls=Command)
-@selecting("0-31", *LOOK, BATCH)
+@selecting(SEEDS, *LOOK, BATCH)
 @path_option("--out", "Folder to write to.", default="out")
 @click.option(
     "--grid/--no-grid",
@@ -33,12 +35,12 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 )
 @OVERWRITE
 def generate(
-    selection: Selection,
     batch: int | None,
     out: Path,
     grid: bool | None,
     ending: str,
     outputs: Outputs,
+    **selected: Any,
 ) -> None:
     """Write one picture per seed or latent, and all of them in a grid.
 
@@ -52,6 +54,7 @@ def generate(
     stylegan generate faces64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
     stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
+    selection = Selection(default_seeds=SEEDS, **selected)
     # Before loading: can we write into this folder at all? Pictures that are there already are
     # accepted if they are equal, which is known only once they are drawn.
     grid_file = out / f"grid.{ending}"

@@ -5,14 +5,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-import torch
 
 from stylegan import metrics as library
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
-from stylegan.cli.options import gathered
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import KEEPING, Outputs, without_links
 from stylegan.machine.distributed import process_group
@@ -64,7 +63,7 @@ from stylegan.report.history import read_run
     most=values.LARGEST_SEED,
 )
 @options.BATCH
-@options.ON_DEVICE
+@options.DEVICE
 @options.FEATURE_WEIGHTS
 @click.option(
     "--classifier",
@@ -75,18 +74,17 @@ from stylegan.report.history import read_run
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
 @options.path_option("--out", "File to append JSON lines to.  [default: metrics.jsonl of a run]")
-@gathered("tools", options.measuring_tools)
-@gathered("conditions", library.Conditions)
 def metrics(
     sources: tuple[str, ...],
     data: Path | None,
     names: str | None,
-    conditions: library.Conditions,
     centers: values.Centers,
-    device: torch.device,
-    tools: Tools,
+    device: str,
+    feature_weights: Path | None,
+    classifiers: tuple[Path, ...],
     as_json: bool,
     out: Path | None,
+    **given: Any,
 ) -> None:
     """Measure how good the generators of SOURCE... are, and print a table.
 
@@ -103,6 +101,9 @@ def metrics(
     stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
+    conditions = library.Conditions(**given)
+    tools = options.measuring_tools(feature_weights, classifiers)
+    place = options.use_device(device)
     if out is not None:
         KEEPING.check(out, exist_ok=True)
         library.check_lines(out)
@@ -116,13 +117,13 @@ def metrics(
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     rows: list[Row] = []
     unwritten: list[str] = []
-    with process_group(device, tools.console):
+    with process_group(place, tools.console):
         compared = library.compare(
             sources,
             data,
             wanted,
             tools,
-            device=device,
+            device=place,
             conditions=conditions,
             adjust=partial(options.with_centers, centers=centers),
         )
@@ -205,11 +206,9 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
 @click.argument("run", type=values.INPUT)
 @options.data_option("what the run was trained on")
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
-@options.ON_DEVICE
+@options.DEVICE
 @options.OVERWRITE
-def report(
-    run: Path, data: Path | None, out: Path | None, device: torch.device, outputs: Outputs
-) -> None:
+def report(run: Path, data: Path | None, out: Path | None, device: str, outputs: Outputs) -> None:
     """Write report.html of a run, finished or not: curves, samples, truncation, neighbors.
 
     \b
@@ -218,5 +217,7 @@ def report(
     read_run(run)  # mistakes are found before anything takes time
     out = out or RunFolder(run).report_file
     outputs.check(out, exist_ok=is_unchanged(out))
-    drawings = drawings_of(run, options.measuring_tools(), data=data, device=device)
+    drawings = drawings_of(
+        run, options.measuring_tools(), data=data, device=options.use_device(device)
+    )
     say(f"the report is {write_report(run, drawings, out, outputs=outputs)}")

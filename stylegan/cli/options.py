@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,26 +37,7 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
 
-def gathered(name: str, make: Callable[..., object]) -> Decorator:
-    """Give a command the argument `name`: what `make` makes of the options named as its parameters.
-    Those without a value leave its defaults; those that the command names, too, reach both."""
-    takes = inspect.signature(make).parameters
-
-    def decorate(command: Callable[..., object]) -> Callable[..., object]:
-        both = inspect.signature(command).parameters
-
-        @functools.wraps(command)
-        def with_one(**given: Any) -> None:
-            own = {key: given[key] for key in takes if given.get(key) is not None}
-            others = {key: x for key, x in given.items() if key in both or key not in takes}
-            command(**{**others, name: make(**own)})
-
-        return with_one
-
-    return decorate
-
-
-def crop_of(crop: str | None = None, aspect: str | None = None) -> str | None:
+def crop_of(crop: str | None, aspect: str | None) -> str | None:
     """Return the configuration's value for --crop and --aspect."""
     if aspect is None:
         return crop
@@ -97,7 +77,7 @@ def number_option(
 
 
 # A flag to which a value may be given, as in `--cond=1` of NVIDIA's programs.
-SWITCH = {"type": bool, "is_flag": False, "flag_value": "true", "metavar": ""}
+SWITCH: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": "true", "metavar": ""}
 
 
 def data_option(default: str) -> Decorator:
@@ -201,13 +181,11 @@ SHAPE = together(
         metavar="W:H",
         help="Width to height, as in 3:4, of what --crop pad shows; implies it.  [default: 4:3]",
     ),
-    gathered("crop", crop_of),
 )
 BATCH = count_option("--batch", "Images at once; fewer need less memory.")
 DEVICE = click.option(
     "--device", metavar="DEVICE", default="auto", help="Device: cpu, cuda, cuda:1, mps."
 )
-ON_DEVICE = together(DEVICE, gathered("device", use_device))  # as a torch.device
 OVERWRITE = click.option(
     "--overwrite",
     "outputs",
@@ -227,8 +205,8 @@ class Selection:
     """A generator and points of its latent space, as options choose them. None: the default."""
 
     source: str
-    device: torch.device
-    default_seeds: Sequence[int] = ()
+    device: str
+    default_seeds: str = ""
     seeds: list[int] | None = None  # of latents, their numbers
     latents: Path | None = None
     psi: float | None = None
@@ -239,6 +217,16 @@ class Selection:
     edits: tuple[str, ...] = ()
     centers: values.Centers = None
 
+    @classmethod
+    def split(
+        cls, given: Mapping[str, Any], default_seeds: str
+    ) -> tuple["Selection", dict[str, Any]]:
+        """Make a selection of the options of `selecting`; return those of the command, too."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        chosen = {name: value for name, value in given.items() if name in names}
+        others = {name: value for name, value in given.items() if name not in names}
+        return cls(default_seeds=default_seeds, **chosen), others
+
     @property
     def unit(self) -> str:
         """The noun for a number: of a seed, or of a latent in a file."""
@@ -246,12 +234,13 @@ class Selection:
 
     @property
     def chosen_seeds(self) -> Sequence[int]:
-        return self.default_seeds if self.seeds is None else self.seeds
+        return values.seeds(self.default_seeds) if self.seeds is None else self.seeds
 
     @functools.cached_property
     def loaded(self) -> Pretrained:
         """The generator of the source, truncated, grown and edited as chosen."""
-        loaded = open_weights(self.source, map_location=self.device).require_loaded()
+        device = use_device(self.device)
+        loaded = open_weights(self.source, map_location=device).require_loaded()
         full = loaded.generator.config.resolution
         if self.resolution is not None and loaded.resolution < self.resolution <= full:
             note(
@@ -285,7 +274,7 @@ class Selection:
         return points
 
     def other(self, seeds: list[int] | None, default: str) -> "Selection":
-        return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
+        return dataclasses.replace(self, seeds=seeds, default_seeds=default)
 
     def labels(self, loaded: Pretrained) -> Tensor | None:
         """Return the chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
@@ -316,8 +305,7 @@ def note_once(text: str) -> None:
 
 
 def selecting(seeds: str, *options: Decorator) -> Decorator:
-    """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
-    The values of a Selection's fields reach the command as one `selection`."""
+    """Add SOURCE, `--seeds` if there is a default, `options` and `--device`: see `Selection`."""
     also = ""
     default = seeds
     if LATENTS in options:
@@ -325,8 +313,7 @@ def selecting(seeds: str, *options: Decorator) -> Decorator:
         default = f"{seeds}, or all latents"
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
-    select = functools.partial(Selection, default_seeds=values.seeds(seeds) if seeds else [])
-    return together(SOURCE, *seeds_option, *options, ON_DEVICE, gathered("selection", select))
+    return together(SOURCE, *seeds_option, *options, DEVICE)
 
 
 def measuring_tools(

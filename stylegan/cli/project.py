@@ -1,15 +1,13 @@
 """`stylegan project`: the latents whose pictures are nearest to given ones."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
-import torch
 
 from stylegan import projection
 from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, say
-from stylegan.cli.options import gathered
 from stylegan.data import Crop
 from stylegan.files.loading import open_weights
 from stylegan.machine.disk import Outputs
@@ -17,7 +15,7 @@ from stylegan.machine.messages import count
 
 
 def tuning_options(
-    *, tune: bool, tune_steps: int | None = None, locality: float | None = None
+    *, tune: bool, tune_steps: int | None, locality: float | None
 ) -> projection.TuningOptions | None:
     """Return the options of --tune; None without it."""
     usual = projection.TuningOptions()
@@ -81,26 +79,26 @@ def tuning_options(
 )
 @options.class_option("none; a network with labels needs one")
 @options.BATCH
-@options.ON_DEVICE
+@options.DEVICE
 @options.path_option("--out", "Folder to write to.", default="projected")
 @options.OVERWRITE
-@gathered("search", projection.SearchOptions)
-@gathered("tuning", tuning_options)
 def project(
     source: str,
     images: tuple[Path, ...],
-    search: projection.SearchOptions,
     starts: int,
     seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     feature_weights: Path | None,
-    tuning: projection.TuningOptions | None,
+    tune: bool,
+    tune_steps: int | None,
+    locality: float | None,
     crop: Crop | None,
     class_name: str | None,
     batch: int | None,
-    device: torch.device,
+    device: str,
     out: Path,
     outputs: Outputs,
+    **search_options: Any,
 ) -> None:
     """Find the latents whose picture is nearest to IMAGE.
 
@@ -116,6 +114,8 @@ def project(
     stylegan project runs/mine photos/*.jpg --space w+ --fit-noise --out projected
     stylegan project runs/mine me.jpg --tune --out tuned
     """
+    search = projection.SearchOptions(**search_options)
+    tuning = tuning_options(tune=tune, tune_steps=tune_steps, locality=locality)
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{folder} is a folder; name its pictures: {folder}/*.jpg")
     outputs.check(  # before a generator is opened
@@ -123,7 +123,7 @@ def project(
         sources=[Path(source), *images],
         exist_ok=True,
     )
-    loaded = open_weights(source, map_location=device).as_parent()
+    loaded = open_weights(source, map_location=options.use_device(device)).as_parent()
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
     projection.check_noise(search, loaded.generator.config)
     distance, reason = projection.choose_distance(distance_name, loaded, feature_weights)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from tqdm import tqdm
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, command, first_process, say
-from stylegan.cli.options import gathered
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
 from stylegan.data.prepare import mib
@@ -20,7 +20,7 @@ from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.distributed import process_group
 from stylegan.machine.messages import duration
-from stylegan.metrics import METRICS, Tools, default_names
+from stylegan.metrics import METRICS, default_names
 from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.sources import StoreImages
@@ -30,28 +30,16 @@ from stylegan.training import Evaluation, Stopped, TrainingProgress
 from stylegan.training.costs import Costs, Machine
 from stylegan.training.interrupts import nothing_to_save
 
-ASKED = "stylegan.asked"  # where `configuring` keeps values
 MEMORY_OF_GPU = 16 * 2**30  # bytes, where none is here: of the smaller ones of the paper's time
 
 
-def configuring(option: str, *flags: str, **attributes: Any) -> options.Decorator:
-    """Add an option of the command that `options_of` calls `option`, as the configuration does."""
-
-    def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
-        if value is not None:  # 0 and false are values
-            context.meta.setdefault(ASKED, {})[option] = value
-
-    return click.option(*flags, expose_value=False, callback=remember, **attributes)
-
-
-def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str, object]:
-    """Return the given options of the configuration, by their names there."""
-    flags = {**click.get_current_context().meta.get(ASKED, {})}
-    flags |= {} if crop is None else {"data.crop": crop}
+def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[str, object]:
+    """Options of the configuration that are given by -o or by `flags`, which are None if not."""
+    given = {name: value for name, value in flags.items() if value is not None}
     asked = parse_options(overrides)
-    if twice := sorted(flags.keys() & asked.keys()):
+    if twice := sorted(given.keys() & asked.keys()):
         raise click.UsageError(f"{twice[0]} is given by -o and by an option of its own")
-    return asked | flags
+    return asked | given
 
 
 @click.command(cls=common.Command)
@@ -79,17 +67,14 @@ def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str,
     metavar="KEY=VALUE",
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
-@configuring(
-    "data.labels",
+@click.option(
     "--labels",
     "--cond",
     "labels",
     help="Condition on the class of each image.",
     **options.SWITCH,
 )
-@configuring(
-    "data.mirror", "--mirror", help="Flip half of the images left to right.", **options.SWITCH
-)
+@click.option("--mirror", help="Flip half of the images left to right.", **options.SWITCH)
 @options.SHAPE
 @options.channels_option()
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
@@ -99,21 +84,17 @@ def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str,
     metavar="SOURCE",
     help="Weights to start from, as for generate.",
 )
-@configuring(
-    "precision",
+@click.option(
     "--precision",
     type=click.Choice(["auto", "fp32", "tf32", "bf16", "fp16"]),
     help="Arithmetic.  [default: auto, which is tf32 on GPUs that have it, else fp32]",
 )
-@configuring(
-    "batch_gpu",
+@click.option(
     "--batch-gpu",
     type=click.IntRange(1, values.LARGEST),
     help="Number of images at once per process.",
 )
-@configuring(
-    "seed", "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of all random numbers."
-)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of all random numbers.")
 @options.DEVICE
 @options.count_option(
     "--threads",
@@ -140,11 +121,15 @@ def options_of(overrides: tuple[str, ...], crop: str | None = None) -> dict[str,
 @click.option(
     "--debug", is_flag=True, help="Detect anomalies, launch synchronously, show tracebacks."
 )
-@gathered("tools", options.measuring_tools)
-@gathered("options", options_of)
-@gathered("request", Request)
 def train(
-    request: Request,
+    overrides: tuple[str, ...],
+    labels: bool | None,
+    mirror: bool | None,
+    crop: str | None,
+    aspect: str | None,
+    precision: str | None,
+    batch_gpu: int | None,
+    seed: int | None,
     strict: bool,
     device: str,
     threads: int | None,
@@ -155,8 +140,9 @@ def train(
     tensorboard: bool,
     names: str | None,
     metrics_every: float | None,
-    tools: Tools,
+    feature_weights: Path | None,
     debug: bool,
+    **requested: Any,
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -173,9 +159,19 @@ def train(
         torch.autograd.set_detect_anomaly(True)
     if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
+    flags = {
+        "data.labels": labels,
+        "data.mirror": mirror,
+        "data.crop": options.crop_of(crop, aspect),
+        "precision": precision,
+        "batch_gpu": batch_gpu,
+        "seed": seed,
+    }
+    request = Request(options=options_of(overrides, flags), **requested)
     if processes is not None:
         show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
+    tools = options.measuring_tools(feature_weights)
     place = options.use_device(device)
     console = TrainingTerminal()
     with nothing_to_save(), process_group(place, console):

@@ -70,19 +70,20 @@ def film_command(
         @options.OVERWRITE
         @functools.wraps(make)
         def command(
-            selection: Selection,
             fps: float,
             seconds: float | None,
             scale: int | None,
             out: Path,
             outputs: Outputs,
-            **values: object,
+            **given: object,
         ) -> None:
+            selection, own = Selection.split(given, seeds)
+
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
             library.check_film(out, fps, outputs)
-            film = make(selection, frames, **values)
+            film = make(selection, frames, **own)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             console = Terminal("frame")
             library.write_video(
@@ -132,7 +133,7 @@ def walk(
     columns, rows = grid
     walks = columns * rows
     loaded = selection.loaded
-    points = replace(selection, default_seeds=list(range(POINTS * walks))).points()
+    points = replace(selection, default_seeds=f"0-{POINTS * walks - 1}").points()
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
         raise ValueError(
