@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 from tqdm import tqdm
 
 from stylegan.machine import console
@@ -35,10 +36,10 @@ class Command(click.Command):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.context_settings.setdefault("show_default", True)
-        self.own_debug = any(parameter.name == "debug" for parameter in self.params)
-        if not self.own_debug:
+        if not any(parameter.name == "debug" for parameter in self.params):
             text = "Show where in the program an error arose."
-            self.params.append(click.Option(["--debug"], is_flag=True, help=text))
+            debug = click.Option(["--debug"], is_flag=True, expose_value=False, help=text)
+            self.params.append(debug)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -48,7 +49,7 @@ class Command(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> object:
-        debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
+        debug = ctx.get_parameter_source("debug") == ParameterSource.COMMANDLINE
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results anymore, as after `| head`

@@ -15,18 +15,13 @@ from stylegan.machine.messages import count
 
 
 def tuning_options(
-    *, tune: bool, tune_steps: int | None, locality: float | None
+    steps: int | None, locality: float | None, *, tune: bool
 ) -> projection.TuningOptions | None:
-    """Return the options of --tune; None without it."""
-    usual = projection.TuningOptions()
-    if tune:
-        return projection.TuningOptions(
-            steps=usual.steps if tune_steps is None else tune_steps,
-            locality=usual.locality if locality is None else locality,
-        )
-    if tune_steps is not None or locality is not None:
+    given: dict[str, Any] = {"steps": steps, "locality": locality}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if changes and not tune:
         raise click.UsageError("--tune-steps and --locality require --tune")
-    return None
+    return projection.TuningOptions(**changes) if tune else None
 
 
 @click.command(cls=common.Command)
@@ -115,7 +110,7 @@ def project(
     stylegan project runs/mine me.jpg --tune --out tuned
     """
     search = projection.SearchOptions(**search_options)
-    tuning = tuning_options(tune=tune, tune_steps=tune_steps, locality=locality)
+    tuning = tuning_options(tune_steps, locality, tune=tune)
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{folder} is a folder; name its pictures: {folder}/*.jpg")
     outputs.check(  # before a generator is opened

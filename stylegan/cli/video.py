@@ -1,7 +1,6 @@
 """`stylegan video`: films of a generator, or of its training."""
 
 import functools
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -84,10 +83,13 @@ def film_command(
 
             library.check_film(out, fps, outputs)
             film = make(selection, frames, **own)
-            shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
-            console = Terminal("frame")
             library.write_video(
-                out, shown, count=film.count, fps=fps, outputs=outputs, console=console
+                out,
+                film.laid_out(scale),
+                count=film.count,
+                fps=fps,
+                outputs=outputs,
+                console=Terminal("frame"),
             )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin

@@ -23,25 +23,21 @@ BT709 = 1  # primaries, transfer and matrix, in FFmpeg's numbers
 LIMITED = 1  # levels from 16 on
 
 
-def check_rate(path: Path, fps: float) -> None:
-    """Raise ValueError unless the format of `path` can be written here, at `fps`."""
+def check_film(path: Path, fps: float, outputs: Outputs) -> None:
+    """Raise ValueError unless a film of `fps` may be written to `path`, and its format can be.
+
+    Without an ending, `path` is a folder of frames, where equal ones may exist."""
     ending = path.suffix.lower()
+    if not ending:
+        outputs.check(path / "000000.png", exist_ok=True)
+        return
+    outputs.check(path, endings=FORMATS)
     most = FORMATS[ending]
     if not 0 < fps <= most:
         raise ValueError(f"a {ending} film has at most {most} frames per second, not {fps:g}")
     if ending == ".mp4":
         purpose = "writing .mp4 (.gif and .webp need nothing more)"
         require("av", packages="av", purpose=purpose)
-
-
-def check_film(path: Path, fps: float, outputs: Outputs) -> None:
-    """Raise ValueError unless a film may be written there; without an ending it is a folder of
-    frames, of which equal ones may be there."""
-    if path.suffix:
-        outputs.check(path, endings=FORMATS)
-        check_rate(path, fps)
-    else:
-        outputs.check(path / "000000.png", exist_ok=True)
 
 
 def write_video(

@@ -29,49 +29,40 @@ LARGEST_SIDE = 16_383  # pixels of a frame, of WebP; H.264 has one more
 Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
 
 
-@dataclass(frozen=True)
-class FrameLayout:
-    """Pictures in rows of `columns`, each above its label, all of them above a caption. Pictures
-    of lower resolutions than `resolution` are enlarged more, so that all fill their cells."""
-
-    resolution: tuple[int, int]  # height and width of the largest pictures
-    columns: int = 1
-    labels: Sequence[str] | None = None
-    scale: int | None = None  # enlargement; None: to 256 pixels at least
-
-    @property
-    def cell(self) -> tuple[int, int]:
-        """Width and height of a picture in the frame, its pixels repeated."""
-        height, width = self.resolution
-        scale = self.scale or -(-SMALLEST_SIDE // max(height, width))
-        return width * scale, height * scale
-
-    def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
-        """Arrange pictures uint8 (cells, H, W, C). Raises ValueError if too large for a film."""
-        columns = min(self.columns, len(pictures))
-        width = self.cell[0] * columns
-        height = self.cell[1] * -(-len(pictures) // columns)
-        if max(width, height) > LARGEST_SIDE:
-            raise ValueError(
-                f"frames of {width}x{height} pixels are too large for a film: choose a smaller "
-                "scale or resolution, or fewer pictures at once"
-            )
-        cells = [filling(sampling.picture(pixels), self.cell) for pixels in pictures]
-        if len(cells) == 1 and not self.labels:
-            image = Image.new("RGB", self.cell, PAPER)
-            paste(image, cells[0], (0, 0))
-        else:
-            image = tiled(cells, self.columns, self.labels)
-        return np.asarray(captioned(image, caption) if caption else image)
-
-
 @dataclass(frozen=True, eq=False)
 class Film:
     """Pictures uint8 (cells, H, W, C) and the caption of each frame, made as they are asked for."""
 
     frames: Iterator[tuple[np.ndarray, str]]
     count: int
-    layout: FrameLayout
+    resolution: tuple[int, int]  # height and width of the largest pictures
+    columns: int = 1
+    labels: Sequence[str] | None = None  # of the cells
+
+    def laid_out(self, scale: int | None = None) -> Iterator[np.ndarray]:
+        """Frames uint8 (H, W, 3): pictures in rows of `columns`, each above its label, all above
+        the caption. Pixels are repeated `scale` times (default: to 256 pixels at least), those of
+        lower resolutions more often, so that all pictures fill their cells.
+
+        Raises ValueError if a frame is too large for a film."""
+        height, width = self.resolution
+        scale = scale or -(-SMALLEST_SIDE // max(height, width))
+        cell = width * scale, height * scale
+        for pictures, caption in self.frames:
+            columns = min(self.columns, len(pictures))
+            size = cell[0] * columns, cell[1] * -(-len(pictures) // columns)
+            if max(size) > LARGEST_SIDE:
+                raise ValueError(
+                    f"frames of {size[0]}x{size[1]} pixels are too large for a film: choose a "
+                    "smaller scale or resolution, or fewer pictures at a time"
+                )
+            cells = [filling(sampling.picture(pixels), cell) for pixels in pictures]
+            if len(cells) == 1 and not self.labels:
+                image = Image.new("RGB", cell, PAPER)
+                paste(image, cells[0], (0, 0))
+            else:
+                image = tiled(cells, self.columns, self.labels)
+            yield np.asarray(captioned(image, caption) if caption else image)
 
 
 def film(
@@ -97,7 +88,7 @@ def film(
     made = pictures()
     texts = captions or [""] * len(t)
     frames = ((np.stack(list(itertools.islice(made, cells))), text) for text in texts)
-    return Film(frames, len(t), FrameLayout(loaded.picture_size(), columns, labels))
+    return Film(frames, len(t), loaded.picture_size(), columns, labels)
 
 
 def walk_in_z(loaded: Pretrained, curves: Sequence[Curve], labels: Tensor | None = None) -> Styles:
@@ -211,4 +202,4 @@ def timelapse_film(
             frame = figures.pictures(loaded, points_of(loaded)), figures.moment(loaded)
             yield from (frame for _ in same)
 
-    return Film(frames(), count, FrameLayout(last.picture_size(), columns))
+    return Film(frames(), count, last.picture_size(), columns)
