@@ -5,7 +5,7 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +14,12 @@ from stylegan.machine.records import number
 from stylegan.metrics import Result
 from stylegan.metrics.engine import interval_text, kind_of, score_name
 from stylegan.report.history import RunHistory
-
-if TYPE_CHECKING:
-    from matplotlib.typing import RcKeyType
+from stylegan.schedule import phases
 
 POINTS = 250  # of a line; more are averaged
 DOTS = 30  # points that are marked; of more, only a line is drawn
 ROOM = 0.05  # share of the width that the name of a band needs
-STYLE: "dict[RcKeyType, object]" = {
+STYLE: dict[Any, object] = {
     "axes.autolimit_mode": "round_numbers",
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -67,8 +65,26 @@ class Band(NamedTuple):
     name: str
 
 
-def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[str]]:
+def growth_bands(history: RunHistory) -> list[Band]:
+    """Return the resolutions over thousands of images, shaded while they fade in."""
+    bands: list[Band] = []
+    seen = history.images_seen / 1000
+    for first, end, stage in phases(history.config.schedule):
+        start = first / 1000
+        stop = min(end / 1000, seen)
+        name = str(stage.resolution)
+        if start >= seen:
+            break
+        if bands and bands[-1].name == name:
+            bands[-1] = bands[-1]._replace(end=stop)
+        else:
+            bands.append(Band(start, stop if stage.alpha < 1 else start, stop, name))
+    return bands
+
+
+def curves(history: RunHistory) -> tuple[list[str], list[str]]:
     """Return charts of speed, health and other logged values, without constant curves."""
+    bands = growth_bands(history)
     left: dict[str, Points] = defaultdict(list)
     for seen, event in history.progress():
         for name, value in event.items():
@@ -127,9 +143,10 @@ def over_time(group: Sequence[Result], value: str) -> Points:
     return points
 
 
-def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[list[str]]]:
+def metrics(history: RunHistory) -> tuple[list[str], list[list[str]]]:
     """Return charts of the metrics, and for each value and setting a row: name, last, best, kimg
     of the best, resolution, setting."""
+    bands = growth_bands(history)
     charts = []
     rows = []
     for metric, every in by_metric(history).items():

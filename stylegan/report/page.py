@@ -17,10 +17,10 @@ from stylegan.machine.records import number
 from stylegan.machine.toml import toml_value
 from stylegan.machine.version import __version__
 from stylegan.report import curves
-from stylegan.report.curves import Band, short
+from stylegan.report.curves import short
 from stylegan.report.drawings import Captioned, Drawings
 from stylegan.report.history import ENDS, RunHistory, moment, read_run
-from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
+from stylegan.schedule import ScheduleConfig, official_batch_sizes, stage_at
 
 NEWEST_SIDE = 1024  # pixels at most, of the newest samples
 GRID_SIDE = 768  # and of the earlier ones
@@ -94,10 +94,9 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
 
 
 def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
-    bands = growth_bands(history)
     schedule = history.config.schedule
-    speed, losses = curves.curves(history, bands)
-    metric_charts, metric_rows = curves.metrics(history, bands)
+    speed, losses = curves.curves(history)
+    metric_charts, metric_rows = curves.metrics(history)
     text = "Generated, after {:,} kimg: fixed seeds, average generator, psi 1"
     newest = [reduced(path, NEWEST_SIDE, text.format(kimg)) for kimg, path in history.grids[-1:]]
     if history.folder.reals_file.is_file():
@@ -126,23 +125,6 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
         "drawings": drawings,
         "options": options(history),
     }
-
-
-def growth_bands(history: RunHistory) -> list[Band]:
-    """Return the resolutions over thousands of images, shaded while they fade in."""
-    bands: list[Band] = []
-    seen = history.images_seen / 1000
-    for first, end, stage in phases(history.config.schedule):
-        start = first / 1000
-        stop = min(end / 1000, seen)
-        name = str(stage.resolution)
-        if start >= seen:
-            break
-        if bands and bands[-1].name == name:
-            bands[-1] = bands[-1]._replace(end=stop)
-        else:
-            bands.append(Band(start, stop if stage.alpha < 1 else start, stop, name))
-    return bands
 
 
 def options(history: RunHistory) -> list[tuple[str, str, str]]:
