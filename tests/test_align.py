@@ -126,7 +126,7 @@ def test_each_face_gets_a_picture_and_nothing_is_overwritten(folder):
 def test_what_cannot_be_aligned_is_said(folder):
     (folder / "in" / "a.png").write_bytes(b"no picture")
     message = refused(*command(folder))
-    assert message.startswith("Error: 1 picture left out: ") and "a.png" in message
+    assert message.startswith("Error: 1 image left out: ") and "a.png" in message
     (folder / "in" / "a.png").unlink()
     assert "not both a picture in" in refused(*command(folder, "--overwrite"))
     (folder / "points.csv").write_text(csv_of([("../x.png", FACE)]))
@@ -152,7 +152,7 @@ def test_bad_lines_are_named_and_the_other_faces_aligned(folder):
     lines = csv_of(faces) + "text.png,1,2,x\n"
     (folder / "points.csv").write_text(lines)
     message = refused(*command(folder))
-    assert message.startswith("Error: 10 pictures left out: ")
+    assert message.startswith("Error: 10 images left out: ")
     for name in (*bad, "broken.png", "lost.png", "text.png"):
         assert name.removeprefix("..") in message
     files = sorted(p.relative_to(folder / "out").as_posix() for p in (folder / "out").rglob("*.*"))

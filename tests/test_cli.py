@@ -150,7 +150,7 @@ def test_a_full_memory_is_told_in_one_line_with_what_helps(error, options):
     result = CliRunner().invoke(Command("draw", callback=fail, params=options), [])
     assert result.exit_code == 1
     helps = "choose a smaller --batch or --device cpu" if options else "end other programs"
-    assert f"Error: the memory of the device is full; {helps} (" in result.output
+    assert f"out of memory; {helps} (" in result.output
 
 
 def test_other_errors_of_the_program_are_shown_as_they_are():

@@ -418,4 +418,4 @@ def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]
     message = refused(*request(folder, "gone.png", "--overwrite"))
     assert message.startswith("Error: there is no image file ") and "gone.png" in message
-    assert "is a folder; name its pictures: " in refused(*request(folder, "out", "--overwrite"))
+    assert "is a folder; pass its images: " in refused(*request(folder, "out", "--overwrite"))

@@ -1,4 +1,4 @@
-"""`stylegan directions`: directions in the space of w, found or learned, and shown."""
+"""`stylegan directions`: find or learn directions of w, and show them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,10 +21,10 @@ OUT = options.path_option("--out", "File, .npz.  [default: where --edit and expl
 
 @click.group()
 def directions() -> None:
-    """Find directions of w that change pictures, or learn one from examples.
+    """Find directions of w that change images, or learn one from examples.
 
-    Use them with --edit of generate, figure and video, and as sliders of explore. A file that
-    exists keeps its other directions.
+    Use them with --edit of generate, figure and video, and as sliders of explore. Other directions
+    in an existing file are kept.
 
     \b
     stylegan directions find runs/mine
@@ -44,9 +44,9 @@ def write_new(
     outputs: Outputs,
     **selected: Any,
 ) -> None:
-    """Make directions of a generator, and write them next to the others of the file, and figures.
+    """Add the directions that `make` finds in a generator to their file, and write figures.
 
-    Raises ValueError, before the work, if something cannot be written or would be lost."""
+    Raises ValueError before the work if a file cannot be written or directions would be lost."""
     selection = Selection(**selected)
     source = selection.source
     file = out or library.default_path(source)
@@ -63,7 +63,7 @@ def write_new(
     new = make(loaded)
     draw = partial(library.draw_directions, loaded, seed=seed, labels=label)
     pictures = [draw(directions) for directions in new if figures]
-    # another process may have added to the file in the meantime
+    # Another process may have added to the file in the meantime.
     everything = library.updated(others(), new)
     library.save_directions(file, everything, generator, outputs=REPLACING)
     for path, picture in zip(figures, pictures, strict=True):
@@ -74,17 +74,21 @@ def write_new(
 
 TARGET = options.together(
     options.count_option(
-        "--samples", "Number of latents to measure w on.", default=50_000, least=2, most=10_000_000
+        "--samples",
+        "Number of latents to map to w.",
+        default=50_000,
+        least=2,
+        most=10_000_000,
     ),
     options.path_option(
         "--figure",
-        "Picture to write, .png, .webp or .jpg: a row for each direction; of several methods a "
-        "file for each, NAME-pca.png.",
+        "Image to write, .png, .webp or .jpg: a row for each direction. Several methods have a "
+        "file each, NAME-pca.png.",
     ),
     options.count_option(
-        "--seed", "Seed of the picture that is moved.", default=0, least=0, most=values.LARGEST_SEED
+        "--seed", "Seed of the image in the figure.", default=0, least=0, most=values.LARGEST_SEED
     ),
-    options.number_option("--psi", "Truncation of that picture.  [default: as in the file]"),
+    options.number_option("--psi", "Truncation of that image.  [default: as in the file]"),
     options.CLASS,
     options.DEVICE,
     options.OVERWRITE,
@@ -98,13 +102,13 @@ TARGET = options.together(
     "--method",
     type=click.Choice(["pca", "sefa", "both"]),
     default="both",
-    help="Principal components of w, or what the style layers amplify most.",
+    help="pca: principal components of w; sefa: directions that the style layers amplify most.",
 )
 @options.count_option("--count", "Number of directions of each method.", default=10, most=1024)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
 @TARGET
 def find(method: str, count: int, layers: range | None, samples: int, **target: Any) -> None:
-    """Find directions of w, without examples.
+    """Find directions of w without examples.
 
     \b
     stylegan directions find runs/mine
@@ -130,7 +134,7 @@ def find(method: str, count: int, layers: range | None, samples: int, **target: 
 @click.argument("positive", type=values.INPUT)
 @click.argument("negative", type=values.INPUT)
 @OUT
-@click.option("--name", help="Name of the direction.  [default: that of POSITIVE]")
+@click.option("--name", help="Name of the direction.  [default: name of POSITIVE]")
 @TARGET
 def learn(
     positive: Path,
@@ -142,7 +146,7 @@ def learn(
 ) -> None:
     """Learn a direction of w from examples with an attribute, POSITIVE, and without, NEGATIVE.
 
-    Both are folders of pictures named by seed, as generate writes them, or latents (.npz, or
+    Both are folders of images named by seed, as generate writes them, or latents (.npz, or
     folders of project). The printed accuracy is on held-out examples.
 
     \b
@@ -157,8 +161,8 @@ def learn(
         normal, accuracy = library.fit_hyperplane(w, present)
         larger_side = max(present.mean(), 1 - present.mean())
         say(
-            f"svm:{svm}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of which the "
-            f"larger side has {larger_side:.1%}"
+            f"svm:{svm}: held-out accuracy {accuracy:.1%} on {len(w)} examples; "
+            f"{larger_side:.1%} of them are in the larger class"
         )
         return [library.to_directions(loaded, svm, normal, accuracy, samples)]
 

@@ -1,4 +1,4 @@
-"""`stylegan generate`: pictures from a trained generator."""
+"""`stylegan generate`: images from a trained generator."""
 
 from functools import partial
 from itertools import chain
@@ -15,7 +15,7 @@ from stylegan.machine.messages import count
 from stylegan.sampling import picture, render
 
 SEEDS = "0-31"
-GRID_SEEDS = 64  # a grid of more is only made when asked for
+GRID_SEEDS = 64  # a grid of more images is only written with --grid
 
 
 @click.command(cls=Command)
@@ -24,7 +24,7 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 @click.option(
     "--grid/--no-grid",
     default=None,
-    help=f"Write all pictures in one file, too.  [default: of 2 to {GRID_SEEDS} pictures]",
+    help=f"Also write all images to one file.  [default: for 2 to {GRID_SEEDS} images]",
 )
 @click.option(
     "--format",
@@ -42,7 +42,7 @@ def generate(
     outputs: Outputs,
     **selected: Any,
 ) -> None:
-    """Write one picture per seed or latent, and all of them in a grid.
+    """Write one image per seed or latent, and all of them in a grid.
 
     SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
     (.safetensors; also a folder with model.safetensors), an official .pkl or .npz, a checkpoint
@@ -55,8 +55,8 @@ def generate(
     stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     selection = Selection(default_seeds=SEEDS, **selected)
-    # Before loading: can we write into this folder at all? Pictures that are there already are
-    # accepted if they are equal, which is known only once they are drawn.
+    # Fail early if the folder is not writable. Existing images are accepted if they are equal,
+    # which is known only once the new ones are generated.
     grid_file = out / f"grid.{ending}"
     outputs.check(grid_file, exist_ok=True)
     loaded = selection.loaded
@@ -65,7 +65,7 @@ def generate(
         points = selection.points()
         seeds = points.seeds
         drawn = draw(seeds, ws=points.ws, noise=points.noise)
-    else:  # mapped in batches: seeds may be many
+    else:  # mapped in batches: there may be many seeds
         seeds = selection.chosen_seeds
         drawn = draw(seeds, labels=selection.labels(loaded), noise=selection.noise or "const")
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
@@ -82,4 +82,4 @@ def generate(
         labels = [f"{selection.unit} {seed}" for seed in seeds]
         figures.save_picture(grid_file, figures.grid(in_grid, labels=labels), outputs=outputs)
     and_grid = " and their grid" if grid else ""
-    say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
+    say(f"{count(len(seeds), 'image')}{and_grid} in {out}, from the {loaded.origin}")

@@ -1,4 +1,4 @@
-"""Films of a generator: walks through its latent space, morphs, a run's training."""
+"""Videos of a generator: walks through its latent space, morphs, training runs."""
 
 from stylegan.video.encoding import FORMATS, check_film, write_video
 from stylegan.video.films import (
