@@ -227,7 +227,7 @@ def test_a_plan_for_gpus_that_are_not_here_has_their_batches_and_memory(here):
     assert lines[-2].startswith("memory of each GPU: about ")
     assert contents(here) == before
     for wrong, words in [
-        (["--processes", "8"], "--processes needs --dry-run; torchrun starts processes"),
+        (["--processes", "8"], "--processes requires --dry-run; torchrun starts processes"),
         (["--processes", "8", "--dry-run"], "--processes plans for GPUs: add --device cuda"),
     ]:
         assert words in CliRunner().invoke(train, ["--data", "pictures", *wrong]).stderr

@@ -228,16 +228,16 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
 
 def test_a_frame_of_one_picture_is_that_picture_enlarged(loaded):
     made = video.film(loaded, lambda t: of_seeds(loaded, [0]).ws[None], numbers(0))
-    (frame,) = made.laid_out()
+    (frame,) = made.arrange()
     assert frame.shape == (256, 256, 3)
     assert np.abs(frame[::32, ::32] - one(loaded, 0)).max() <= 1
 
     def laid_out(cells, resolution, scale, columns=1):
         frames = iter([(np.zeros((cells, *resolution, 1), np.uint8), "")])
-        return next(video.Film(frames, 1, resolution, columns).laid_out(scale))
+        return next(video.Film(frames, 1, resolution, columns).arrange(scale))
 
     assert laid_out(1, (512, 384), 1).shape == (512, 384, 3)
     with pytest.raises(ValueError, match="frames of 16000x24000 pixels are too large"):
         laid_out(6, (8, 8), 1000, columns=2)
     coarse = video.Film(iter([(np.zeros((1, 4, 4, 3), np.uint8), "")]), 1, (16, 16))
-    assert next(coarse.laid_out(2)).shape == (32, 32, 3)
+    assert next(coarse.arrange(2)).shape == (32, 32, 3)

@@ -58,16 +58,16 @@ def write_new(
     loaded = selection.loaded
     generator = loaded.generator
     label = loaded.label(selection.class_name) if figures or selection.class_name else None
-    others = partial(library.others_in, file, generator, methods, outputs, name=name)
-    others()
+    read_others = partial(library.others_in, file, generator, methods, outputs, name=name)
+    read_others()
     new = make(loaded)
     draw = partial(library.draw_directions, loaded, seed=seed, labels=label)
-    pictures = [draw(directions) for directions in new if figures]
+    images = [draw(directions) for directions in new if figures]
     # Another process may have added to the file in the meantime.
-    everything = library.updated(others(), new)
+    everything = library.updated(read_others(), new)
     library.save_directions(file, everything, generator, outputs=REPLACING)
-    for path, picture in zip(figures, pictures, strict=True):
-        save_picture(path, picture, outputs=outputs)
+    for path, image in zip(figures, images, strict=True):
+        save_picture(path, image, outputs=outputs)
     counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)
     say(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [file, *figures]))}")
 

@@ -85,7 +85,7 @@ def film_command(
             film = make(selection, frames, **own)
             library.write_video(
                 out,
-                film.laid_out(scale),
+                film.arrange(scale),
                 count=film.count,
                 fps=fps,
                 outputs=outputs,

@@ -39,7 +39,7 @@ class Film:
     columns: int = 1
     labels: Sequence[str] | None = None  # of the cells
 
-    def laid_out(self, scale: int | None = None) -> Iterator[np.ndarray]:
+    def arrange(self, scale: int | None = None) -> Iterator[np.ndarray]:
         """Frames uint8 (H, W, 3): images in rows of `columns` above their labels and the caption.
 
         Pixels are repeated `scale` times, by default to at least 256 pixels; in images of lower
