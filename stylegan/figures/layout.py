@@ -41,10 +41,8 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) -> None:
-    """Write an image, losslessly as .png and .webp.
-
-    Raises ValueError if the format does not support it, or if `outputs` keeps an existing file of
-    other content."""
+    """Write an image. Raises ValueError if the format does not support it, or if `outputs` keeps
+    an existing file of other content."""
     outputs.check(path, endings=FORMATS, exist_ok=True)
     ending = path.suffix.lower()
     kind = FORMATS[ending]
@@ -54,9 +52,7 @@ def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) 
             f"{image.width}x{image.height}; choose .png, or fewer images"
         )
     if image.mode == "RGBA" and ending == ".jpg":
-        raise ValueError(
-            f"{ending} does not support RGBA, the mode of {path}; choose .png or .webp"
-        )
+        raise ValueError(f"{ending} does not support RGBA; choose .png or .webp")
     buffer = io.BytesIO()
     image.save(buffer, kind.name, **kind.options)
     outputs.content(path, buffer.getvalue())

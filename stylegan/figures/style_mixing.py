@@ -35,7 +35,7 @@ class StyleRange:
 def style_ranges(resolution: int) -> list[StyleRange]:
     """Coarse, middle and fine layers of a network that has grown to `resolution`.
 
-    From 64 pixels on, they are the paper's: 4-8, 16-32, and from 64 pixels on. Below, they are the
+    For 64 pixels and more, they are the paper's: 4-8, 16-32, and 64 upward. Below, they are the
     coarsest resolution, the next, and all others; below 16, there are fewer than three ranges.
     """
     n = len(resolutions(resolution))
