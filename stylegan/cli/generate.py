@@ -71,8 +71,8 @@ def generate(
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     in_grid = []
     console = Terminal()
-    pictures = chain.from_iterable(drawn)
-    for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
+    images = chain.from_iterable(drawn)
+    for i, (seed, pixels) in enumerate(zip(seeds, images, strict=True), 1):
         path = out / f"{selection.unit}{seed:04d}.{ending}"
         figures.save_picture(path, picture(pixels), outputs=outputs)
         if grid:
