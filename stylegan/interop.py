@@ -1,4 +1,4 @@
-"""Weights of other programs -> our networks, by the code of `stylegan.files.formats`."""
+"""Convert weights of other programs to our networks; the code is in `stylegan.files.formats`."""
 
 # ruff: noqa: F401
 from stylegan.files.formats.correspondence import config_from_official

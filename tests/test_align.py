@@ -141,7 +141,7 @@ def test_bad_lines_are_named_and_the_other_faces_aligned(folder):
     lines = csv_of(faces) + "text.png,1,2,x\n"
     (folder / "points.csv").write_text(lines)
     message = refused(*command(folder))
-    assert message.startswith("Error: 10 pictures left out: ")
+    assert message.startswith("Error: 10 images left out: ")
     assert (folder / "up.png").read_bytes() == outside
     for name in (*bad, "broken.png", "lost.png", "text.png"):
         assert name.removeprefix("..") in message

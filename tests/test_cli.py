@@ -16,7 +16,6 @@ from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command, Terminal, command, note, say
-from stylegan.cli.options import gathered
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
 from stylegan.machine.console import Printing
@@ -151,7 +150,7 @@ def test_a_full_memory_is_told_in_one_line_with_what_helps(error, options):
     result = CliRunner().invoke(Command("draw", callback=fail, params=options), [])
     assert result.exit_code == 1
     helps = "choose a smaller --batch or --device cpu" if options else "end other programs"
-    assert f"Error: the memory of the device is full; {helps} (" in result.output
+    assert f"out of memory; {helps} (" in result.output
 
 
 def test_other_errors_of_the_program_are_shown_as_they_are():
@@ -321,16 +320,3 @@ def test_options_of_plain_text_name_no_file():
         *("-o", "--device", "--aspect", "--metrics", "--class", "--classes", "--include"),
         *("--license", "--trained-on", "--name", "names"),  # of stores in the cache
     }
-
-
-def test_options_reach_a_command_as_what_is_made_of_them():
-    @click.command()
-    @click.option("--a", type=int)
-    @click.option("--b", type=int)
-    @click.option("--c", type=int)
-    @gathered("pair", lambda a, b=2: [a, b])
-    def show(pair, b, c):
-        click.echo([pair, b, c])
-
-    for words, shown in (("--a=1", [[1, 2], None, None]), ("--a=0 --b=3 --c=4", [[0, 3], 3, 4])):
-        assert CliRunner().invoke(show, words.split()).output == f"{shown}\n"

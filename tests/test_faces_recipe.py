@@ -18,6 +18,7 @@ from PIL import Image
 from stylegan.data import prepare
 from stylegan.data.faces import square_of
 
+recipe("faces_person")  # which the others import
 faces = recipe("faces")
 geometry = recipe("faces_head")
 skin = recipe("faces_skin")

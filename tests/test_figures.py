@@ -93,7 +93,7 @@ def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
     assert_close(some.ws, points.ws[[2, 0]])
     assert all(torch.equal(a, b[[2, 0]]) for a, b in zip(some.noise, maps, strict=True))
     assert len(figures.of_latents(loaded, path).names) == 3
-    with pytest.raises(ValueError, match="holds latents 0 to 2, but 3 was asked for"):
+    with pytest.raises(ValueError, match="latents 0 to 2, got 3"):
         figures.of_latents(loaded, path, [3])
 
 
@@ -231,9 +231,11 @@ def test_labels_are_drawn_in_a_font_that_has_them_and_else_as_escapes(one_font):
 
 def test_a_picture_that_its_format_cannot_hold_is_refused_by_its_size(tmp_path):
     for name, size, words in (
-        ("a.webp", (16_384, 1), "16384x1 pixels, and .webp takes at most 16383 a side"),
-        ("a.jpg", (1, 65_501), "1x65501 pixels, and .jpg takes at most 65500 a side"),
+        ("a.webp", (16_384, 1), "16384x1"),
+        ("a.jpg", (1, 65_501), "1x65501"),
     ):
-        with pytest.raises(ValueError, match=f"{name} would have {words}"):
+        with pytest.raises(
+            ValueError, match=f"{max(size) - 1} pixels per side, but .*{name} has {words}"
+        ):
             figures.save_picture(tmp_path / name, Image.new("L", size))
     assert list(tmp_path.iterdir()) == []

@@ -42,7 +42,7 @@ def test_one_file_per_seed_and_a_grid_and_the_same_bytes_again(source, out):
     names = ["grid.png", "seed0000.png", "seed0001.png", "seed0002.png", "seed10000.png"]
     assert list(first) == names
     printed = told("generate", source, *options, "--out", out, *CPU)  # on top of itself
-    assert printed == f"4 pictures and their grid in {out}, from the generator file {source}\n"
+    assert printed == f"4 images and their grid in {out}, from the generator file {source}\n"
     assert first == {path.name: path.read_bytes() for path in out.iterdir()}
 
 
@@ -81,7 +81,7 @@ def test_alpha_is_refused_by_jpeg_and_whole_in_webp(tmp_path, out):
     save_generator(path, random_generator(dataclasses.replace(TINY, image_channels=4)))
     failed = stylegan("generate", path, "--format", "jpg", "--out", out, *CPU)
     assert failed.exit_code == 1
-    assert "jpg would lose the alpha of RGBA; choose .png or .webp" in failed.output
+    assert "jpg does not support RGBA" in failed.output
     assert not out.exists()
     colors = np.arange(8 * 8 * 4, dtype=np.uint8).reshape(8, 8, 4)
     colors[..., 3] = 0
@@ -97,7 +97,7 @@ def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
     assert np.array_equal(pixels(out / "seed0001.png"), made(1, **stage))
     larger = stylegan("generate", path, "--seeds", "2", "--resolution", 16, "--out", out, *CPU)
     assert look(out / "seed0002.png").size == (16, 16)
-    assert "training has reached 8x8" in larger.stderr
+    assert "trained up to 8x8" in larger.stderr
 
 
 def test_below_the_trained_resolution_pictures_are_averaged(tmp_path, out):
@@ -165,7 +165,7 @@ def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
         find_centers(loaded.generator, "class", label_rows=rows)
     with pytest.raises(ValueError, match=r"as in --class 0=0\.5,1=2,2=-1; known"):
         loaded.label(None)
-    with pytest.raises(ValueError, match="numbers, not classes: choose some by --classes"):
+    with pytest.raises(ValueError, match="numbers, not classes; choose some by --classes"):
         figures.classes(loaded, [0])
     parent = loaded.but(lineage=(Source("m.pt", "0"),))
     average = blend(loaded, parent, share=0.5).generator.w_avg
@@ -208,7 +208,7 @@ def test_a_class_does_not_change_styles_in_a_file_which_is_said(tmp_path, out):
         np.savez(tmp_path / "l.npz", **{kind: np.ones((1, 8), np.float32)})
         latents = ["--latents", tmp_path / "l.npz", "--out", out / kind, *CPU]
         result = stylegan("generate", path, "--class", 1, *latents)
-        assert ("--class changes nothing: ws and w have" in result.stderr) == says
+        assert ("--class has no effect" in result.stderr) == says
 
 
 @pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])

@@ -138,4 +138,4 @@ def test_latents_of_seeds_give_the_pictures_of_the_seeds(source, file, tmp_path)
         shown = [pixels(tmp_path / folder / name) for folder in ("some", "again")]
         assert abs(shown[0] - shown[1]).max() <= 1
     arguments = ["generate", source, "--latents", file, "--seeds", 3, "--out", tmp_path / "no"]
-    assert "holds latents 0 to 2, but 3 was asked for" in refused(*arguments)
+    assert "latents 0 to 2, got 3" in refused(*arguments)

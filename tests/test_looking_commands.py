@@ -1,7 +1,5 @@
 """`figure`, `video` and `directions`: what is asked for reaches the library, which makes it."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -212,8 +210,7 @@ def test_a_film_is_that_of_the_library(source, tmp_path):
     knots = figures.of_seeds(loaded, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
     t = places(5, 4, closed=True)
     film = library.film(shown(loaded, psi=0.3), spline(knots, closed=True), t, columns=2)
-    frames = itertools.starmap(film.layout.frame, film.frames)
-    library.write_video(own, frames, count=film.count, fps=10)
+    library.write_video(own, film.arrange(), count=film.count, fps=10)
     assert out.read_bytes() == own.read_bytes()
 
 

@@ -402,7 +402,7 @@ def test_help_says_of_a_class_what_a_network_with_labels_asks_for(folder):
     save_generator(folder / "labeled.pt", random_generator(LABELED))
     assert "a class is needed" in refused(*request(folder, "a.png", source="labeled.pt"))
     text = " ".join(told("project", "--help").split())
-    assert "[default: none; a network with labels needs one]" in text and "turn" not in text
+    assert "[default: none; required by" in text and "alternating" not in text
 
 
 def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
@@ -412,4 +412,4 @@ def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]
     message = refused(*request(folder, "gone.png", "--overwrite"))
     assert message.startswith("Error: there is no image file ") and "gone.png" in message
-    assert "is a folder; name its pictures: " in refused(*request(folder, "out", "--overwrite"))
+    assert "is a folder; pass its images: " in refused(*request(folder, "out", "--overwrite"))

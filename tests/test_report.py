@@ -163,7 +163,7 @@ def test_what_files_say_is_text_and_never_markup(tmp_path, trained):
 
 def test_a_run_that_has_just_begun_has_a_page(begun):
     text = Page(write_report(begun)).text
-    assert "Not begun" in text and "0 of 160" in text
+    assert "Not started" in text and "0 of 160" in text
     assert "No metric of this program was measured" in text
 
 
@@ -256,7 +256,7 @@ def test_the_command_draws_everything(folder, store, monkeypatch, tmp_path):
     told("report", folder, "--data", store.path, "--out", out, "--device", "cpu")
     page = Page(out)
     page.check_alone()
-    assert "nearest to each among 14" in page.text
+    assert "nearest of 14 training images" in page.text
     assert not (folder / "report.html").exists()
 
 
@@ -267,7 +267,7 @@ def test_report_and_the_end_of_train_keep_a_page_with_notes_unless_overwrite(beg
     assert f"{page} exists; pass --overwrite" in refused("report", begun)
     save_generator(begun / "generator-000000040.pt", random_generator())
     write_page(begun, torch.device("cpu"))
-    assert f"stylegan report {begun} was not possible: {page} exists" in capsys.readouterr().out
+    assert f"{begun} could not be written: {page} exists" in capsys.readouterr().out
     assert page.read_text() == edited
     told("report", begun, "--overwrite")
     assert "my notes" not in page.read_text()
@@ -276,7 +276,7 @@ def test_report_and_the_end_of_train_keep_a_page_with_notes_unless_overwrite(beg
 def test_what_cannot_be_drawn_is_said(folder, begun, tmp_path):
     (folder / "data.txt").write_text(f"{tmp_path / 'gone'}\n")
     told("report", folder, "--device", "cpu")
-    assert "training images are gone" in Page(folder / "report.html").text
+    assert "training images were not found" in Page(folder / "report.html").text
     told("report", begun)
     assert "has not saved a generator yet" in Page(begun / "report.html").text
     (begun / "generator-000000040.pt").write_bytes(b"no checkpoint")

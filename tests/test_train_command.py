@@ -151,28 +151,6 @@ def test_a_broken_image_is_left_out_told_and_written_down(here):
     assert len(reason) > 5
 
 
-def test_what_writes_pictures_refuses_to_write_among_the_training_pictures(here):
-    told(*BRIEF)
-    before = contents(here)
-    for source in ("run", RunFolder("run").generators()[-1]):
-        for out, *words in (
-            ("pictures", "generate", source, "--seeds", 0, "--out"),
-            ("pictures/new/er", "generate", source, "--out"),
-            ("pictures/a", "project", source, "pictures/a/0.png", "--out"),
-            ("pictures/a.png", "figure", "grid", source, "--out"),
-            ("pictures/b/new/a.webp", "video", "walk", source, "--out"),
-            ("pictures/b/a.png", "directions", "find", source, "--figure"),
-            ("pictures/a.png", "directions", "learn", source, "a", "b", "--figure"),
-        ):
-            message = commands.refused(*words, out)
-            what = "is in a folder of training pictures of run; choose another place"
-            assert message.startswith(f"Error: {Path(out).with_suffix('')}")
-            assert message.endswith(f" {what}")
-    assert contents(here) == before
-    run = (here / "run").rename(here / "pictures" / "run")
-    commands.told("generate", run, "--seeds", 0, "--out", run / "pictures")
-
-
 @pytest.mark.parametrize("option", ["--labels", "--cond", "--cond=1"])
 def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, option):
     assert "2 labels" in told(option)

@@ -119,7 +119,7 @@ def test_another_number_of_frames_than_promised_leaves_the_old_file(tmp_path, su
     before = tmp_path / f"film{suffix}"
     before.write_bytes(b"old")
     for promised in (4, 6):
-        with pytest.raises(ValueError, match=f"{promised} frames were promised"):
+        with pytest.raises(ValueError, match=f"{promised} frames"):
             video.write_video(before, smooth_frames(5), count=promised, fps=25, outputs=REPLACING)
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
@@ -135,8 +135,8 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
 def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"\.gif and \.webp need nothing more.*pip install av$"):
-        video.check_rate(tmp_path / "film.mp4", 25)
-    video.check_rate(tmp_path / "film.webp", 25)
+        video.check_film(tmp_path / "film.mp4", 25, REPLACING)
+    video.check_film(tmp_path / "film.webp", 25, REPLACING)
 
 
 def test_walks_pass_through_the_seeds_and_close(loaded):
@@ -223,18 +223,21 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     kimg = ["1"] * 4 + ["5"] * 5 + ["6"]  # 1000, 1556, 2111, 2667 images; 3222, ... 5444; 6000
     assert [caption.split()[0] for caption in captions] == kimg
     assert [picture.shape[1] for picture in shown] == [4] * 4 + [8] * 6
-    assert made.layout.cell == (256, 256)
+    assert made.resolution == (8, 8)
 
 
 def test_a_frame_of_one_picture_is_that_picture_enlarged(loaded):
     made = video.film(loaded, lambda t: of_seeds(loaded, [0]).ws[None], numbers(0))
-    ((pixels, caption),) = made.frames
-    frame = made.layout.frame(pixels, caption)
+    (frame,) = made.arrange()
     assert frame.shape == (256, 256, 3)
-    assert np.array_equal(frame[::32, ::32], pixels[0])
-    portrait = video.FrameLayout((512, 384), scale=1).frame(np.zeros((1, 512, 384, 1), np.uint8))
-    assert portrait.shape == (512, 384, 3)
+    assert np.abs(frame[::32, ::32] - one(loaded, 0)).max() <= 1
+
+    def laid_out(cells, resolution, scale, columns=1):
+        frames = iter([(np.zeros((cells, *resolution, 1), np.uint8), "")])
+        return next(video.Film(frames, 1, resolution, columns).arrange(scale))
+
+    assert laid_out(1, (512, 384), 1).shape == (512, 384, 3)
     with pytest.raises(ValueError, match="frames of 16000x24000 pixels are too large"):
-        video.FrameLayout((8, 8), columns=2, scale=1000).frame(np.zeros((6, 8, 8, 3), np.uint8))
-    coarse = video.FrameLayout((16, 16), scale=2).frame(np.zeros((1, 4, 4, 3), np.uint8))
-    assert coarse.shape == (32, 32, 3)
+        laid_out(6, (8, 8), 1000, columns=2)
+    coarse = video.Film(iter([(np.zeros((1, 4, 4, 3), np.uint8), "")]), 1, (16, 16))
+    assert next(coarse.arrange(2)).shape == (32, 32, 3)

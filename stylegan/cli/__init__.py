@@ -1,4 +1,4 @@
-"""The command `stylegan`. A command is imported when it is used."""
+"""The command `stylegan`, whose subcommands are imported when used."""
 
 import importlib
 
@@ -10,28 +10,28 @@ from stylegan.machine.messages import nearest_names
 
 COMMANDS = {  # name -> module, and the line in the list of commands
     "train": ("train", "Train on a folder of images, or continue a run."),
-    "generate": ("generate", "Write pictures from a trained generator."),
+    "generate": ("generate", "Write images from a trained generator."),
     "figure": ("figure", "Draw the figures of the paper."),
-    "video": ("video", "Film walks through latent space, or a training."),
+    "video": ("video", "Make videos of walks through latent space, or of a training run."),
     "convert": ("files", "Convert another program's checkpoint to a file of this project."),
     "export": ("files", "Write a generator for other programs."),
     "metrics": ("metrics", "Measure how good a generator is."),
     "report": ("metrics", "Write one page about a run: report.html."),
     "configs": ("configs", "List configurations, or every option of one."),
-    "prepare": ("data", "Make a store of a folder or zip of images."),
+    "prepare": ("data", "Convert a folder or zip of images to a store."),
     "check": ("data", "Check images before training on them."),
-    "cache": ("data", "List or remove the stores that training keeps."),
+    "cache": ("data", "List or remove cached stores and features."),
     "explore": ("explore", "Explore a generator on a local page."),
-    "directions": ("directions", "Find directions of w to move pictures along, or learn one."),
-    "blend": ("files", "Make a generator of the layers of two."),
-    "project": ("project", "Find the latents of given pictures."),
-    "align": ("data", "Crop faces as those of FFHQ."),
-    "info": ("files", "Describe a file or folder and its uses."),
+    "directions": ("directions", "Find directions of w that change images, or learn one."),
+    "blend": ("files", "Combine the layers of two generators."),
+    "project": ("project", "Find the latents of given images."),
+    "align": ("data", "Crop faces as FFHQ does."),
+    "info": ("files", "Describe a file or folder, and what it can be used for."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are the functions of `COMMANDS`, of the same name."""
+    """Group of the functions that `COMMANDS` names, each imported when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        with ending_at_signals():  # also while a command is imported
+        with ending_at_signals():  # also during imports
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -68,5 +68,5 @@ def main() -> None:
 
     \b
     stylegan train --data photos/ --out runs/mine
-    stylegan generate runs/mine --seeds 0-35 --out pictures/
+    stylegan generate runs/mine --seeds 0-35 --out samples/
     """

@@ -1,4 +1,4 @@
-"""What the commands share: results on stdout, all else on stderr; errors, progress."""
+"""Shared by all commands: errors, progress, results on stdout and everything else on stderr."""
 
 import shlex
 import signal
@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 from tqdm import tqdm
 
 from stylegan.machine import console
@@ -19,9 +20,9 @@ from stylegan.machine.memory import is_out_of_memory
 from stylegan.machine.messages import count, listed, message, printable, reason_of
 from stylegan.machine.signals import answered, ending_signals
 
-BAR_SECONDS = 1.0  # shorter work has no bar
-LINE_SECONDS = 10.0  # between two of its lines in a file, where none replaces the one before
-RELIEF = {  # option -> advice where the memory of a device is full
+BAR_SECONDS = 1.0  # work that takes less has no bar
+LINE_SECONDS = 10.0  # between updates of a bar in a file, where each one is a new line
+RELIEF = {  # option -> remedy for a device that is out of memory
     "batch": "a smaller --batch",
     "batch_gpu": "a smaller --batch-gpu",
     "device": "--device cpu",
@@ -29,16 +30,16 @@ RELIEF = {  # option -> advice where the memory of a device is full
 
 
 class Command(click.Command):
-    """A command that reports a user's mistakes, ValueError and OSError, in one line unless
-    `--debug` is given. An error may have an `exit_code` (docs/running.md)."""
+    """Command that reports ValueError, OSError and lack of memory in one line, not a traceback,
+    unless `--debug` is given. An exception may have an `exit_code` (docs/running.md)."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.context_settings.setdefault("show_default", True)
-        self.own_debug = any(parameter.name == "debug" for parameter in self.params)
-        if not self.own_debug:
+        if not any(parameter.name == "debug" for parameter in self.params):
             text = "Show where in the program an error arose."
-            self.params.append(click.Option(["--debug"], is_flag=True, help=text))
+            debug = click.Option(["--debug"], is_flag=True, expose_value=False, help=text)
+            self.params.append(debug)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -48,10 +49,10 @@ class Command(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> object:
-        debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
+        debug = ctx.get_parameter_source("debug") == ParameterSource.COMMANDLINE
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # nobody reads the results anymore, as after `| head`
+        except BrokenPipeError:  # the reader of the results has ended, as in `| head`
             raise
         except (ValueError, OSError, RuntimeError, MemoryError) as error:
             full = is_out_of_memory(error)
@@ -61,14 +62,14 @@ class Command(click.Command):
             if full:
                 ways = [RELIEF[p.name] for p in self.params if p.name in RELIEF]
                 advice = f"choose {listed(ways, 3, ' or ')}" if ways else "end other programs"
-                reason = f"the memory of the device is full; {advice} ({reason})"
+                reason = f"the device is out of memory; {advice} ({reason})"
             failure = click.ClickException(message(reason))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
 
 
 def command(*words: object) -> str:
-    """Return a command of this program, or of the script that runs it, quoted for a shell."""
+    """Command line of this program, or of the script that calls it, quoted for a shell."""
     context = click.get_current_context(silent=True)
     is_script = context and str(context.find_root().info_name).endswith(".py")
     program = ["python", sys.argv[0]] if is_script else ["stylegan"]
@@ -77,13 +78,13 @@ def command(*words: object) -> str:
 
 @contextmanager
 def ending_at_signals() -> Iterator[None]:
-    """End the code inside at SIGINT, SIGTERM or SIGHUP with one line and the exit code of the
-    signal, whatever fails on the way out: a library's import, a lost terminal."""
+    """Exit with one line and the signal's exit code on SIGINT, SIGTERM or SIGHUP, even if
+    unwinding raises something else: from a half-imported library, a lost terminal."""
     received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        # an exception, so that calls on the way out remove their unfinished files
+        # Unwinding lets callers remove their unfinished files.
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     try:
@@ -98,7 +99,7 @@ def ending_at_signals() -> Iterator[None]:
 
 
 def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> None:
-    """Raise ValueError that lists unreadable inputs, if any were `asked` for."""
+    """Raise ValueError with the reasons why inputs were left out, if any of `asked` were."""
     if errors and asked == 1:
         raise ValueError(reason_of(errors[0], with_file=True)) from errors[0]
     if errors:
@@ -107,7 +108,8 @@ def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> No
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines above bars, in the first process: names are escaped, and messages cut."""
+    """Print lines above progress bars, on rank 0, unprintable characters escaped; on stderr,
+    long lines are cut."""
     stream = sys.stderr if err else sys.stdout
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return
@@ -117,18 +119,18 @@ def say(*lines: str, err: bool = False) -> None:
 
 
 def note(*lines: str) -> None:
-    """Print advice and warnings, on stderr."""
+    """Print advice and warnings on stderr."""
     say(*lines, err=True)
 
 
 def first_process() -> bool:
-    """Return False in all but one of the processes that have joined each other."""
+    """Whether this process has rank 0, or is alone."""
     return console.joined_rank == 0
 
 
 @contextmanager
 def working(activity: str) -> Iterator[None]:
-    """Name an activity on stderr if it takes a while."""
+    """Print `activity` on stderr if it takes more than a second."""
     timer = threading.Timer(BAR_SECONDS, note, [f"{activity} ..."])
     timer.daemon = True
     timer.start()
@@ -139,7 +141,7 @@ def working(activity: str) -> Iterator[None]:
 
 
 class Terminal(Console):
-    """Messages, and on stderr a bar for each kind of work that takes a while."""
+    """Prints messages by `say`, and shows progress bars on stderr, in `unit`, for slow work."""
 
     def __init__(self, unit: str = "img", say: Callable[[str], None] = note) -> None:
         self.unit = unit
@@ -177,7 +179,7 @@ class Terminal(Console):
 
     def close(self) -> None:
         if self.bar is not None:
-            with suppress(OSError):  # of a terminal that is gone
+            with suppress(OSError):  # the terminal may be gone
                 self.bar.close()
         self.bar = None
         self.what = None

@@ -1,4 +1,4 @@
-"""`stylegan configs`: the configurations that ship, and every option of one."""
+"""`stylegan configs`: list the bundled configurations, or every option of one."""
 
 import inspect
 import itertools
@@ -25,24 +25,22 @@ from stylegan.config import (
 from stylegan.machine.messages import aligned
 from stylegan.machine.toml import toml_value
 
-KIMG = "kimg: thousands of real images shown, the measure of time"
-FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # with comments above and behind
+KIMG = "kimg: thousands of real images shown, the unit of training time"
+FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # comments above and beside
 
 
 class Option(NamedTuple):
-    """One option of a configuration, and its comment."""
-
-    name: str  # name, or section.name
-    meaning: str  # with its choices, and its unit in brackets
+    name: str  # or section.name
+    meaning: str  # with the choices, and the unit in brackets
     default: object
 
 
 @click.command(cls=Command)
 @click.argument("name", type=values.SOURCE, required=False)
 def configs(name: str | None) -> None:
-    """List the configurations that ship; with NAME, every option of one.
+    """List the bundled configurations; with NAME, every option of one.
 
-    NAME is one of the list, or a TOML file. What is printed for it is a configuration file, too.
+    NAME is one of the list, or a TOML file. The output is itself a configuration file.
 
     \b
     stylegan configs ffhq-256 > mine.toml
@@ -52,7 +50,6 @@ def configs(name: str | None) -> None:
 
 
 def listing() -> list[str]:
-    """List the configurations that ship: resolution, length, hardware, data."""
     rows = [["name", "px", "kimg", "for", "data"]]
     configs = {name: load_config(name) for name in config_names()}
     for name in sorted(configs, key=lambda name: ("/" in name, configs[name].network.resolution)):
@@ -64,9 +61,9 @@ def listing() -> list[str]:
         *aligned(rows, left=(0, 3, 4)),
         "",
         f"{KIMG};",
-        "times on GPUs: published for the official program (V100), or scaled from them.",
-        "auto is chosen for your pictures and machine: stylegan train --data PICTURES",
-        "One in full: stylegan configs NAME. Train with it: stylegan train --config NAME",
+        "GPU times: published for the official code (V100), or scaled from those.",
+        "auto is chosen for your images and machine: stylegan train --data FOLDER",
+        "All options: stylegan configs NAME. To train: stylegan train --config NAME",
     ]
 
 
@@ -76,7 +73,7 @@ def header(name: str) -> str:
 
 
 def described(name: str) -> list[str]:
-    """Print a configuration with every option below its meaning and the paper's value."""
+    """Lines of a configuration file, each option below its meaning and the paper's value."""
     notes = {o.name: f"{o.meaning}; default {toml_value(o.default)}" for o in options()}
     body = to_toml(load_config(name), lambda option: commented(notes[option]))
     head = [line.removeprefix("#").lstrip(" ") for line in header(name).splitlines()]
@@ -89,7 +86,7 @@ def commented(text: str) -> list[str]:
 
 
 def options() -> list[Option]:
-    """List every option with its comment, in the order of the dataclasses."""
+    """All options in the order of the dataclasses; meanings are the comments in their source."""
     config = TrainConfig()
     lines = []
     defaults = flatten(to_dict(config))

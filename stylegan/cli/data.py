@@ -1,17 +1,16 @@
-"""`stylegan prepare`, `check`, `cache` and `align`: images before training."""
+"""`stylegan prepare`, `check`, `cache` and `align`: images for training."""
 
 import sys
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 from stylegan import data
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, command, note, refuse_left_out, say
-from stylegan.cli.options import gathered
-from stylegan.data import Crop, Preparation, default_cache_dir
+from stylegan.data import Preparation, default_cache_dir
 from stylegan.data.cache import STORES
 from stylegan.data.check import grouped, needed_channels
 from stylegan.data.faces import align_files, read_landmarks
@@ -23,7 +22,7 @@ from stylegan.machine.messages import aligned, count, listed, suggestion
 from stylegan.metrics.cache import FEATURES
 
 READING = options.together(
-    click.option("--resolution", type=int, help="Resolution below which images are left out."),
+    click.option("--resolution", type=int, help="Resolution; smaller images are skipped."),
     options.SHAPE,
     options.channels_option("RGB"),
     click.option(
@@ -32,7 +31,7 @@ READING = options.together(
         metavar="FOLDER",
         help="First-level sub-folder to use; may be repeated.",
     ),
-    click.option("--workers", type=click.IntRange(1, 1000), help="Number of threads that decode."),
+    click.option("--workers", type=click.IntRange(1, 1000), help="Number of decoding threads."),
 )
 
 
@@ -40,13 +39,15 @@ def preparation_of(
     source: Path,
     channels: int | Literal["auto"],
     include: tuple[str, ...],
-    crop: Crop = "center",
-    resolution: int | None = None,
+    resolution: int | None,
+    crop: str | None,
+    aspect: str | None,
 ) -> Preparation:
-    """Return the requested preparation, with the channels that a source needs."""
+    """Preparation as requested; "auto" becomes the number of channels that `source` needs."""
     if channels == "auto":
         channels, reason = needed_channels(source, include)
         say(reason)
+    crop = options.crop_of(crop, aspect) or "center"
     return Preparation(resolution, crop, channels, channels == 4, include)
 
 
@@ -54,19 +55,17 @@ def preparation_of(
 @click.argument("source", type=values.INPUT)
 @click.argument("out", type=values.OUTPUT)
 @READING
-@click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-@gathered("preparation", preparation_of)
-def prepare(
-    source: Path, out: Path, preparation: Preparation, strict: bool, workers: int | None
-) -> None:
-    """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
+@click.option("--strict", is_flag=True, help="Fail if an image cannot be used.")
+def prepare(source: Path, out: Path, strict: bool, workers: int | None, **reading: Any) -> None:
+    """Convert all images of SOURCE, a folder, zip or TFRecords, to the store OUT.
 
     `train --data FOLDER` does this by itself; a store of your own can be kept, moved and shared.
-    Without --resolution, it has the largest power of two that the first image offers.
+    The default --resolution is the largest power of two that fits into the first image.
 
     \b
     stylegan prepare photos/ photos-256/ --resolution 256
     """
+    preparation = preparation_of(source, **reading)
     opened = data.open_source(source, include=preparation.include)
     say(*opened.notes())
     store = data.prepare(
@@ -89,20 +88,18 @@ def prepare(
 @click.command(cls=Command)
 @click.argument("source", type=values.INPUT)
 @READING
-@click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
-@click.option("--list", "every", is_flag=True, help="Name every image that cannot be used.")
-@gathered("preparation", preparation_of)
-def check(
-    source: Path, preparation: Preparation, strict: bool, every: bool, workers: int | None
-) -> None:
-    """Read every image of a folder, zip or store, and say what is there and what is wrong.
+@click.option("--strict", is_flag=True, help="Exit with code 1 if an image cannot be used.")
+@click.option("--list", "every", is_flag=True, help="List every image that cannot be used.")
+def check(source: Path, strict: bool, every: bool, workers: int | None, **reading: Any) -> None:
+    """Read every image of a folder, zip or store, and report what is there and what is wrong.
 
-    The table says how many images are large enough for each resolution. All files of a store are
-    compared with their hashes; a training looks at their sizes alone. Nothing is written.
+    The table shows how many images are large enough for each resolution. The files of a store are
+    verified by their hashes (training only checks their sizes). Nothing is written.
 
     \b
     stylegan check photos/ --resolution 256
     """
+    preparation = preparation_of(source, **reading)
     findings = data.check(source, preparation, workers=workers, console=Terminal())
     say(*findings.lines())
     if every:
@@ -113,19 +110,19 @@ def check(
 
 @click.command(cls=Command)
 @click.argument("names", nargs=-1)
-@click.option("--clear", is_flag=True, help="Remove what would be listed.")
+@click.option("--clear", is_flag=True, help="Remove what is listed.")
 @click.option(
     "--older",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="List or remove only what was not used for so many days.",
+    help="List or remove only what has not been used for this many days.",
 )
 def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
-    """List the stores that `train --data FOLDER` has made and keeps, or remove some.
+    """List or remove the stores that `train --data FOLDER` caches, and features of real images.
 
-    So are the features of real images that `stylegan metrics` keeps. Both can be made again. They
-    lie in the folder that the environment variable STYLEGAN_CACHE names, else in the user's cache;
-    nothing else there is touched. NAMES are those of the list; without any, all.
+    Both are created again when needed. They are kept in the folder that the environment variable
+    STYLEGAN_CACHE names, else in the user's cache; other files there are left alone. NAMES are
+    those of the list, by default all.
 
     \b
     stylegan cache
@@ -166,29 +163,28 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     "--landmarks",
     type=values.INPUT,
     required=True,
-    help="CSV (file,x0,y0,x1,y1,...) with five or 68 points of each face.",
+    help="CSV (file,x0,y0,x1,y1,...) with 5 or 68 points of each face.",
 )
-@options.count_option("--size", "Pixels a side of the pictures to write.", default=1024, most=2048)
+@options.count_option("--size", "Width and height of the output images.", default=1024, most=2048)
 @options.OVERWRITE
 def align(source: Path, out: Path, landmarks: Path, size: int, outputs: Outputs) -> None:
-    """Crop faces as FFHQ does. SOURCE is a folder of pictures or one picture, OUT a folder.
+    """Crop faces as FFHQ does. SOURCE is an image or a folder of images, OUT a folder.
 
-    The file of landmarks names the pictures and gives five points of each face (the eyes, the
-    nose, the corners of the mouth, each from left to right in the picture) or the 68 of iBUG, in
-    pixels of the upright picture. Faces are turned upright; where the square leaves the picture,
-    the picture is mirrored and blurred. Pictures and lines that cannot be used are left out and
-    named at the end; the exit code is then 1.
+    The landmarks give, for each image, 5 points of a face (eyes, nose, corners of the mouth, each
+    from left to right in the image) or the 68 of iBUG, in pixels of the upright image. Faces are
+    turned upright; where the crop extends beyond the image, the image is mirrored and blurred.
+    Images and lines that cannot be used are skipped and listed at the end; the exit code is then 1.
 
     \b
     stylegan align photos faces --landmarks photos.csv
     stylegan project runs/faces faces/*.png --tune --out projected
     """
     faces = read_landmarks(landmarks)
-    console = Terminal("picture")
+    console = Terminal()
     sides, errors = align_files(source, faces, out, size, outputs=outputs, console=console)
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
-        note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")
+        note(f"{count(len(small), 'face')} upsampled to {size} pixels: {listed(small)}")
     if sides:
         say(f"{count(len(sides), 'face')} in {out}, {size}x{size}")
-    refuse_left_out("picture", errors, asked=len(sides) + len(errors))
+    refuse_left_out("image", errors, asked=len(sides) + len(errors))

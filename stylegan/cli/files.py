@@ -21,13 +21,13 @@ from stylegan.networks import NetworkConfig
 from stylegan.sampling import Cutoff
 from stylegan.sampling.pretrained import Pretrained
 
-Facts = dict[str, str]  # by a word of at most 12 letters
+Facts = dict[str, str]  # by a heading of at most 12 characters
 
 
 @click.command(cls=Command)
 @options.SOURCE
 def info(source: str) -> None:
-    """Say what SOURCE is: a run folder, a checkpoint, a foreign one, a store, or a name.
+    """Describe SOURCE: a run folder, a checkpoint, one of another program, a store, or a name.
 
     \b
     stylegan info runs/mine
@@ -40,7 +40,7 @@ def print_facts(facts: Facts) -> None:
 
 
 def facts_of(source: str) -> Facts:
-    """Describe a source, with the commands that use it, ready to be copied."""
+    """Facts about a source, with commands that use it."""
     path = Path(source)
     is_folder = source not in BUNDLED and path.is_dir()
     if is_folder and is_store(path):
@@ -49,7 +49,7 @@ def facts_of(source: str) -> Facts:
     size = {"file size": f"{weights.file.stat().st_size / 2**20:.1f} MiB"}
     if weights.loaded is None:
         facts = {"kind": weights.origin} | size | lineage_facts(weights.lineage)
-        return facts | {"use": "none by itself; pictures need a generator"}
+        return facts | {"use": "none by itself; images need a generator"}
     facts = generator_facts(weights.loaded) | size
     if is_folder:
         run = RunFolder(path)
@@ -58,10 +58,10 @@ def facts_of(source: str) -> Facts:
         if generators + states:
             facts["run folder"] = f"{generators} generator and {states} state files"
     if weights.discriminator is not None:
-        facts["networks"] = "generator and discriminator: a training starts from both"
+        facts["networks"] = "generator and discriminator: training starts from both"
     facts["generate"] = command("generate", source)
     if is_folder and RunFolder.of(path):
-        facts["go on"] = command("train", "--out", source)
+        facts["continue"] = command("train", "--out", source)
     else:
         facts["start from"] = command("train", "--init-from", source)
     if weights.notes:
@@ -100,7 +100,6 @@ def generator_facts(loaded: Pretrained) -> Facts:
 
 
 def lineage_facts(lineage: Lineage) -> Facts:
-    """Return the origin of weights and their license."""
     if not lineage:
         return {}
     return {"weights from": "; then ".join(described(lineage)), "license": license_of(lineage)}
@@ -134,13 +133,13 @@ def convert(
     centers: values.Centers,
     outputs: Outputs,
 ) -> None:
-    """Write the generator of SOURCE as a file of this project, DESTINATION (.pt).
+    """Write the generator of SOURCE to a file of this project, DESTINATION (.pt).
 
-    SOURCE is an official .pkl (of which Gs is taken), a checkpoint of
+    SOURCE is an official .pkl (Gs is converted), a checkpoint of
     rosinality/style-based-gan-pytorch (.model), genforce/genforce, huangzh13/StyleGAN.pytorch,
-    open-mmlab/mmgeneration (.pth), or any other source that `stylegan generate` takes. Nothing in
-    it is executed. A variable that has no place is an error. A name like ...-512x384.pkl says
-    that only the middle of the images, of that size, is not padding.
+    open-mmlab/mmgeneration (.pth), or any other source that `stylegan generate` accepts. No code
+    in it is executed. Variables without a counterpart are an error. A name like ...-512x384.pkl
+    means that images are padded around a center of that size.
 
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
@@ -175,10 +174,10 @@ def convert(
     "--license",
     "license_name",
     metavar="NAME",
-    help="Of FOLDER/: the license of the weights as the Hub writes it, such as mit.  "
-    "[default: NVIDIA's, if they began from theirs]",
+    help="For FOLDER/: the license of the weights as the Hub names it, such as mit.  "
+    "[default: NVIDIA's, if they are derived from NVIDIA's weights]",
 )
-@click.option("--trained-on", metavar="TEXT", help="Of FOLDER/: the training data, in a few words.")
+@click.option("--trained-on", metavar="TEXT", help="For FOLDER/: the training data, in brief.")
 @options.OVERWRITE
 def export(
     source: str,
@@ -190,12 +189,12 @@ def export(
     trained_on: str | None,
     outputs: Outputs,
 ) -> None:
-    """Write the generator of SOURCE for other programs; DESTINATION's ending says how.
+    """Export the generator of SOURCE for other programs, in the format of DESTINATION's ending.
 
     \b
-    .safetensors  weights, and all else as JSON in the metadata
+    .safetensors  weights, and everything else as JSON in the metadata
     .onnx         images from z and psi, in any runtime
-    .pt2          the same as a program of torch.export, for torch alone
+    .pt2          the same as a program of torch.export, for torch only
     FOLDER/       model.safetensors and a model card, for the Hugging Face Hub
 
     \b
@@ -205,9 +204,9 @@ def export(
     """
     to_folder = formats.is_for_the_hub(destination)
     if to_folder and noise is not None:
-        raise click.UsageError("--noise is of .onnx and .pt2")
+        raise click.UsageError("--noise requires .onnx or .pt2")
     if not to_folder and (license_name or trained_on):
-        raise click.UsageError("--license and --trained-on are of a FOLDER/")
+        raise click.UsageError("--license and --trained-on require a FOLDER/")
     weights = open_weights(source)
     formats.check_request(destination, outputs, noise=noise, sources=[weights.file])
     loaded = weights.require_loaded()
@@ -232,11 +231,11 @@ def export(
     "--from",
     "first",
     type=click.IntRange(1, values.LARGEST),
-    help="First resolution whose layers are taken from B.  [default: whole network]",
+    help="First resolution whose layers come from B.  [default: whole network]",
 )
-@options.count_option("--until", "Last of these resolutions.  [default: the finest]")
+@options.count_option("--until", "Last resolution whose layers come from B.  [default: the finest]")
 @options.number_option(
-    "--share", "Share of B in these layers.  [default: 1 with --from]", least=0, most=1
+    "--share", "Weight of B in these layers.  [default: 1 with --from]", least=0, most=1
 )
 @click.option("--out", type=values.OUTPUT, required=True, help="Generator file to write, .pt.")
 @options.OVERWRITE
@@ -249,11 +248,11 @@ def blend(
     out: Path,
     outputs: Outputs,
 ) -> None:
-    """Write a generator with layers of B and the rest of A, or with weights between both.
+    """Write a generator with layers of B and the rest of A, or one that interpolates between both.
 
-    Coarse layers decide pose and shape, fine ones colors and texture. It
-    works if one network was trained from the other (`train --init-from`), or both from a third. A
-    and B are given as for generate.
+    Coarse layers decide pose and shape, fine layers colors and texture. One network must have been
+    initialized from the other (`train --init-from`), or both from a third. A and B are sources as
+    for generate.
 
     \b
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt

@@ -1,29 +1,30 @@
-"""`stylegan generate`: pictures from a trained generator."""
+"""`stylegan generate`: images from a trained generator."""
 
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
 from stylegan import figures
 from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 from stylegan.sampling import picture, render
 
-GRID_SEEDS = 64  # a grid of more is only made when asked for
+SEEDS = "0-31"
+GRID_SEEDS = 64  # a grid of more images is only written with --grid
 
 
 @click.command(cls=Command)
-@selecting("0-31", *LOOK, BATCH)
+@selecting(SEEDS, *LOOK, BATCH)
 @path_option("--out", "Folder to write to.", default="out")
 @click.option(
     "--grid/--no-grid",
     default=None,
-    help=f"Write all pictures in one file, too.  [default: of 2 to {GRID_SEEDS} pictures]",
+    help=f"Also write all images to one file.  [default: for 2 to {GRID_SEEDS} images]",
 )
 @click.option(
     "--format",
@@ -34,14 +35,14 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 )
 @OVERWRITE
 def generate(
-    selection: Selection,
     batch: int | None,
     out: Path,
     grid: bool | None,
     ending: str,
     outputs: Outputs,
+    **selected: Any,
 ) -> None:
-    """Write one picture per seed or latent, and all of them in a grid.
+    """Write one image per seed or latent, and all of them in a grid.
 
     SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
     (.safetensors; also a folder with model.safetensors), an official .pkl or .npz, a checkpoint
@@ -53,24 +54,25 @@ def generate(
     stylegan generate faces64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
     stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
-    # Before loading: can we write into this folder at all? Pictures that are there already are
-    # accepted if they are equal, which is known only once they are drawn.
+    selection = Selection(default_seeds=SEEDS, **selected)
+    # Fail early if the folder is not writable. Existing images are accepted if they are equal,
+    # which is known only once the new ones are generated.
     grid_file = out / f"grid.{ending}"
-    outputs.check(grid_file, pictures=training_pictures(selection.source), exist_ok=True)
+    outputs.check(grid_file, exist_ok=True)
     loaded = selection.loaded
     draw = partial(render, loaded.generator, loaded.look, batch=batch)
     if selection.latents:
         points = selection.points()
         seeds = points.seeds
         drawn = draw(seeds, ws=points.ws, noise=points.noise)
-    else:  # mapped in batches: seeds may be many
+    else:  # mapped in batches: there may be many seeds
         seeds = selection.chosen_seeds
         drawn = draw(seeds, labels=selection.labels(loaded), noise=selection.noise or "const")
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     in_grid = []
     console = Terminal()
-    pictures = chain.from_iterable(drawn)
-    for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
+    images = chain.from_iterable(drawn)
+    for i, (seed, pixels) in enumerate(zip(seeds, images, strict=True), 1):
         path = out / f"{selection.unit}{seed:04d}.{ending}"
         figures.save_picture(path, picture(pixels), outputs=outputs)
         if grid:
@@ -80,4 +82,4 @@ def generate(
         labels = [f"{selection.unit} {seed}" for seed in seeds]
         figures.save_picture(grid_file, figures.grid(in_grid, labels=labels), outputs=outputs)
     and_grid = " and their grid" if grid else ""
-    say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
+    say(f"{count(len(seeds), 'image')}{and_grid} in {out}, from the {loaded.origin}")

@@ -1,18 +1,17 @@
-"""`stylegan metrics` and `report`: how good a generator, or a folder of pictures, is."""
+"""`stylegan metrics` and `report`: the quality of a generator or of a folder of images."""
 
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-import torch
 
 from stylegan import metrics as library
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
-from stylegan.cli.options import gathered
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import KEEPING, Outputs, without_links
 from stylegan.machine.distributed import process_group
@@ -30,11 +29,11 @@ from stylegan.report.history import read_run
 @click.option(
     "--metrics",
     "names",
-    help=f"Any of {', '.join(library.METRICS)}; a number of images may follow, as in fid50k.  "
+    help=f"Any of {', '.join(library.METRICS)}; a number of samples may follow, as in fid50k.  "
     "[default: eff-fd,eff-pr,swd; swd without the extra `features`]",
 )
 @options.count_option(
-    "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=4
+    "--resolution", "Resize images and reals to this resolution.  [default: their own]", least=4
 )
 @options.MIRROR
 @options.CENTERS
@@ -48,23 +47,23 @@ from stylegan.report.history import read_run
 @click.option(
     "--yardsticks",
     is_flag=True,
-    help="Split the reals; compare the generator and one half with the other half.",
+    help="Split the reals: compare the generator and one half with the other half.",
 )
 @click.option(
     "--noise",
     type=click.Choice(["random", "const"]),
     default="random",
-    help="Noise: drawn from the seed of each sample, or the stored maps.",
+    help="Noise: random, from the seed of each sample, or the stored maps.",
 )
 @options.count_option(
     "--seed",
-    "Seed of the first sample; the next one has the next seed.",
+    "Seed of the first sample; sample i has this seed plus i.",
     default=0,
     least=0,
     most=values.LARGEST_SEED,
 )
 @options.BATCH
-@options.ON_DEVICE
+@options.DEVICE
 @options.FEATURE_WEIGHTS
 @click.option(
     "--classifier",
@@ -75,25 +74,24 @@ from stylegan.report.history import read_run
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
 @options.path_option("--out", "File to append JSON lines to.  [default: metrics.jsonl of a run]")
-@gathered("tools", options.measuring_tools)
-@gathered("conditions", library.Conditions)
 def metrics(
     sources: tuple[str, ...],
     data: Path | None,
     names: str | None,
-    conditions: library.Conditions,
     centers: values.Centers,
-    device: torch.device,
-    tools: Tools,
+    device: str,
+    feature_weights: Path | None,
+    classifiers: tuple[Path, ...],
     as_json: bool,
     out: Path | None,
+    **given: Any,
 ) -> None:
-    """Measure how good the generators of SOURCE... are, and print a table.
+    """Measure the generators of SOURCE... and print a table.
 
-    A generator that is still growing is measured at the resolution it has reached. If several runs
-    differ in nothing but their seed, the table also has their mean and standard deviation.
+    A generator that is still growing is measured at the resolution it has reached. For runs that
+    differ only in their seed, the table also has mean and standard deviation.
 
-    A SOURCE may also be a folder, zip or prepared store of pictures, such as samples of another
+    A SOURCE may also be a folder, zip or prepared store of images, such as samples of another
     program. All of them are measured, unless a number follows the name of the metric.
 
     \b
@@ -103,26 +101,29 @@ def metrics(
     stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
+    conditions = library.Conditions(**given)
+    tools = options.measuring_tools(feature_weights, classifiers)
+    place = options.use_device(device)
     if out is not None:
         KEEPING.check(out, exist_ok=True)
         library.check_lines(out)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
-    requests = library.parse(wanted)  # mistakes are found before any work
+    requests = library.parse(wanted)  # raises on mistakes before any work
     if names is not None:
         require_libraries(requests)
     library.check_sources(sources, conditions, centers=centers)
     if names is None and weights_path() is None:
-        note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
+        note(f"measuring only swd, which is blind to content; for eff-fd: {HOW_TO_GET}")
     rows: list[Row] = []
     unwritten: list[str] = []
-    with process_group(device, tools.console):
+    with process_group(place, tools.console):
         compared = library.compare(
             sources,
             data,
             wanted,
             tools,
-            device=device,
+            device=place,
             conditions=conditions,
             adjust=partial(options.with_centers, centers=centers),
         )
@@ -130,7 +131,7 @@ def metrics(
             for row in compared:
                 rows.append(row)
                 measure_and_write(row, tools, out, unwritten, as_json=as_json)
-        finally:  # also if the user stops: what has been measured may have taken hours
+        finally:  # also on Ctrl-C: what has been measured may have taken hours
             if not as_json and any(row.results for row in rows):
                 say(*table(rows))
     missing = dict.fromkeys(name for row in rows for name in row.missing())
@@ -138,14 +139,16 @@ def metrics(
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
     if unwritten:
         reasons = "; ".join(dict.fromkeys(unwritten))
-        raise OSError(f"measured, but the lines of JSON could not be kept: {reasons}")
+        raise OSError(f"measured, but the JSON lines could not be written: {reasons}")
 
 
 def measure_and_write(
     row: Row, tools: Tools, out: Path | None, unwritten: list[str], *, as_json: bool
 ) -> None:
-    """Measure a source, and write each result as it comes, to `out` or beside the run. Why one
-    could not be written goes to `unwritten`: it is shown all the same, and may have taken hours."""
+    """Measure a source; append each result as it comes to `out`, else to the file of the run.
+
+    Failures to write are collected in `unwritten`: the results, which may have taken hours, are
+    printed nevertheless."""
     place = out or (row.run.metrics_file if row.run else None)
     for result in row.measure(tools):
         if as_json:
@@ -158,8 +161,8 @@ def measure_and_write(
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown: a line per row, 95 % intervals in (), and the means of equal runs."""
-    rows = [row for row in rows if row.results]  # of one that was interrupted there are none
+    """Markdown table: a line per row, 95 % intervals in (), means over runs that differ in seed."""
+    rows = [row for row in rows if row.results]  # an interrupted one has none
     lines = [
         {"": row.name, "psi": psi_of(row)}
         | {
@@ -181,7 +184,7 @@ def psi_of(row: Row) -> str:
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Mean and standard deviation of runs that differ in nothing but their seed."""
+    """Rows with mean and standard deviation over runs that differ only in their seed."""
     groups: dict[tuple[object, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
         if row.run is not None and row.setting is not None and row.results:
@@ -205,18 +208,18 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
 @click.argument("run", type=values.INPUT)
 @options.data_option("what the run was trained on")
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
-@options.ON_DEVICE
+@options.DEVICE
 @options.OVERWRITE
-def report(
-    run: Path, data: Path | None, out: Path | None, device: torch.device, outputs: Outputs
-) -> None:
+def report(run: Path, data: Path | None, out: Path | None, device: str, outputs: Outputs) -> None:
     """Write report.html of a run, finished or not: curves, samples, truncation, neighbors.
 
     \b
     stylegan report runs/mine
     """
-    read_run(run)  # mistakes are found before anything takes time
+    read_run(run)  # raises on mistakes before any work
     out = out or RunFolder(run).report_file
     outputs.check(out, exist_ok=is_unchanged(out))
-    drawings = drawings_of(run, options.measuring_tools(), data=data, device=device)
-    say(f"the report is {write_report(run, drawings, out, outputs=outputs)}")
+    drawings = drawings_of(
+        run, options.measuring_tools(), data=data, device=options.use_device(device)
+    )
+    say(f"report written to {write_report(run, drawings, out, outputs=outputs)}")

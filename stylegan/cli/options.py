@@ -1,9 +1,8 @@
-"""Options that several commands share, and the generator and points that they select."""
+"""Options shared by several commands, and the generator and latents that they select."""
 
 import dataclasses
 import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,45 +28,28 @@ from stylegan.sampling import Cutoff
 from stylegan.sampling.centers import find_centers
 from stylegan.sampling.pretrained import Pretrained
 
-FEATURES = "metrics"  # folder in the cache, for features of real images
-Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # an option of click, say
+FEATURES = "metrics"  # folder of the cache for features of real images
+Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # such as an option of click
 
 
 def together(*options: Decorator) -> Decorator:
-    """Join options into one, in their order."""
+    """Combine decorators into one; help lists the options in this order."""
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
 
-def gathered(name: str, make: Callable[..., object]) -> Decorator:
-    """Give a command the argument `name`: what `make` makes of the options named as its parameters.
-    Those without a value leave its defaults; those that the command names, too, reach both."""
-    takes = inspect.signature(make).parameters
-
-    def decorate(command: Callable[..., object]) -> Callable[..., object]:
-        both = inspect.signature(command).parameters
-
-        @functools.wraps(command)
-        def with_one(**given: Any) -> None:
-            own = {key: given[key] for key in takes if given.get(key) is not None}
-            others = {key: x for key, x in given.items() if key in both or key not in takes}
-            command(**{**others, name: make(**own)})
-
-        return with_one
-
-    return decorate
-
-
-def crop_of(crop: str | None = None, aspect: str | None = None) -> str | None:
-    """Return the configuration's value for --crop and --aspect."""
+def crop_of(crop: str | None, aspect: str | None) -> str | None:
+    """`data.crop` of the configuration for --crop and --aspect."""
     if aspect is None:
         return crop
     if crop not in (None, "pad"):
-        raise click.UsageError("--aspect belongs to --crop pad: other squares are filled")
+        raise click.UsageError("--aspect requires --crop pad: other crops have no bars")
     return str(Fit.of(f"pad {aspect}"))
 
 
 def use_device(device: str) -> torch.device:
-    """Return the device of `--device`. Raise ValueError if it is not there."""
+    """Device of `--device`; also sets the number of threads, and on a CPU keeps freed memory.
+
+    Raises ValueError if there is no such device."""
     found = distributed.pick_device(device)
     torch.set_num_threads(usual_threads())
     if found.type == "cpu":
@@ -96,8 +78,8 @@ def number_option(
     return click.option(name, type=values.Number(least, most), default=default, help=help)
 
 
-# A flag to which a value may be given, as in `--cond=1` of NVIDIA's programs.
-SWITCH = {"type": bool, "is_flag": False, "flag_value": "true", "metavar": ""}
+# A flag that also takes a value, as in `--cond=1` of NVIDIA's programs.
+SWITCH: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": "true", "metavar": ""}
 
 
 def data_option(default: str) -> Decorator:
@@ -111,7 +93,7 @@ def source_b_option(default: str) -> Decorator:
 
 
 def channels_option(default: str | None = None) -> Decorator:
-    text = "L for gray, RGB, RGBA for color with alpha; auto: what the pictures have."
+    text = "L for gray, RGB, RGBA for color with alpha; auto: as the images."
     text += "" if default else "  [default: RGB, or as configured]"
     return click.option("--channels", type=values.CHANNEL, default=default, help=text)
 
@@ -126,7 +108,7 @@ LATENTS = click.option(
     "--latents",
     metavar="FILE.npz",
     type=values.INPUT,
-    help="Show the latents of this file (ws, w or z, perhaps with noise) instead of seeds.",
+    help="File of latents (ws, w or z, optionally with noise) to use instead of seeds.",
 )
 MIRROR = click.option(
     "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as in training]"
@@ -136,7 +118,7 @@ PSI = number_option(
     "Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
     "[default: as in the file, else 0.7; with --latents 1]",
 )
-REACH = "Number of layers that truncation reaches, from the coarsest, or 'all'."
+REACH = "Number of truncated layers, from the coarsest, or 'all'."
 CUTOFF = click.option(
     "--cutoff", type=values.CUTOFF, help=f"{REACH}  [default: as in the file, else 8]"
 )
@@ -144,14 +126,14 @@ CUTOFF_ALL = click.option("--cutoff", type=values.CUTOFF, default="all", help=RE
 CENTERS = click.option(
     "--centers",
     type=values.CENTERS,
-    help="Truncate toward the nearest of so many centers of w, which keeps variety; 'class': of "
-    "the means of classes, or that of the class asked for; 'none': toward the average.  "
+    help="Truncate toward the nearest of N centers of w, which preserves variety; 'class': toward "
+    "the nearest mean of a class, or that of --class; 'none': toward the average.  "
     "[default: as in the file, else none]",
 )
 NOISE = click.option(
     "--noise",
     type=click.Choice(["const", "random", "none"]),
-    help="Fine detail: the stored maps, drawn from each image's seed, or left out.  "
+    help="Fine detail: the stored maps, random from the seed of each image, or none.  "
     "[default: that of --latents if it has any, else const]",
 )
 
@@ -165,11 +147,11 @@ def class_option(default: str) -> Decorator:
     )
 
 
-CLASS = class_option("classes in turn")
+CLASS = class_option("alternating classes")
 RESOLUTION = count_option(
     "--resolution",
-    "Resolution, at most the network's; below the trained one images are averaged.  [default: as "
-    "far as trained]",
+    "Resolution, at most the network's; below the trained one, images are averaged.  [default: the "
+    "trained one]",
     least=4,
 )
 LAYERS = click.option(
@@ -177,7 +159,7 @@ LAYERS = click.option(
     "ranges",
     type=values.LAYER_RANGES,
     callback=lambda context, option, ranges: ranges and [StyleRange(r) for r in ranges],
-    help="Layers that are mixed, from 0, two for each resolution: 0-3,4-7,8-17.  "
+    help="Layers to mix, from 0, two for each resolution: 0-3,4-7,8-17.  "
     "[default: coarse, middle and fine]",
 )
 EDIT = click.option(
@@ -186,34 +168,32 @@ EDIT = click.option(
     type=values.EDIT,
     metavar="DIRECTION[=STRENGTH][@LAYERS]",
     multiple=True,
-    help="Move along a direction of w, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by so many "
-    "standard deviations, or by so many vectors of a FILE.npy; may be repeated.",
+    help="Move along a direction of w, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by STRENGTH "
+    "standard deviations, or times the vector of a FILE.npy; may be repeated.",
 )
 SHAPE = together(
     click.option(
         "--crop",
         type=click.Choice(["center", "pad", "stretch"]),
-        help="The middle square, the middle of --aspect with black bars, or all of a picture "
-        "squeezed into the square.",
+        help="center: middle square; pad: middle of --aspect, with black bars; stretch: the whole "
+        "image, squeezed into the square.",
     ),
     click.option(
         "--aspect",
         metavar="W:H",
-        help="Width to height, as in 3:4, of what --crop pad shows; implies it.  [default: 4:3]",
+        help="Width to height for --crop pad, as in 3:4; implies it.  [default: 4:3]",
     ),
-    gathered("crop", crop_of),
 )
-BATCH = count_option("--batch", "Images at once; fewer need less memory.")
+BATCH = count_option("--batch", "Images at a time; fewer need less memory.")
 DEVICE = click.option(
     "--device", metavar="DEVICE", default="auto", help="Device: cpu, cuda, cuda:1, mps."
 )
-ON_DEVICE = together(DEVICE, gathered("device", use_device))  # as a torch.device
 OVERWRITE = click.option(
     "--overwrite",
     "outputs",
     is_flag=True,
     callback=lambda context, option, given: Outputs(overwrite=given),
-    help="Replace files that exist.",
+    help="Replace existing files.",
 )
 LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
@@ -224,12 +204,12 @@ def look_without(*left_out: Decorator) -> list[Decorator]:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A generator and points of its latent space, as options choose them. None: the default."""
+    """A generator and points of its latent space, as chosen by options. None: the default."""
 
     source: str
-    device: torch.device
-    default_seeds: Sequence[int] = ()
-    seeds: list[int] | None = None  # of latents, their numbers
+    device: str
+    default_seeds: str = ""
+    seeds: list[int] | None = None  # with `latents`, numbers of rows
     latents: Path | None = None
     psi: float | None = None
     cutoff: Cutoff = None
@@ -239,24 +219,35 @@ class Selection:
     edits: tuple[str, ...] = ()
     centers: values.Centers = None
 
+    @classmethod
+    def split(
+        cls, given: Mapping[str, Any], default_seeds: str
+    ) -> tuple["Selection", dict[str, Any]]:
+        """Separate the options of a selection from those of its command."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        chosen = {name: value for name, value in given.items() if name in names}
+        others = {name: value for name, value in given.items() if name not in names}
+        return cls(default_seeds=default_seeds, **chosen), others
+
     @property
     def unit(self) -> str:
-        """The noun for a number: of a seed, or of a latent in a file."""
+        """Noun for messages and file names: seed or latent."""
         return "seed" if self.latents is None else "latent"
 
     @property
     def chosen_seeds(self) -> Sequence[int]:
-        return self.default_seeds if self.seeds is None else self.seeds
+        return values.seeds(self.default_seeds) if self.seeds is None else self.seeds
 
     @functools.cached_property
     def loaded(self) -> Pretrained:
-        """The generator of the source, truncated, grown and edited as chosen."""
-        loaded = open_weights(self.source, map_location=self.device).require_loaded()
+        """Generator of the source, with the chosen resolution, truncation and edits."""
+        device = use_device(self.device)
+        loaded = open_weights(self.source, map_location=device).require_loaded()
         full = loaded.generator.config.resolution
         if self.resolution is not None and loaded.resolution < self.resolution <= full:
             note(
-                f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond it "
-                "have not been trained"
+                f"trained up to {loaded.resolution}x{loaded.resolution}: finer layers are still "
+                "untrained"
             )
         edits = None
         if self.edits:
@@ -270,25 +261,26 @@ class Selection:
         return with_centers(loaded, self.centers, self.class_name)
 
     def of_file(self, file: Path) -> Pretrained:
-        """Open another generator, shown as that of the source."""
+        """Open another generator with the same settings."""
         return dataclasses.replace(self, source=str(file)).loaded
 
     def points(self, loaded: Pretrained | None = None) -> Points:
-        """Return the seeds, or the chosen latents of the file, in this generator or another."""
+        """Points of the seeds or latents in `loaded`, by default the selected generator."""
         loaded = loaded or self.loaded
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
         label = None if self.class_name is None else loaded.label(self.class_name)
         points = of_latents(loaded, self.latents, self.seeds, label, self.noise)
         if label is not None and self.centers != "class" and has_styles(self.latents):
-            note_once("--class changes nothing: ws and w have their class already")
+            note_once("--class has no effect: ws and w are already of a class")
         return points
 
     def other(self, seeds: list[int] | None, default: str) -> "Selection":
-        return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
+        return dataclasses.replace(self, seeds=seeds, default_seeds=default)
 
     def labels(self, loaded: Pretrained) -> Tensor | None:
-        """Return the chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
+        """Labels (1 or N, label_dim): the chosen class, else class seed modulo label_dim. None
+        for a network without labels."""
         if self.class_name is None and (turns := loaded.turns()):
             note_once(turns)
         return loaded.labels_of(self.chosen_seeds, self.class_name)
@@ -297,7 +289,7 @@ class Selection:
 def with_centers(
     loaded: Pretrained, centers: values.Centers, class_name: str | None = None
 ) -> Pretrained:
-    """Truncate toward the centers of `--centers`; with a class only toward those of its latents."""
+    """Truncate toward the centers of `--centers`; with a class, toward those of its latents."""
     if centers is None:
         return loaded
     label = None if class_name is None else loaded.label(class_name)
@@ -308,7 +300,7 @@ def with_centers(
 
 
 def note_once(text: str) -> None:
-    """Say something once, even if several parts of a command would say it."""
+    """Print a note unless the command has already printed it."""
     said = click.get_current_context().meta
     if text not in said:
         said[text] = True
@@ -316,8 +308,8 @@ def note_once(text: str) -> None:
 
 
 def selecting(seeds: str, *options: Decorator) -> Decorator:
-    """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
-    The values of a Selection's fields reach the command as one `selection`."""
+    """Add the options of a `Selection`: SOURCE, `--seeds` if `seeds` is a default, `options` and
+    `--device`."""
     also = ""
     default = seeds
     if LATENTS in options:
@@ -325,8 +317,7 @@ def selecting(seeds: str, *options: Decorator) -> Decorator:
         default = f"{seeds}, or all latents"
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
-    select = functools.partial(Selection, default_seeds=values.seeds(seeds) if seeds else [])
-    return together(SOURCE, *seeds_option, *options, ON_DEVICE, gathered("selection", select))
+    return together(SOURCE, *seeds_option, *options, DEVICE)
 
 
 def measuring_tools(

@@ -1,35 +1,27 @@
-"""`stylegan project`: the latents whose pictures are nearest to given ones."""
+"""`stylegan project`: find the latents of given images."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
-import torch
 
 from stylegan import projection
 from stylegan.cli import common, options, values
 from stylegan.cli.common import Terminal, say
-from stylegan.cli.options import gathered
 from stylegan.data import Crop
 from stylegan.files.loading import open_weights
-from stylegan.files.run_folder import training_pictures
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 
 
 def tuning_options(
-    *, tune: bool, tune_steps: int | None = None, locality: float | None = None
+    steps: int | None, locality: float | None, *, tune: bool
 ) -> projection.TuningOptions | None:
-    """Return the options of --tune; None without it."""
-    usual = projection.TuningOptions()
-    if tune:
-        return projection.TuningOptions(
-            steps=usual.steps if tune_steps is None else tune_steps,
-            locality=usual.locality if locality is None else locality,
-        )
-    if tune_steps is not None or locality is not None:
+    given: dict[str, Any] = {"steps": steps, "locality": locality}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if changes and not tune:
         raise click.UsageError("--tune-steps and --locality require --tune")
-    return None
+    return projection.TuningOptions(**changes) if tune else None
 
 
 @click.command(cls=common.Command)
@@ -39,19 +31,19 @@ def tuning_options(
     "--space",
     type=click.Choice(["w", "w+"]),
     default="w",
-    help="w: one style for all layers; w+: one per layer, which is a closer match but less like "
-    "what the network generates.",
+    help="w: one w for all layers; w+: one per layer, a closer match but less like what the "
+    "network generates.",
 )
-@click.option("--fit-noise", is_flag=True, help="Fit the noise maps to the picture, too.")
+@click.option("--fit-noise", is_flag=True, help="Also fit the noise maps to the image.")
 @options.count_option("--steps", "Number of search steps.", default=1000)
 @options.count_option(
     "--starts", "Number of starts of the search; the nearest result is kept.", default=1
 )
 @options.number_option(
-    "--search-noise", "Noise on w at the beginning, in units of its spread.", default=0.05, least=0
+    "--search-noise", "Initial noise on w, relative to the spread of w.", default=0.05, least=0
 )
 @options.count_option(
-    "--seed", "Seed of everything random.", default=0, least=0, most=values.LARGEST_SEED
+    "--seed", "Seed of all random numbers.", default=0, least=0, most=values.LARGEST_SEED
 )
 @click.option(
     "--distance",
@@ -65,51 +57,51 @@ def tuning_options(
 @click.option(
     "--tune",
     is_flag=True,
-    help="Then retrain a copy of the generator to match the pictures exactly (pivotal tuning), and "
+    help="Then fine-tune a copy of the generator to match the images exactly (pivotal tuning), and "
     "write it to OUT/tuned.pt.",
 )
 @options.count_option("--tune-steps", "Number of steps of --tune.  [default: 350]")
 @options.number_option(
     "--locality",
-    "With --tune, how strongly other pictures are kept as they were.  [default: 0.1]",
+    "With --tune, weight of keeping other images as they were.  [default: 0.1]",
     least=0,
 )
 @click.option(
     "--crop",
     type=click.Choice(["center", "pad", "stretch"]),
-    help="center: middle square; pad: all, with bars, in the shape of the generator's pictures "
+    help="center: middle square; pad: all, with bars, in the shape of the generator's images "
     "(else 4:3); stretch: all, squeezed.  [default: as in training]",
 )
-@options.class_option("none; a network with labels needs one")
+@options.class_option("none; required by networks with labels")
 @options.BATCH
-@options.ON_DEVICE
+@options.DEVICE
 @options.path_option("--out", "Folder to write to.", default="projected")
 @options.OVERWRITE
-@gathered("search", projection.SearchOptions)
-@gathered("tuning", tuning_options)
 def project(
     source: str,
     images: tuple[Path, ...],
-    search: projection.SearchOptions,
     starts: int,
     seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     feature_weights: Path | None,
-    tuning: projection.TuningOptions | None,
+    tune: bool,
+    tune_steps: int | None,
+    locality: float | None,
     crop: Crop | None,
     class_name: str | None,
     batch: int | None,
-    device: torch.device,
+    device: str,
     out: Path,
     outputs: Outputs,
+    **search_options: Any,
 ) -> None:
-    """Find the latents whose picture is nearest to IMAGE.
+    """Find the latents that reproduce each IMAGE best.
 
-    OUT/latents.npz gets the latents of all images, for --latents of generate, figure and video.
-    OUT/<name of an image>/ gets its latents.npz, target.png, projection.png and result.json.
-    With --tune, OUT/tuned.pt is a generator like any other that matches the pictures with the same
-    latents. Images that cannot be read are left out and named at the end; the exit code is then 1.
-    The same command goes on where it was interrupted.
+    Writes the latents of all images to OUT/latents.npz, for --latents of generate, figure and
+    video, and those of each image to OUT/<name of the image>/, with target.png, projection.png and
+    result.json. With --tune, OUT/tuned.pt is a generator that matches the images with the same
+    latents. Images that cannot be read are skipped and listed at the end; the exit code is then 1.
+    The same command resumes after an interruption.
 
     \b
     stylegan project faces64 smile.png --out projected
@@ -117,16 +109,17 @@ def project(
     stylegan project runs/mine photos/*.jpg --space w+ --fit-noise --out projected
     stylegan project runs/mine me.jpg --tune --out tuned
     """
+    search = projection.SearchOptions(**search_options)
+    tuning = tuning_options(tune_steps, locality, tune=tune)
     for folder in filter(Path.is_dir, images):
-        raise ValueError(f"{folder} is a folder; name its pictures: {folder}/*.jpg")
-    outputs.check(  # before a generator is opened
+        raise ValueError(f"{folder} is a folder; pass its images: {folder}/*.jpg")
+    outputs.check(  # before opening a generator
         *projection.outputs_of(images, out),
         sources=[Path(source), *images],
-        pictures=training_pictures(source),
         exist_ok=True,
     )
-    loaded = open_weights(source, map_location=device).as_parent()
-    loaded.label(class_name)  # errors come before the weights of a distance are loaded
+    loaded = open_weights(source, map_location=options.use_device(device)).as_parent()
+    loaded.label(class_name)  # raises before the weights of a distance are loaded
     projection.check_noise(search, loaded.generator.config)
     distance, reason = projection.choose_distance(distance_name, loaded, feature_weights)
     say("distance: {name}, {what}; {reason}".format(**distance.about(), reason=reason))
@@ -146,7 +139,7 @@ def project(
     projected, errors = projection.project_files(request, images, out, console=console)
     if projected:
         generator = out / "tuned.pt" if tuning else source
-        say(f"{count(projected, 'projection')} in {out}. The pictures again:")
+        say(f"{count(projected, 'projection')} in {out}. To generate the images:")
         latents = out / "latents.npz"
         say(common.command("generate", generator, "--latents", latents, "--out", "again"))
     common.refuse_left_out("image", errors, asked=len(images))

@@ -1,4 +1,4 @@
-"""Values of options: functions from text to Python, which refuse nonsense in one sentence."""
+"""Parameter types of options: text to Python values, with one-line errors."""
 
 import math
 import os.path
@@ -20,11 +20,11 @@ Centers = int | Literal["class", "none"] | None
 MOST_SEEDS = 1_000_000
 LARGEST_SEED = 2**32 - 1  # of NumPy
 LARGEST = 10**9  # of other numbers
-SHOWN = 40  # characters of a wrong value
+SHOWN = 40  # characters of an invalid value in messages
 
 
 class Parsed(click.ParamType, Generic[T]):
-    """A type whose values a function makes of texts; its ValueError is a usage error."""
+    """Parameter type of a function that parses text; its ValueError is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Parsed(click.ParamType, Generic[T]):
 
 
 class Number(click.FloatRange):
-    """A finite number; click's own lets nan through."""
+    """Finite number; click's own type accepts nan."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -54,7 +54,7 @@ class Number(click.FloatRange):
 
 
 def whole_range(text: str, noun: str, most: int) -> range:
-    """Parse `3` or `0-7`, both ends included."""
+    """Parse `3` or `0-7`, inclusive."""
     ends = re.fullmatch(r"\s*(\d{1,20})\s*(?:-\s*(\d{1,20})\s*)?", text, re.ASCII)
     if not ends:
         shown = readable(text.strip(), SHOWN)
@@ -62,32 +62,32 @@ def whole_range(text: str, noun: str, most: int) -> range:
     first = int(ends[1])
     last = int(ends[2] or ends[1])
     if last > most:
-        raise ValueError(f"a {noun} is a whole number from 0 to {most}, not {last}")
+        raise ValueError(f"a {noun} must be an integer from 0 to {most}, got {last}")
     if last < first:
-        raise ValueError(f"the range {text.strip()} ends before it begins")
+        raise ValueError(f"the range {text.strip()} ends before it starts")
     return range(first, last + 1)
 
 
 def seeds(text: str) -> list[int]:
-    """Parse `0-35,40`: each number once."""
+    """Parse `0-35,40`; duplicates are dropped."""
     numbers: dict[int, None] = {}
     for part in text.split(","):
         part_numbers = whole_range(part, "seed", LARGEST_SEED)
         if len(numbers) + len(part_numbers) > MOST_SEEDS:
-            raise ValueError(f"{part.strip()} is more than {MOST_SEEDS} seeds at once")
+            raise ValueError(f"at most {MOST_SEEDS} seeds are possible, {part.strip()} is more")
         numbers |= dict.fromkeys(part_numbers)
     return list(numbers)
 
 
 def grid(text: str) -> list[int]:
-    """Parse `3x2`: columns and rows, at most 99 each."""
+    """Parse `3x2`: columns and rows, at most 99 of each."""
     if not re.fullmatch(r"[1-9]\d?x[1-9]\d?", text, re.ASCII):
         raise ValueError(f"{readable(text, SHOWN)} is not a grid like 3x2, columns by rows")
     return list(map(int, text.split("x")))
 
 
 def pair(text: str) -> tuple[float, float]:
-    """Parse `1,-1`: the first and the last of some numbers."""
+    """Parse `1,-1`: first and last value."""
     numbers = NUMBERS.parse(text)
     if len(numbers) != 2:
         raise ValueError(f"{readable(text, SHOWN)} is not two numbers like 1,-1")
@@ -95,26 +95,26 @@ def pair(text: str) -> tuple[float, float]:
 
 
 def named(text: str) -> str:
-    """Expand `~`, which shells leave alone in `--out=~/pictures`, to the home folder."""
-    if not text:  # the current folder, for Python
+    """Expand `~` to the home folder; shells do not in `--out=~/samples`."""
+    if not text:  # for Path, the current folder
         raise ValueError("the name is empty")
     return os.path.expanduser(text)
 
 
 def source(text: str) -> str:
-    """Accept names, addresses, files and folders; refuse pipes and devices."""
+    """Accept names, URLs, files and folders, but no pipes and devices."""
     text = named(text)
     try:
         mode = Path(text).stat().st_mode
     except OSError:
-        return text  # refused where it is read
+        return text  # reported where it is opened
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise ValueError(f"{text} is neither a regular file nor a folder")
     return text
 
 
 def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str], int | str]:
-    """Make a parser of one of the words, or of a whole number."""
+    """Parser of one of `words` or an integer."""
     kind: click.ParamType = click.IntRange(least, most)
     return lambda text: text if text in words else kind.convert(text, None, None)
 
@@ -131,5 +131,5 @@ GRID = Parsed("columns x rows", grid)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels_of)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
-OUTPUT = Parsed("path", lambda text: Path(named(text)))  # one to write
+OUTPUT = Parsed("path", lambda text: Path(named(text)))  # to write
 EDIT = Parsed("edit", named)  # which may begin with a file

@@ -1,7 +1,6 @@
-"""`stylegan video`: films of a generator, or of its training."""
+"""`stylegan video`: videos of a generator, or of its training."""
 
 import functools
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,24 +12,24 @@ from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, say
 from stylegan.cli.options import Decorator, Selection
 from stylegan.figures import StyleRange, default_columns, style_ranges
-from stylegan.files.run_folder import RunFolder, training_pictures
+from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import Outputs
 from stylegan.machine.messages import count
 from stylegan.sampling.curves import places, spherical, spline
 
-POINTS = 4  # of a walk, unless seeds are chosen
+POINTS = 4  # per walk, unless seeds are chosen
 SEEDS_B = "10-13"  # seeds of source B
-Ends = tuple[float, float]  # the first and the last value of a film
-Frames = Callable[..., int]  # frames of a film, or of one through so many points
+Ends = tuple[float, float]  # first and last value
+Frames = Callable[..., int]  # number of frames of a clip, or of a walk through `points`
 LOOP = click.option(
-    "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."
+    "--loop/--no-loop", default=True, help="End where the video starts, so that it can repeat."
 )
 LOOK = (options.PSI, options.CUTOFF, options.CENTERS, options.EDIT, options.RESOLUTION)
 
 
 @click.group()
 def video() -> None:
-    """Film a walk through latent space, a morph, or the training of a run.
+    """Make a video of a walk through latent space, a morph, or a training run.
 
     \b
     stylegan video walk faces64 --seeds 0-7 --out walk.webp
@@ -41,8 +40,8 @@ def video() -> None:
 def film_command(
     seeds: str, *extra: Decorator, length: float, each: str = "", of_run: bool = False
 ) -> Callable[[Callable[..., library.Film]], click.Command]:
-    """Turn a function from a selection, a `Frames` and its own options to a film into a
-    command. The film lasts `length` seconds by default, for `each` of something."""
+    """Decorator: make a command of a function from a `Selection`, a `Frames` and its `extra`
+    options to a clip. By default it lasts `length` seconds, `each` of something."""
 
     def register(make: Callable[..., library.Film]) -> click.Command:
         @video.command(make.__name__, cls=Command)
@@ -51,13 +50,13 @@ def film_command(
             "--noise",
             type=click.Choice(["const", "random", "none"]),
             default="const",
-            help="Fine detail: the stored maps, new ones in every frame (flickers), or none.",
+            help="Fine detail: the stored maps, random in every frame (flickers), or none.",
         )
         @options.CLASS
         @options.number_option("--fps", "Frames per second.", default=25, least=0.01, most=240)
         @options.number_option(
             "--seconds",
-            f"Length of the film.  [default: {length:g}{each}]",
+            f"Length of the video.  [default: {length:g}{each}]",
             least=0.001,
             most=86_400,
         )
@@ -70,24 +69,27 @@ def film_command(
         @options.OVERWRITE
         @functools.wraps(make)
         def command(
-            selection: Selection,
             fps: float,
             seconds: float | None,
             scale: int | None,
             out: Path,
             outputs: Outputs,
-            **values: object,
+            **given: object,
         ) -> None:
+            selection, own = Selection.split(given, seeds)
+
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
-            pictures = training_pictures(selection.source)
-            library.check_film(out, fps, outputs, pictures)
-            film = make(selection, frames, **values)
-            shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
-            console = Terminal("frame")
+            library.check_film(out, fps, outputs)
+            film = make(selection, frames, **own)
             library.write_video(
-                out, shown, count=film.count, fps=fps, outputs=outputs, console=console
+                out,
+                film.arrange(scale),
+                count=film.count,
+                fps=fps,
+                outputs=outputs,
+                console=Terminal("frame"),
             )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
@@ -112,7 +114,7 @@ def film_command(
         "--grid",
         type=values.GRID,
         default="1x1",
-        help="Columns and rows of walks. Each walks through its part of the seeds, in their order, "
+        help="Columns and rows of walks. Each goes through its part of the seeds, in their order, "
         f"by default {POINTS} of them.",
     ),
     *LOOK,
@@ -129,16 +131,16 @@ def walk(
     stylegan video walk faces64 --space z --grid 3x2 --out walks.webp
     """
     if space == "z" and selection.latents is not None:
-        raise click.UsageError("--latents are walked through in w; leave --space z out")
+        raise click.UsageError("--space z requires seeds; walks through --latents are in w")
     columns, rows = grid
     walks = columns * rows
     loaded = selection.loaded
-    points = replace(selection, default_seeds=list(range(POINTS * walks))).points()
+    points = replace(selection, default_seeds=f"0-{POINTS * walks - 1}").points()
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
         raise ValueError(
-            f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}: each needs "
-            "equally many, at least 2"
+            f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}: each requires "
+            "the same number, at least 2"
         )
     if space == "w" or points.z is None:
         knots = points.ws.cpu().unflatten(0, (walks, each)).transpose(0, 1)
@@ -163,9 +165,9 @@ def mixing(
     ranges: list[StyleRange] | None,
     loop: bool,
 ) -> library.Film:
-    """Walk through source B in some layers, stay in others.
+    """Walk through source B in some layers only.
 
-    A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
+    A row for each seed of source A; in its columns the coarse, middle or fine layers move.
 
     \b
     stylegan video mixing faces64 --seeds 0,1 --seeds-b 10-13 --out mixing.webp
@@ -176,7 +178,7 @@ def mixing(
     ranges = ranges or style_ranges(loaded.look.drawn)
     n = len(others.names)
     if n < 2:
-        raise ValueError(f"--seeds-b needs at least 2 {selection.unit}s to walk between")
+        raise ValueError(f"--seeds-b requires at least 2 {selection.unit}s to walk between")
     styles = library.mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
     t = places(frames(n), n, closed=loop)
     labels = [f"{name}, {layer_range.label}" for name in sources.names for layer_range in ranges]
@@ -186,12 +188,12 @@ def mixing(
 @film_command(
     "0-5",
     options.LATENTS,
-    click.option("--psis", type=values.PAIR, default="1,-1", help="The first and the last psi."),
+    click.option("--psis", type=values.PAIR, default="1,-1", help="First and last psi."),
     *(LOOP, options.CUTOFF_ALL, options.CENTERS, options.EDIT, options.RESOLUTION),
     length=6,
 )
 def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> library.Film:
-    """Change psi from full variety to opposites, and back.
+    """Vary psi from full variety to opposites, and back.
 
     \b
     stylegan video truncation faces64 --seeds 0-5 --psis 1,-1 --out truncation.webp
@@ -207,13 +209,13 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
         "--strengths",
         type=values.PAIR,
         default="-1,1",
-        help="The first and the last factor of the edits' strengths.",
+        help="First and last factor of the strengths of edits.",
     ),
     *(LOOP, *LOOK),
     length=6,
 )
 def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> library.Film:
-    """Change the strength of edits from first to last, and back.
+    """Vary the strength of edits from first to last, and back.
 
     \b
     stylegan video edit faces64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.webp
@@ -222,7 +224,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> l
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
     edits = dict(zip(selection.edits, selection.loaded.look.edits, strict=True))
     if len(edits) < len(selection.edits):
-        raise click.UsageError("an --edit is given twice; give one of their strengths together")
+        raise click.UsageError("an --edit is given twice; combine their strengths in one")
     loaded = selection.loaded.shown(edits=())
     now = library.between(*strengths, frames(), closed=loop)
     return library.edit_film(loaded, selection.points(loaded), edits, now)
@@ -230,12 +232,12 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> l
 
 @film_command(
     "0-5",
-    options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", default=2),
+    options.count_option("--waves", "Number of harmonics; more make a livelier loop.", default=2),
     *LOOK,
     length=8,
 )
 def loop(selection: Selection, frames: Frames, waves: int) -> library.Film:
-    """Let each latent drift at random through z, and return.
+    """Let each latent drift randomly through z, and return.
 
     \b
     stylegan video loop faces64 --seeds 0-5 --psi 0.5 --out loop.webp
@@ -251,9 +253,9 @@ def loop(selection: Selection, frames: Frames, waves: int) -> library.Film:
 
 @film_command("0-5", options.PSI, options.CUTOFF, length=10, of_run=True)
 def timelapse(selection: Selection, frames: Frames) -> library.Film:
-    """Show the same seeds during the training of a run.
+    """Show the same seeds over the course of a training run.
 
-    SOURCE is a run folder; each frame shows the nearest generator-*.pt or state-*.pt in time.
+    SOURCE is a run folder; each frame is of the generator-*.pt or state-*.pt nearest in time.
 
     \b
     stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.webp

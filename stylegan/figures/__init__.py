@@ -1,4 +1,4 @@
-"""Pictures arranged for people to look at: grids, and the figures of the paper."""
+"""Images arranged for display: grids, and the figures of the paper."""
 
 from stylegan.figures.layout import (
     FORMATS,

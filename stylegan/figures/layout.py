@@ -1,4 +1,4 @@
-"""Pictures in grids and tables with labels. Characters that no font has are drawn as escapes."""
+"""Grids and tables of images with labels. Characters without a glyph are drawn as escapes."""
 
 import io
 import itertools
@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.sampling import over_squares, picture
 
-SMALLEST_CELL = 96  # pixels: whole factors bring pictures into the range
+SMALLEST_CELL = 96  # pixels; images are scaled into this range by integer factors
 LARGEST_CELL = 512
 GAP = 4
 ASCII = frozenset(map(chr, range(32, 127)))
@@ -26,9 +26,7 @@ LARGEST_TEXT = 32
 
 
 class Format(NamedTuple):
-    """A kind of file for pictures, as Pillow writes it."""
-
-    name: str
+    name: str  # as Pillow calls it
     options: Mapping[str, int]
     largest_side: int = 2**31 - 1  # pixels
 
@@ -43,18 +41,18 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) -> None:
-    """Write the picture. Raise ValueError if the format cannot hold it, FileExistsError if the file
-    has other content, which `outputs` keep."""
+    """Write an image. Raises ValueError if the format does not support it, or if `outputs` keeps
+    an existing file of other content."""
     outputs.check(path, endings=FORMATS, exist_ok=True)
     ending = path.suffix.lower()
     kind = FORMATS[ending]
     if max(image.size) > kind.largest_side:
         raise ValueError(
-            f"{path} would have {image.width}x{image.height} pixels, and {ending} takes at most "
-            f"{kind.largest_side} a side; write .png, or fewer pictures at once"
+            f"{ending} supports at most {kind.largest_side} pixels per side, but {path} has "
+            f"{image.width}x{image.height}; choose .png, or fewer images"
         )
     if image.mode == "RGBA" and ending == ".jpg":
-        raise ValueError(f"{path} would lose the alpha of RGBA; choose .png or .webp")
+        raise ValueError(f"{ending} does not support RGBA; choose .png or .webp")
     buffer = io.BytesIO()
     image.save(buffer, kind.name, **kind.options)
     outputs.content(path, buffer.getvalue())
@@ -65,15 +63,15 @@ def grid(
     columns: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
-    """Arrange pictures uint8 (N, H, W, C) in rows of `columns` (default: about square), each above
-    its label. Small ones are enlarged, every pixel a sharp square; large ones averaged down."""
+    """Arrange images uint8 (N, H, W, C) in rows of `columns` (default: about square), each above
+    its label. Small ones are upsampled by repeating pixels, large ones downsampled by averaging."""
     return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
 
 
 def tiled(
     cells: Sequence[Image.Image], columns: int | None = None, labels: Sequence[str] | None = None
 ) -> Image.Image:
-    """Arrange images as `grid` does, at their own size, the same for all."""
+    """Arrange images of equal size as `grid` does, without scaling."""
     width, height = cells[0].size
     labels = legible(labels or [])
     font = fitting_font(labels or [""], width)
@@ -102,11 +100,12 @@ def chart(
     bands: Sequence[tuple[str, int]] = (),
     apart: bool = False,
 ) -> Image.Image:
-    """Arrange pictures (H, W, C) in a table: `columns` above, `names` of the rows at the left.
+    """Arrange images (H, W, C) in a table.
 
-    None leaves a cell empty. Pictures may differ in size: each fills a cell as large as the finest
-    one needs. `title` is written above the columns, `bands` (text, number of rows) beside groups of
-    rows, upward. `apart` separates the first column, which the title does not cover.
+    rows: cells; None leaves one empty. Sizes may differ: cells are as large as the finest requires.
+    columns: labels above the columns; names: labels to the left of the rows.
+    title: text above the columns. apart: separate the first column, which has no title.
+    bands: (text, number of rows) of groups of rows; the text is at their left, rotated.
     """
     bands = bands or [("", len(rows))]
     columns, names, (title, *sides) = (
@@ -142,18 +141,18 @@ def chart(
 
 
 def span(smallest: int, largest: int) -> str:
-    """Return `4-8 px`, `4 px`."""
+    """`4-8 px` or `4 px`."""
     return f"{smallest} px" if smallest == largest else f"{smallest}-{largest} px"
 
 
 def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
-    """Return where n cells of `size` begin; before some the gap is four times as wide."""
+    """Offsets of n cells of `size`; gaps before `wide_before` are four times as wide."""
     gaps = [0, *(4 * GAP if i in wide_before else GAP for i in range(1, n))]
     return [start + i * size + gap for i, gap in enumerate(itertools.accumulate(gaps))]
 
 
 def upward(text: str, font: Font, length: int) -> Image.Image:
-    """Draw text that reads upward, centered in `length`, in as few lines of whole words as fit."""
+    """Draw text rotated by 90 degrees, centered in `length`, with line breaks between words."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""
@@ -169,7 +168,7 @@ def upward(text: str, font: Font, length: int) -> Image.Image:
 
 
 def captioned(image: Image.Image, text: str) -> Image.Image:
-    """Put a line of text below an image; the size depends on the image alone."""
+    """Append a line of text below an image; the height depends on the width of the image only."""
     (text,) = legible([text])
     size = min(max(SMALLEST_TEXT, image.width // 12), TEXT)
     height = image.height + text_height(font_of([], size)) + GAP
@@ -182,19 +181,19 @@ def captioned(image: Image.Image, text: str) -> Image.Image:
 
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
-    """Paste an image; transparent pixels show squares."""
+    """Paste an image, RGBA over a checkerboard."""
     canvas.paste(picture(over_squares(np.asarray(image))) if image.mode == "RGBA" else image, place)
 
 
 def default_columns(n: int) -> int:
-    """Return the fewest columns that n pictures fill without a gap, if the grid is then at most
-    four times as wide as high; else those of a square with gaps."""
+    """The fewest columns without gaps for n images, if the grid is then at most four times as wide
+    as high; else those of a square with gaps."""
     square = math.isqrt(n - 1) + 1
     return next((columns for columns in range(square, 2 * square) if n % columns == 0), square)
 
 
 def resized(image: Image.Image) -> Image.Image:
-    """Enlarge or reduce by a whole factor to a cell of readable size."""
+    """Scale by an integer factor to the size of a cell."""
     side = max(image.size)
     if side < SMALLEST_CELL:
         return scaled(image, image.width * -(-SMALLEST_CELL // side))
@@ -202,7 +201,7 @@ def resized(image: Image.Image) -> Image.Image:
 
 
 def scaled(image: Image.Image, width: int) -> Image.Image:
-    """Enlarge (repeat pixels) or reduce (average) to `width`, by a whole factor."""
+    """Upsample (repeat pixels) or downsample (average) to `width` by an integer factor."""
     if image.width > width:
         return image.reduce(-(-image.width // width))
     factor = width // image.width
@@ -211,8 +210,9 @@ def scaled(image: Image.Image, width: int) -> Image.Image:
 
 
 def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Cut the middle of the image, scaled to the width of a cell of `size`. It may be higher: 4x4
-    pixels of a network for 512x384 have half a row of padding above and below."""
+    """Scale an image to the width of a cell and crop it to the cell's height.
+
+    It may be taller: at 4x4, a network for 512x384 has half a row of padding above and below."""
     width, height = size
     shown = scaled(image, width)
     left = (shown.width - width) // 2
@@ -223,7 +223,7 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def fitting_font(
     labels: Sequence[str], width: int, largest: int = TEXT, others: Sequence[str] = ()
 ) -> Font:
-    """Choose a font for all texts, as large as the widest label allows: to `largest`."""
+    """Font for all texts, in the largest size up to `largest` at which labels fit into `width`."""
     for size in range(largest, SMALLEST_TEXT - 1, -1):
         font = font_of([*labels, *others], size)
         if max(font.getlength(label) for label in labels) <= width:
@@ -232,17 +232,17 @@ def fitting_font(
 
 
 def text_height(font: Font) -> int:
-    return int(font.getbbox("Ag")[3]) + 2  # the lower edge of "g", and a little air
+    return int(font.getbbox("Ag")[3]) + 2  # lower edge of "g", plus a margin
 
 
 def font_of(texts: Sequence[str], size: int) -> Font:
-    """Choose a font for `legible` texts: Pillow's own for ASCII, else the first that has all."""
+    """Font for `legible` texts: Pillow's own for ASCII, else the first one with all characters."""
     file = file_with(frozenset("".join(texts)))
     return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
 def legible(texts: Sequence[str]) -> list[str]:
-    """Escape characters that cannot be drawn."""
+    """Escape characters that no font contains."""
     if file_with(frozenset("".join(texts))) is not None:
         return list(texts)
     known = ASCII | characters_of(str(next(font_files())))
@@ -250,7 +250,7 @@ def legible(texts: Sequence[str]) -> list[str]:
 
 
 def font_files() -> Iterator[Path]:
-    """List DejaVu Sans of matplotlib (Latin, Greek, Cyrillic), then the fonts of this machine."""
+    """DejaVu Sans of matplotlib (Latin, Greek, Cyrillic), then the fonts of this machine."""
     import matplotlib
     from matplotlib.font_manager import findSystemFonts
 
@@ -260,7 +260,7 @@ def font_files() -> Iterator[Path]:
 
 @cache
 def file_with(characters: frozenset[str]) -> str | None:
-    """Find the first font file that has all of the characters; "" is Pillow's own font."""
+    """The first font file with all characters, "" for Pillow's own font, or None."""
     if characters <= ASCII:
         return ""
     return next((str(p) for p in font_files() if characters <= characters_of(str(p))), None)
@@ -268,7 +268,7 @@ def file_with(characters: frozenset[str]) -> str | None:
 
 @cache
 def characters_of(file: str) -> frozenset[str]:
-    """Return the characters of a font file; none if it cannot be read."""
+    """Characters of a font file; none if it cannot be read."""
     from matplotlib.ft2font import FT2Font
 
     try:

@@ -15,17 +15,19 @@ from stylegan.networks import NetworkConfig
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
-REALIZATIONS = 100  # draws of noise to measure the deviation, as in the paper
+REALIZATIONS = 100  # of noise, for the standard deviation, as in the paper
 EXAMPLES = 5
-ZOOMED_FROM = 128  # resolution of pictures whose details are enlarged
+ZOOMED_FROM = 128  # resolution from which details are enlarged
 ZOOM = 4
 FINE = 64  # noise counts as fine from this resolution on, in networks that reach it
 
 
 def noise_detail(loaded: Pretrained, points: Points) -> Image.Image:
-    """Draw a row for each point: its picture, 4 with other noise, and the standard deviation of
-    each pixel over 100. Figure 4 of the paper. From 128 pixels on the examples show the part that
-    varies most, four times enlarged and framed in the picture. Seed n draws noise n."""
+    """Figure 4 of the paper: for each point an image, 4 with other noise, and the standard
+    deviation of each pixel over 100.
+
+    From 128 pixels on, the others show the part that varies most, enlarged four times and framed
+    in the first image. Noise n is drawn from seed n."""
     check_noise(loaded.generator.config)
     zoom = ZOOM if loaded.resolution >= ZOOMED_FROM else 1
     measured = [deviation(loaded, ws) for ws in points.ws.split(1)]
@@ -36,7 +38,7 @@ def noise_detail(loaded: Pretrained, points: Points) -> Image.Image:
         part = liveliest(varying, zoom)
         scaled = np.floor(varying / max(largest, 1e-9) * 255 + 0.5).astype(np.uint8)
         whole = framed(first, part) if zoom > 1 else first
-        rows.append([whole, *(picture[part] for picture in others), scaled[:, :, None]])
+        rows.append([whole, *(image[part] for image in others), scaled[:, :, None]])
     columns = [*(f"noise {n}" for n in range(EXAMPLES)), f"st. dev., 0-{largest:.0f}"]
     return chart(rows, columns=columns, names=points.names)
 
@@ -44,8 +46,8 @@ def noise_detail(loaded: Pretrained, points: Points) -> Image.Image:
 def deviation(loaded: Pretrained, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
     """Standard deviation of pixels (H, W) over noise, RMS over channels; ws (1, layers, w_dim)."""
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
-    for picture in loaded.pictures(ws=ws.expand(realizations, -1, -1), noise="random"):
-        levels = picture.astype(np.int64)
+    for image in loaded.pictures(ws=ws.expand(realizations, -1, -1), noise="random"):
+        levels = image.astype(np.int64)
         total = total + levels
         squares = squares + np.square(levels)
     variance = (squares - total * total / realizations) / realizations
@@ -54,7 +56,7 @@ def deviation(loaded: Pretrained, ws: Tensor, realizations: int = REALIZATIONS) 
 
 
 def liveliest(varying: np.ndarray, zoom: int) -> tuple[slice, slice]:
-    """Find the part of (H, W), 1 / zoom of both sides, whose mean square is largest."""
+    """The part of an image (H, W), 1 / zoom of both sides, with the largest mean square."""
     height, width = (side // zoom for side in varying.shape)
     sums = np.pad(np.square(varying).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
     inside = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]
@@ -73,15 +75,15 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
 
 
 def noise_components(loaded: Pretrained, points: Points) -> Image.Image:
-    """Draw points with all noise, none, that of fine, of coarse layers. Figure 5 of the paper."""
+    """Figure 5 of the paper: points with all noise, none, that of fine and of coarse layers."""
     config = loaded.generator.config
     size = loaded.look.drawn
     check_noise(config)
     if isinstance(points.noise, str) and points.noise == "none":
-        raise ValueError("noise has no components without noise: choose const or random")
+        raise ValueError('noise must be "const" or "random" to show its components, got "none"')
     sizes = resolutions(size)
     if len(sizes) < 2:
-        raise ValueError("at 4x4 all layers are coarse, none are fine")
+        raise ValueError("resolution must be at least 8: at 4x4 there are no fine layers")
     fine = FINE if size >= FINE else sizes[len(sizes) // 2]  # below 64 px: the upper half
     maps: Sequence[Tensor | None]
     if points.noise == "random":
@@ -103,4 +105,4 @@ def noise_components(loaded: Pretrained, points: Points) -> Image.Image:
 
 def check_noise(config: NetworkConfig) -> None:
     if not config.noise:
-        raise ValueError("this network has no noise inputs (network.noise is off)")
+        raise ValueError("the network has no noise inputs (network.noise is off)")

@@ -1,4 +1,4 @@
-"""Points of the latent space that have names, and the pictures there."""
+"""Named points of the latent space, and their images."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL.Image import Image
-from PIL.Image import open as open_picture
+from PIL.Image import open as open_image
 from torch import Tensor
 
 from stylegan import sampling
@@ -18,16 +18,16 @@ from stylegan.sampling.pretrained import Pretrained
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Styles of N pictures, and the noise that enters them."""
+    """The ws and the noise of N images."""
 
     names: Sequence[str]
-    seeds: Sequence[int]  # of random noise
+    seeds: Sequence[int]  # for random noise
     ws: Tensor  # (N, num_styles, w_dim), not truncated
-    noise: Noise = "const"  # a kind, or maps (1 or N, 1, r, r) for each layer
-    z: Tensor | None = None  # (N, z_dim), where seeds name them
+    noise: Noise = "const"  # mode, or maps (1 or N, 1, r, r) for each layer
+    z: Tensor | None = None  # (N, z_dim), of seeds
 
     def varied(self, i: int, ws: Tensor) -> "Points":
-        """Return other styles (n, num_styles, w_dim) with the noise of point i."""
+        """Points with other ws (n, num_styles, w_dim), but the name and noise of point i."""
         noise = self.noise
         if not isinstance(noise, str):
             noise = [m[i : i + 1] if len(m) > 1 else m for m in noise]
@@ -40,9 +40,9 @@ def of_seeds(
     labels: Tensor | None = None,
     noise: Noise = "const",
 ) -> Points:
-    """Return the points of seeds; `labels` (1 or N, label_dim) where the network has labels."""
+    """Points of seeds; `labels` (1 or N, label_dim) if the network has labels."""
     if not seeds:
-        raise ValueError("at least one seed is needed")
+        raise ValueError("seeds must not be empty")
     z = sampling.latents(seeds, loaded.generator.config.z_dim).to(loaded.generator.w_avg)
     return Points([f"seed {seed}" for seed in seeds], seeds, loaded.styles(z, labels), noise, z)
 
@@ -54,12 +54,13 @@ def of_latents(
     labels: Tensor | None = None,
     noise: Noise | None = None,
 ) -> Points:
-    """Return all points of a file, or some by number, with its noise unless another is given."""
+    """Points of the latents in a file, all or those of `rows`, with its noise unless `noise` is
+    given. Raises ValueError if a row does not exist."""
     ws, maps = read_latents(path, loaded.generator, labels)
     rows = list(range(len(ws)) if rows is None else rows)
     for row in rows:
         if not 0 <= row < len(ws):
-            raise ValueError(f"{path} holds latents 0 to {len(ws) - 1}, but {row} was asked for")
+            raise ValueError(f"{path} contains latents 0 to {len(ws) - 1}, got {row}")
     names = [f"latent {row}" for row in rows]
     if noise is None and maps is not None:
         noise = [m[rows] if len(m) > 1 else m for m in maps]
@@ -67,17 +68,17 @@ def of_latents(
 
 
 def pictures(loaded: Pretrained, points: Points) -> np.ndarray:
-    """Draw pictures uint8 (N, H, W, C), truncated and grown as `loaded` says, without padding."""
+    """Images uint8 (N, H, W, C) of points, with the settings of `loaded`, without padding."""
     return np.stack(list(loaded.pictures(points.seeds, ws=points.ws, noise=points.noise)))
 
 
 def labeled_grid(loaded: Pretrained, points: Points, columns: int | None = None) -> Image:
-    """Draw a picture for each point, none left out. Figure 2 of the paper."""
+    """Figure 2 of the paper: uncurated images of points."""
     return grid(pictures(loaded, points), columns, labels=points.names)
 
 
 def truncation(loaded: Pretrained, points: Points, psis: Sequence[float]) -> Image:
-    """Draw a row for each point, a column for each psi. Figure 8 of the paper."""
+    """Figure 8 of the paper: a row for each point, a column for each psi."""
     columns = [pictures(loaded.shown(psi=psi), points) for psi in psis]
     names = [f"psi {psi:g}" for psi in psis]
     return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
@@ -86,14 +87,14 @@ def truncation(loaded: Pretrained, points: Points, psis: Sequence[float]) -> Ima
 def classes(
     loaded: Pretrained, seeds: Sequence[int], shown: Sequence[str] = (), noise: Noise = "const"
 ) -> Image:
-    """Draw a row for each seed, a column for each class, or for those `shown`, by name or number:
-    the same latent with every label. Raise ValueError for a network without labels."""
+    """A row for each seed, a column for each class, or for those `shown`, by name or number: the
+    same z with each label. Raises ValueError if the network has no labels."""
     count = loaded.generator.config.label_dim
     if not count:
-        raise ValueError(f"the {loaded.origin} has no labels, so there are no classes to compare")
+        raise ValueError(f"the {loaded.origin} has no labels")
     if not shown and loaded.label_rows is not None:
         raise ValueError(
-            f"the labels of the {loaded.origin} are numbers, not classes: choose some by --classes"
+            f"the labels of the {loaded.origin} are numbers, not classes; choose some by --classes"
         )
     shown = shown or list(loaded.label_names) or [str(i) for i in range(count)]
     points = [of_seeds(loaded, seeds, loaded.label(name), noise) for name in shown]
@@ -102,7 +103,7 @@ def classes(
 
 
 def timelapse(snapshots: Iterable[Pretrained], points_of: Callable[[Pretrained], Points]) -> Image:
-    """Draw a row for each point, a column for each snapshot of a run."""
+    """A row for each point, a column for each snapshot of a run."""
     columns = []
     labels = []
     for loaded in snapshots:
@@ -115,12 +116,12 @@ def timelapse(snapshots: Iterable[Pretrained], points_of: Callable[[Pretrained],
 def timelapse_of_samples(
     grids: Sequence[tuple[float, Path]], seeds: Sequence[int], *, columns: int, rows: int
 ) -> Image:
-    """Draw a `timelapse` from grids of samples: thousands of images seen, and a file with seed 0,
-    1, ... in `rows` of so many `columns`."""
+    """A `timelapse` of `seeds` from grids of samples, (kimg, file) each, in which seed 0, 1, ...
+    fill `rows` of `columns`."""
     shown: list[list[np.ndarray]] = []
     for _, path in grids:
-        with open_picture(path) as picture:
-            pixels = np.asarray(picture.convert("RGB"))
+        with open_image(path) as image:
+            pixels = np.asarray(image.convert("RGB"))
         height = pixels.shape[0] // rows
         width = pixels.shape[1] // columns
         places = [(seed // columns * height, seed % columns * width) for seed in seeds]
@@ -131,19 +132,19 @@ def timelapse_of_samples(
 
 
 def moment(loaded: Pretrained) -> str:
-    """Say when a generator was saved: `1,200 kimg, 64 px`."""
+    """When a generator was saved: `1,200 kimg, 64 px`."""
     kimg = (loaded.images_seen or 0) / 1000
     number = f"{kimg:,.0f}" if kimg >= 10 else f"{kimg:.2g}"
     return f"{number} kimg, {loaded.resolution} px"
 
 
 def evenly(places: Sequence[float], most: int) -> list[int]:
-    """Indices of at most `most` (2 or more) ascending places: first, last, evenly spread ones."""
+    """Indices of at most `most` (2 or more) ascending places: first, last, evenly spaced ones."""
     return list(range(len(places))) if len(places) <= most else sorted(set(nearest(places, most)))
 
 
 def nearest(places: Sequence[float], n: int) -> list[int]:
-    """Return indices of the ascending places nearest to n values spread evenly over their span."""
+    """Indices of the ascending places nearest to n evenly spaced values from first to last."""
     wanted = np.linspace(places[0], places[-1], n)
     distances = np.abs(np.asarray(places, np.float64) - wanted[:, None])
     return [int(i) for i in distances.argmin(axis=1)]

@@ -1,4 +1,4 @@
-"""Style mixing: the styles of some layers from one point, of the others from another."""
+"""Style mixing: w of one point in some layers, of another in the rest."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ NAMES = ("coarse", "middle", "fine")
 
 @dataclass(frozen=True)
 class StyleRange:
-    """Neighboring layers, counted from 0, two for each resolution."""
+    """Contiguous layers, numbered from 0, two for each resolution."""
 
     layers: range
     name: str = ""
 
     @property
     def label(self) -> str:
-        """`coarse 4-8 px`; with numbers of layers where they have no name."""
+        """`coarse 4-8 px`, or without a name `layers 0-3, 4-8 px`."""
         first = self.layers[0]
         last = self.layers[-1]
         pixels = span(4 << first // 2, 4 << last // 2)
@@ -33,10 +33,10 @@ class StyleRange:
 
 
 def style_ranges(resolution: int) -> list[StyleRange]:
-    """Return coarse, middle and fine layers of a network that has grown to `resolution`.
+    """Coarse, middle and fine layers of a network that has grown to `resolution`.
 
-    From 64 pixels on the paper's: 4-8, 16-32, 64 pixels up. Below, the coarsest, the next and all
-    other resolutions; below 16 fewer than three.
+    For 64 pixels and more, they are the paper's: 4-8, 16-32, and 64 upward. Below, they are the
+    coarsest resolution, the next, and all others; below 16, there are fewer than three ranges.
     """
     n = len(resolutions(resolution))
     edges = [0, 2, 4, n] if resolution >= 64 else [0, 1, 2, n]
@@ -48,21 +48,21 @@ def style_ranges(resolution: int) -> list[StyleRange]:
 
 
 def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution: int) -> None:
-    """Raise ValueError for layers that the network does not have at `resolution`."""
+    """Raise ValueError if the network does not have these layers at `resolution`."""
     if not config.styles:
-        raise ValueError("this network has no styles (network.styles is off), so none can be mixed")
+        raise ValueError("style mixing requires styles, but network.styles is off")
     count = config.num_layers(resolution)
     for layers in (style_range.layers for style_range in ranges):
         if not layers or not set(layers) <= set(range(count)):
             raise ValueError(
-                f"layers {layers.start}-{layers.stop - 1} were asked for, but at "
-                f"{resolution}x{resolution} there are layers 0-{count - 1}"
+                f"layers at {resolution}x{resolution} must be within 0-{count - 1}, got "
+                f"{layers.start}-{layers.stop - 1}"
             )
 
 
 def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
-    """Take the rows of `layers` of `ws` (N, num_styles, w_dim) from `other`, which is of the same
-    shape, or one w for all rows; either may have N = 1."""
+    """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`, which has the same shape
+    or one row for all layers. Either may have N = 1."""
     taken = torch.tensor([row in layers for row in range(ws.shape[1])], device=ws.device)
     return torch.where(taken[:, None], other, ws)
 
@@ -73,16 +73,16 @@ def mixing(
     others: Points,
     ranges: Sequence[StyleRange] | None = None,
 ) -> Image.Image:
-    """Draw rows of `sources` (A) whose styles in a range of layers are those of `others` (B), a
-    column each, once for every range; their noise is A's. Figure 3 of the paper."""
+    """Figure 3 of the paper: for each range of layers, a row for each of `sources` (A) and a column
+    for each of `others` (B), whose w is used in these layers. The noise is A's."""
     ranges = style_ranges(loaded.look.drawn) if ranges is None else ranges
     check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
     of_sources = pictures(loaded, sources)
     rows: list[list] = [[None, *pictures(loaded, others)]]
     for style_range in ranges:
-        for i, picture in enumerate(of_sources):
+        for i, source in enumerate(of_sources):
             ws = mixed(sources.ws[i : i + 1], others.ws, style_range.layers)
-            rows.append([picture, *pictures(loaded, sources.varied(i, ws))])
+            rows.append([source, *pictures(loaded, sources.varied(i, ws))])
     return chart(
         rows,
         columns=["source A", *others.names],

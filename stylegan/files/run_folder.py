@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -211,14 +211,6 @@ class RunFolder:
         that a run writes asks first, as another run may have the name now."""
         if self.held and not (self.path.is_dir() and self.held == identity(self.path)):
             raise OSError(f"{self.path} was renamed or removed during the training, which stopped")
-
-
-def training_pictures(source: str | Path) -> Mapping[Path, Path]:
-    """Return the place of the training pictures of the run that `source` is, or is a file of, with
-    that run: files written there would become training pictures."""
-    run = RunFolder.of(source)
-    data = run.data() if run else None
-    return {data: run.path} if run and data else {}
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

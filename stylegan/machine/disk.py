@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,12 +154,11 @@ class Outputs:
         *paths: Path,
         endings: Collection[str] = (),
         sources: Iterable[Path] = (),
-        pictures: Mapping[Path, Path] | None = None,
         exist_ok: bool = False,
     ) -> None:
         """Raise ValueError unless a file may be written to each of the paths, which end in one of
-        `endings`, if there are any. None is one of the `sources`, or in a folder of training
-        `pictures` outside of its run. With `exist_ok` the writer decides what may be replaced."""
+        `endings`, if there are any, and none is one of the `sources`. With `exist_ok` the writer
+        decides what may be replaced."""
         originals = {identity(source) for source in sources if source.is_file()}
         checked: set[Path] = set()
         for path in paths:
@@ -175,12 +174,6 @@ class Outputs:
                 )
             check_folder(path.parent)
             place = without_links(path)
-            for folder, run in (pictures or {}).items():
-                # a run may lie inside its data folder; writing within that run is fine
-                if folder in place.parents and without_links(run) not in place.parents:
-                    raise ValueError(
-                        f"{path} is in a folder of training pictures of {run}; choose another place"
-                    )
             if place in checked:
                 raise ValueError(f"two files would both be written to {path}; choose other names")
             checked.add(place)

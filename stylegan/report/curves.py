@@ -5,7 +5,7 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +14,12 @@ from stylegan.machine.records import number
 from stylegan.metrics import Result
 from stylegan.metrics.engine import interval_text, kind_of, score_name
 from stylegan.report.history import RunHistory
+from stylegan.schedule import phases
 
-if TYPE_CHECKING:
-    from matplotlib.typing import RcKeyType
-
-POINTS = 250  # of a line; more are averaged
-DOTS = 30  # points that are marked; of more, only a line is drawn
-ROOM = 0.05  # share of the width that the name of a band needs
-STYLE: "dict[RcKeyType, object]" = {
+POINTS = 250  # per line; more are averaged
+DOTS = 30  # up to which points have markers
+ROOM = 0.05  # of the width, needed for the name of a band
+STYLE: dict[Any, object] = {
     "axes.autolimit_mode": "round_numbers",
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -31,17 +29,17 @@ STYLE: "dict[RcKeyType, object]" = {
     "axes.xmargin": 0,
     "font.size": 9,
     "grid.color": "#d9dde2",
-    "svg.fonttype": "none",  # text remains text
-    "svg.hashsalt": "stylegan report",  # equal charts get equal names in each run
+    "svg.fonttype": "none",  # keep text as text
+    "svg.hashsalt": "stylegan report",  # equal charts have equal ids in each run
     "text.parse_math": False,
 }
-Points = list[tuple[float, float | None]]  # a line, interrupted where a value is None
+Points = list[tuple[float, float | None]]  # a line, with gaps where y is None
 NAMES = {"d/real_signs": "r_t", "augment/probability": "p of the augmentation"}
-# title -> which numbers of log.jsonl share the chart; a number belongs to the first that holds it
+# title -> predicate of the values of log.jsonl in that chart; the first one that matches wins
 Groups = Mapping[str, Callable[[str], bool]]
 SPEED: Groups = {
     "Images per second": lambda name: name == "speed/images_per_second",
-    "Share of the time spent waiting for images": lambda name: "data_wait" in name,
+    "Fraction of time spent waiting for images": lambda name: "data_wait" in name,
     "Learning rates": lambda name: name.startswith("schedule/") and name.endswith("_lr"),
     "Images per batch": lambda name: name == "schedule/batch_size",
     "Memory": lambda name: name.startswith("memory/"),
@@ -53,13 +51,13 @@ LOSSES: Groups = {
     "Penalties before their weight": lambda name: "penalty" in name,
     "Loss of the discriminator": lambda name: name.startswith("d/"),
     "Loss of the generator": lambda name: name.startswith("g/"),
-    "Others": lambda name: name not in ("schedule/resolution", "schedule/alpha"),  # the bands
+    "Others": lambda name: name not in ("schedule/resolution", "schedule/alpha"),  # shown as bands
 }
 LOGARITHMIC = ("Images per second", "Penalties before their weight")
 
 
 class Band(NamedTuple):
-    """A stretch of the x axis with a name; the part while it fades in is shaded."""
+    """Interval of the x axis, in kimg; shaded while it fades in."""
 
     start: float
     shaded_until: float
@@ -67,8 +65,26 @@ class Band(NamedTuple):
     name: str
 
 
-def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[str]]:
-    """Return charts of speed, health and other logged values, without constant curves."""
+def growth_bands(history: RunHistory) -> list[Band]:
+    """A band for each resolution of the run so far."""
+    bands: list[Band] = []
+    seen = history.images_seen / 1000
+    for first, end, stage in phases(history.config.schedule):
+        start = first / 1000
+        stop = min(end / 1000, seen)
+        name = str(stage.resolution)
+        if start >= seen:
+            break
+        if bands and bands[-1].name == name:
+            bands[-1] = bands[-1]._replace(end=stop)
+        else:
+            bands.append(Band(start, stop if stage.alpha < 1 else start, stop, name))
+    return bands
+
+
+def curves(history: RunHistory) -> tuple[list[str], list[str]]:
+    """Charts of speed and health, without constant lines, and charts of losses."""
+    bands = growth_bands(history)
     left: dict[str, Points] = defaultdict(list)
     for seen, event in history.progress():
         for name, value in event.items():
@@ -97,7 +113,7 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
 
 
 def by_metric(history: RunHistory) -> dict[str, list[Result]]:
-    """Sort results by images seen; those of real images come first."""
+    """Results of each metric, by images seen; those of real images come first."""
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in sorted(history.measurements, key=lambda result: result.kimg or 0):
         groups[result.metric].append(result)
@@ -105,7 +121,7 @@ def by_metric(history: RunHistory) -> dict[str, list[Result]]:
 
 
 def by_setting(every: Sequence[Result]) -> dict[str, list[Result]]:
-    """Group results that can be compared, by what they differ in from the others."""
+    """Groups of comparable results, named by the settings in which the groups differ."""
     settings = [result.setting for result in every if result.pictures_name is None]
     names = dict.fromkeys(name for setting in settings for name in setting)
     differing = [n for n in names if len({str(setting.get(n)) for setting in settings}) > 1]
@@ -117,19 +133,20 @@ def by_setting(every: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def over_time(group: Sequence[Result], value: str) -> Points:
-    """Return a value of each measurement, with a gap where the resolution changes."""
+    """Points of one value, with a gap where the resolution changes."""
     points: Points = []
     for before, result in zip([group[0], *group], group, strict=False):
         if result.kimg is not None:
-            if before.resolution != result.resolution:  # not to be compared
+            if before.resolution != result.resolution:  # not comparable
                 points.append((result.kimg, None))
             points.append((result.kimg, result.values.get(value)))
     return points
 
 
-def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[list[str]]]:
-    """Return charts of the metrics, and for each value and setting a row: name, last, best, kimg
-    of the best, resolution, setting."""
+def metrics(history: RunHistory) -> tuple[list[str], list[list[str]]]:
+    """Charts of the metrics, and a row for each value and setting: name, last, best, kimg of the
+    best, resolution, setting."""
+    bands = growth_bands(history)
     charts = []
     rows = []
     for metric, every in by_metric(history).items():
@@ -154,7 +171,7 @@ def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list
 
 
 def best_of(every: Sequence[Result], value: str) -> Result | None:
-    """Return the best at the last resolution; None where it is unknown which is better."""
+    """Best result at the last resolution, or None if it is unknown what is better."""
     kind = kind_of(every[-1].metric)
     if kind is None or value.endswith("_std"):
         return None
@@ -166,7 +183,7 @@ def best_of(every: Sequence[Result], value: str) -> Result | None:
 
 
 def short(value: float | None) -> str:
-    """Write a number for axes and tables: `0.25`, `12,300`, `25M`."""
+    """Format a number for axes and tables: `0.25`, `12,300`, `25M`."""
     if value is None or math.isnan(value):
         return "none"
     if abs(value) >= 1e6:
@@ -175,10 +192,10 @@ def short(value: float | None) -> str:
 
 
 def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log: bool) -> str:
-    """Draw lines over thousands of images: a data address of an SVG image; "" without numbers.
+    """Line chart over kimg as the data URL of an SVG image; "" if there are no finite values.
 
-    With `log` the y axis is logarithmic if all values are positive and differ by more than a factor
-    of ten. Many points are averaged.
+    With `log`, the y axis is logarithmic if all values are positive and span more than a factor of
+    ten.
     """
     rows = {name: averaged(points) for name, points in lines.items()}
     rows = {name: row for name, row in rows.items() if np.isfinite(row[1]).any()}
@@ -213,7 +230,7 @@ def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log
 
 
 def averaged(points: Points) -> np.ndarray:
-    """Return x and y (2, n) with n at most POINTS and NaN for None."""
+    """Arrays x and y (2, n), averaged to n <= POINTS; NaN for None."""
     parts = np.array_split(np.array(points, float), min(len(points), POINTS))
     means = [np.ma.masked_invalid(part).mean(axis=0) for part in parts]
     return np.ma.stack(means).filled(np.nan).T

@@ -1,4 +1,4 @@
-"""Pictures that are not among the files of a run but drawn from its generator."""
+"""Images of the report that are generated, not read from the run folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,26 +16,24 @@ from stylegan.sampling.pretrained import Pretrained
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
-SAMPLES = 5  # rows of samples beside training images
-NEIGHBORS = 9  # columns of the nearest of these
+SAMPLES = 5  # rows of samples next to training images
+NEIGHBORS = 9  # columns of training images, nearest first
 
 
 class Captioned(NamedTuple):
-    """A picture and its caption."""
-
     image: Image.Image
     caption: str
 
 
 class Drawings(NamedTuple):
-    """The pictures of a report beside those of the run, or why one is missing."""
+    """Generated images of a report, or the reason why one is missing."""
 
     sweep: Captioned | str = "Not drawn."
     neighbors: Captioned | str = "Not computed yet; stylegan report RUN adds them."
 
 
 def truncation_sweep(loaded: Pretrained, seeds: Sequence[int] = SEEDS) -> Captioned:
-    """Draw a row for each seed, at falling psi, as far as the generator has grown."""
+    """Image with a row for each seed and decreasing psi, at the trained resolution."""
     labels = loaded.labels_of(range(len(seeds)))
     layers = (
         "all layers" if loaded.look.cutoff is None else f"the first {loaded.look.cutoff} layers"
@@ -43,8 +41,8 @@ def truncation_sweep(loaded: Pretrained, seeds: Sequence[int] = SEEDS) -> Captio
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
     return Captioned(
         truncation(loaded, of_seeds(loaded, seeds, labels), PSIS),
-        f"Average generator{seen}, stored noise, psi on {layers}. 1 is full variety, 0 the average "
-        "image, below 0 the opposites of the seeds.",
+        f"Average generator{seen}, stored noise, psi on {layers}: 1 is full variety, 0 the average "
+        "image, negative the opposites of the seeds.",
     )
 
 
@@ -55,7 +53,9 @@ def drawings_of(
     data: Path | None = None,
     device: torch.device | str = "cpu",
 ) -> Drawings:
-    """Draw the pictures of a run's newest generator; where there is none, give the reason."""
+    """Images by the newest generator of a run; the reason where one cannot be made.
+
+    Raises ValueError or OSError if `data` is given and cannot be used."""
     try:
         loaded = open_weights(folder, map_location=device).require_loaded()
     except FileNotFoundError:
@@ -66,14 +66,14 @@ def drawings_of(
     try:
         comparison = beside_reals(loaded, RunFolder(folder), data, console=tools.console)
         if comparison.reals is None:
-            raise ValueError("the training images are gone; stylegan report --data finds them.")
+            raise ValueError("the training images were not found; pass stylegan report --data")
         network = comparing(comparison)
         image = samples_and_nearest(comparison, network, SAMPLES, NEIGHBORS)
         text = (
-            f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-            f"nearest to each among {len(comparison.reals.store):,}, by {network.name}. Below: the "
-            "distance in units of that between neighbors in the training set; far below 1 is "
-            "nearly a copy."
+            f"Left: seeds 0 to {SAMPLES - 1} without truncation. Right: the nearest of "
+            f"{len(comparison.reals.store):,} training images, by {network.name}. Below: distances "
+            "relative to that between neighbors within the training set; far below 1 is nearly a "
+            "copy."
         )
         return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:

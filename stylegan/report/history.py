@@ -1,4 +1,4 @@
-"""The history of a run, read from files of unknown quality."""
+"""History of a run, read from files that may be damaged or edited."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Event = dict[str, object]
 
 
 class Session(NamedTuple):
-    """Events from a start or a resume to the last line before the next."""
+    """Events from a start or resume up to the next one."""
 
     events: list[Event]
 
     def span(self, name: str) -> tuple[float, float]:
-        """Return the first and the last `time` or `images_seen`; zeros if there is none."""
+        """First and last value of `time` or `images_seen`; zeros if there is none."""
         known = [y for y in (number(event.get(name)) for event in self.events) if y is not None]
         return (known[0], known[-1]) if known else (0.0, 0.0)
 
@@ -34,15 +34,13 @@ class Session(NamedTuple):
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The configuration, events and results of a run."""
-
     folder: RunFolder
     config: TrainConfig
     toml: str
     events: list[Event]
     measurements: list[Result]
-    grids: list[tuple[float, Path]]  # kimg and the sample grid of that time, oldest first
-    unreadable: Mapping[str, int]  # number of lines left out, by file
+    grids: list[tuple[float, Path]]  # kimg and file of each sample grid, oldest first
+    unreadable: Mapping[str, int]  # number of skipped lines, by file
 
     @property
     def images_seen(self) -> int:
@@ -57,7 +55,7 @@ class RunHistory:
         return parts
 
     def progress(self) -> list[tuple[float, Event]]:
-        """Lines of progress and the images seen, without steps that a killed run repeated."""
+        """Images seen and event of each progress line, without those that a resume repeated."""
         lines: list[tuple[float, Event]] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
@@ -72,7 +70,9 @@ class RunHistory:
 
 
 def read_run(folder: Path) -> RunHistory:
-    """Read a run. Raises FileNotFoundError without one, ValueError if its options are damaged."""
+    """Read the history of a run.
+
+    Raises FileNotFoundError if there is none, ValueError if its configuration is damaged."""
     run = RunFolder(folder)
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")
@@ -88,5 +88,5 @@ def read_run(folder: Path) -> RunHistory:
 
 
 def moment(value: object) -> str:
-    """Write seconds since 1970 as `2026-01-31 12:00 UTC`."""
+    """Format seconds since 1970 as `2026-01-31 12:00 UTC`."""
     return f"{datetime.fromtimestamp(number(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""The page: `page.html` with the history of a run and its pictures."""
+"""Render `page.html` with the history of a run and its images."""
 
 import base64
 import hashlib
@@ -17,15 +17,15 @@ from stylegan.machine.records import number
 from stylegan.machine.toml import toml_value
 from stylegan.machine.version import __version__
 from stylegan.report import curves
-from stylegan.report.curves import Band, short
+from stylegan.report.curves import short
 from stylegan.report.drawings import Captioned, Drawings
 from stylegan.report.history import ENDS, RunHistory, moment, read_run
-from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
+from stylegan.schedule import ScheduleConfig, official_batch_sizes, stage_at
 
-NEWEST_SIDE = 1024  # pixels at most, of the newest samples
-GRID_SIDE = 768  # and of the earlier ones
-GRIDS = 12  # over time
-LOSSLESS_PIXELS = 2**17  # larger pictures are compressed with losses that are hard to see
+NEWEST_SIDE = 1024  # maximum pixels of the newest samples
+GRID_SIDE = 768  # and of earlier ones
+GRIDS = 12  # maximum number of samples over time
+LOSSLESS_PIXELS = 2**17  # larger images have lossy compression
 
 
 def write_report(
@@ -35,9 +35,9 @@ def write_report(
     *,
     outputs: Outputs = KEEPING,
 ) -> Path:
-    """Write the page about the run in `folder`, or to `out`; return its path.
+    """Write the report of the run in `folder`, by default to its report.html; return the path.
 
-    Replaces a page that nobody has changed. Raises FileNotFoundError if there is no run."""
+    Replaces a report that nobody has edited. Raises FileNotFoundError if there is no run."""
     import jinja2
 
     history = read_run(folder)
@@ -45,7 +45,7 @@ def write_report(
     outputs.check(out, exist_ok=is_unchanged(out))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # texts of files are never markup
+        autoescape=True,  # text of files is never markup
         trim_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
@@ -59,23 +59,23 @@ def write_report(
     }
     fields = contents(history, drawings or Drawings())
     text = environment.get_template("page.html").render(fields, version=__version__)
-    REPLACING.text(out, sealed(text.encode("utf-8", "replace").decode()))  # names may be no UTF-8
+    REPLACING.text(out, sealed(text.encode("utf-8", "replace").decode()))  # names need not be UTF-8
     return out
 
 
 def sealed(page: str) -> str:
-    """Add the last line to a page, by which it is known again until somebody changes it."""
+    """Append a hash, by which `is_unchanged` detects edits."""
     return f"{page}\n<!-- SHA-256 {hashlib.sha256(page.encode()).hexdigest()} -->\n"
 
 
 def is_unchanged(file: Path) -> bool:
-    """True if a file is a page as `write_report` left it."""
+    """Whether a file is a report that nobody has edited since `write_report`."""
     page = file.read_bytes().decode("utf-8", "replace") if file.is_file() else ""
     return page == sealed(page.rpartition("\n<!--")[0])
 
 
 def embedded(image: Image.Image) -> str:
-    """Encode a picture as a data address: lossless if it is small."""
+    """Data URL of an image; lossless if it is small."""
     file = io.BytesIO()
     kind = "png" if image.width * image.height <= LOSSLESS_PIXELS else "webp"
     image.save(file, kind, quality=88)
@@ -83,7 +83,8 @@ def embedded(image: Image.Image) -> str:
 
 
 def reduced(path: Path, side: int, caption: str) -> Captioned | str:
-    """Open a picture of the run, at most `side` wide and high, or say why it cannot be shown."""
+    """Open an image of the run and downsample it to at most `side` pixels, or give the reason why
+    it cannot be shown."""
     try:
         with Image.open(path) as opened:
             image = opened.convert("RGBA" if "A" in opened.getbands() else "RGB")
@@ -94,10 +95,9 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
 
 
 def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
-    bands = growth_bands(history)
     schedule = history.config.schedule
-    speed, losses = curves.curves(history, bands)
-    metric_charts, metric_rows = curves.metrics(history, bands)
+    speed, losses = curves.curves(history)
+    metric_charts, metric_rows = curves.metrics(history)
     text = "Generated, after {:,} kimg: fixed seeds, average generator, psi 1"
     newest = [reduced(path, NEWEST_SIDE, text.format(kimg)) for kimg, path in history.grids[-1:]]
     if history.folder.reals_file.is_file():
@@ -128,25 +128,8 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
     }
 
 
-def growth_bands(history: RunHistory) -> list[Band]:
-    """Return the resolutions over thousands of images, shaded while they fade in."""
-    bands: list[Band] = []
-    seen = history.images_seen / 1000
-    for first, end, stage in phases(history.config.schedule):
-        start = first / 1000
-        stop = min(end / 1000, seen)
-        name = str(stage.resolution)
-        if start >= seen:
-            break
-        if bands and bands[-1].name == name:
-            bands[-1] = bands[-1]._replace(end=stop)
-        else:
-            bands.append(Band(start, stop if stage.alpha < 1 else start, stop, name))
-    return bands
-
-
 def options(history: RunHistory) -> list[tuple[str, str, str]]:
-    """List options that differ from the defaults: name, value, default."""
+    """Name, value and default of each option that differs from the default."""
     processes = history.config.schedule.num_processes
     plan = ScheduleConfig(batch_size=official_batch_sizes(processes), num_processes=processes)
     papers = flatten(to_dict(TrainConfig(schedule=plan)))

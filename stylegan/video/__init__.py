@@ -1,9 +1,8 @@
-"""Films of a generator: walks through its latent space, morphs, a run's training."""
+"""Videos of a generator: walks through its latent space, morphs, training runs."""
 
-from stylegan.video.encoding import FORMATS, check_film, check_rate, write_video
+from stylegan.video.encoding import FORMATS, check_film, write_video
 from stylegan.video.films import (
     Film,
-    FrameLayout,
     between,
     edit_film,
     film,

@@ -1,7 +1,7 @@
-"""Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow; or a folder of .png."""
+"""Write frames to a file, .mp4 by PyAV, .gif and .webp by Pillow, or to a folder of .png."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import IO
@@ -14,36 +14,30 @@ from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.messages import require
 
-# By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
+# Maximum frames per second, by ending. Viewers show .gif frames shorter than 1/50 s for 1/10 s.
 FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}
-# Constant quality. One thread, because the bytes depend on their number, and no macroblock tree,
-# because with it x264 wrote other bytes in one of ten films of the same small frames.
+# Constant quality. One thread, because the bytes depend on the number of threads. No macroblock
+# tree, because with it one of ten videos of the same small frames had other bytes.
 X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": "mbtree=0"}
 BT709 = 1  # primaries, transfer and matrix, in FFmpeg's numbers
-LIMITED = 1  # levels from 16 on
+LIMITED = 1  # range, in FFmpeg's numbers: levels from 16 on
 
 
-def check_rate(path: Path, fps: float) -> None:
-    """Raise ValueError unless the format of `path` can be written here, at `fps`."""
+def check_film(path: Path, fps: float, outputs: Outputs) -> None:
+    """Raise ValueError if a video cannot be written to `path`, or not at `fps`.
+
+    Without an ending, `path` is a folder of frames, in which equal frames may exist."""
     ending = path.suffix.lower()
+    if not ending:
+        outputs.check(path / "000000.png", exist_ok=True)
+        return
+    outputs.check(path, endings=FORMATS)
     most = FORMATS[ending]
     if not 0 < fps <= most:
-        raise ValueError(f"a {ending} film has at most {most} frames per second, not {fps:g}")
+        raise ValueError(f"fps of {ending} must be above 0 and at most {most}, got {fps:g}")
     if ending == ".mp4":
         purpose = "writing .mp4 (.gif and .webp need nothing more)"
         require("av", packages="av", purpose=purpose)
-
-
-def check_film(
-    path: Path, fps: float, outputs: Outputs, pictures: Mapping[Path, Path] | None = None
-) -> None:
-    """Raise ValueError unless a film may be written there; without an ending it is a folder of
-    frames, of which equal ones may be there. For `pictures` see `Outputs.check`."""
-    if path.suffix:
-        outputs.check(path, endings=FORMATS, pictures=pictures)
-        check_rate(path, fps)
-    else:
-        outputs.check(path / "000000.png", pictures=pictures, exist_ok=True)
 
 
 def write_video(
@@ -55,13 +49,17 @@ def write_video(
     outputs: Outputs = KEEPING,
     console: Console = SILENT,
 ) -> None:
-    """Write `count` frames uint8 (H, W, 3), all of one size, as they come; to 000000.png and so on
-    if `path` is a folder, where equal frames stay, and others are refused or replaced.
+    """Write `count` frames uint8 (H, W, 3) of equal size to a video at `path`, as they come.
 
-    At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
-    .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
-    height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames;
-    FileExistsError if there is a file once the film is complete that `outputs` keep.
+    A `path` without an ending is a folder for 000000.png and so on. Existing frames of equal
+    content are kept; whether others are replaced is decided by `outputs`.
+
+    One frame is kept in memory; Pillow also accumulates a .gif at one byte per pixel, a .webp
+    compressed. Equal frames result in equal bytes. Frames of an .mp4 with odd width or height are
+    padded by a column or row, as H.264 requires.
+
+    Raises ValueError if `frames` yields fewer or more than `count`, FileExistsError if a file that
+    `outputs` keeps has appeared in the meantime.
     """
     check_film(path, fps, outputs)
 
@@ -73,12 +71,12 @@ def write_video(
             yield pixels
             console.progress("", made, count)
         if made != count:
-            raise ValueError(f"{count} frames were promised, but {made} came")
+            raise ValueError(f"expected {count} frames, got {made}")
 
     promised = checked()
     if not path.suffix:
         numbered = path.glob("[0-9]" * 6 + ".png")
-        longer = [frame for frame in numbered if int(frame.stem) >= count]  # of another film
+        longer = [frame for frame in numbered if int(frame.stem) >= count]  # of a longer video
         outputs.check(*longer)
         for number, pixels in enumerate(promised):
             save_picture(path / f"{number:06d}.png", Image.fromarray(pixels), outputs=outputs)
@@ -90,11 +88,11 @@ def write_video(
             write_h264(file.name, promised, fps)
         else:
             write_animation(file, promised, count, fps, path.suffix.lower())
-        next(promised, None)  # is there another one?
+        next(promised, None)  # raises if there are more
 
 
 def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
-    """Write an .mp4 that every player shows: H.264 in 8 bits with halved colors, BT.709."""
+    """Write an .mp4 that every player supports: 8-bit H.264, 4:2:0 chroma, BT.709."""
     import av
     from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
@@ -125,7 +123,7 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
 
 
 def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
-    """Return the milliseconds of each frame: all begin within half a unit of their time."""
+    """Milliseconds of each frame, multiples of `unit_ms` that do not accumulate rounding errors."""
     times = [round(1000 * i / fps / unit_ms) * unit_ms for i in range(count + 1)]
     return [end - start for start, end in itertools.pairwise(times)]
 
@@ -133,7 +131,7 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
 def write_animation(
     file: IO[bytes], frames: Iterator[np.ndarray], count: int, fps: float, suffix: str
 ) -> None:
-    """Write an animation that repeats forever; a .gif has 256 colors for each frame."""
+    """Write an animation that repeats forever; each frame of a .gif has 256 colors."""
     images = map(Image.fromarray, frames)
     first = next(images)
     if suffix == ".gif":
@@ -153,8 +151,9 @@ def write_animation(
 
 
 class Reel:
-    """A stream of images that Pillow takes for one image with many frames: its WebP writer would
-    want all of several images at once."""
+    """Present an iterator of images as one multi-frame image.
+
+    Given separate images, Pillow's WebP writer would hold all of them in memory."""
 
     def __init__(self, images: Iterator[Image.Image], n_frames: int) -> None:
         self.images = images
@@ -162,7 +161,7 @@ class Reel:
         self.image: Image.Image | None = None
 
     def seek(self, _: int) -> None:
-        """Take the next frame: each is sought once, in order."""
+        """Advance to the next frame; Pillow seeks each one once, in order."""
         self.image = next(self.images)
 
     def __getattr__(self, name: str) -> object:

@@ -1,7 +1,7 @@
-"""Films: frames made from styles, which are functions of a place on a path.
+"""Clips: frames generated from ws, which are functions of a place on a path.
 
-A place is a number: a point of a walk, or the psi or strength of a morph. A `Styles` function gives
-the styles of all pictures of a frame, its cells, at several places.
+A place is a number: a point of a walk, or the psi or strength of a morph. A frame consists of
+cells, one image each; a `Styles` function maps places to the ws of all cells.
 """
 
 import itertools
@@ -24,54 +24,45 @@ from stylegan.networks.edits import Edit, edited
 from stylegan.sampling.curves import Curve, places, spline
 from stylegan.sampling.pretrained import Pretrained
 
-SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
-LARGEST_SIDE = 16_383  # pixels of a frame, of WebP; H.264 has one more
+SMALLEST_SIDE = 256  # pixels of an image, unless a scale is chosen
+LARGEST_SIDE = 16_383  # pixels of a frame in WebP; H.264 allows one more
 Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
-
-
-@dataclass(frozen=True)
-class FrameLayout:
-    """Pictures in rows of `columns`, each above its label, all of them above a caption. Pictures
-    of lower resolutions than `resolution` are enlarged more, so that all fill their cells."""
-
-    resolution: tuple[int, int]  # height and width of the largest pictures
-    columns: int = 1
-    labels: Sequence[str] | None = None
-    scale: int | None = None  # enlargement; None: to 256 pixels at least
-
-    @property
-    def cell(self) -> tuple[int, int]:
-        """Width and height of a picture in the frame, its pixels repeated."""
-        height, width = self.resolution
-        scale = self.scale or -(-SMALLEST_SIDE // max(height, width))
-        return width * scale, height * scale
-
-    def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
-        """Arrange pictures uint8 (cells, H, W, C). Raises ValueError if too large for a film."""
-        columns = min(self.columns, len(pictures))
-        width = self.cell[0] * columns
-        height = self.cell[1] * -(-len(pictures) // columns)
-        if max(width, height) > LARGEST_SIDE:
-            raise ValueError(
-                f"frames of {width}x{height} pixels are too large for a film: choose a smaller "
-                "scale or resolution, or fewer pictures at once"
-            )
-        cells = [filling(sampling.picture(pixels), self.cell) for pixels in pictures]
-        if len(cells) == 1 and not self.labels:
-            image = Image.new("RGB", self.cell, PAPER)
-            paste(image, cells[0], (0, 0))
-        else:
-            image = tiled(cells, self.columns, self.labels)
-        return np.asarray(captioned(image, caption) if caption else image)
 
 
 @dataclass(frozen=True, eq=False)
 class Film:
-    """Pictures uint8 (cells, H, W, C) and the caption of each frame, made as they are asked for."""
+    """Frames as images uint8 (cells, H, W, C) and a caption, generated on demand."""
 
     frames: Iterator[tuple[np.ndarray, str]]
     count: int
-    layout: FrameLayout
+    resolution: tuple[int, int]  # height and width of the largest images
+    columns: int = 1
+    labels: Sequence[str] | None = None  # of the cells
+
+    def arrange(self, scale: int | None = None) -> Iterator[np.ndarray]:
+        """Frames uint8 (H, W, 3): images in rows of `columns` above their labels and the caption.
+
+        Pixels are repeated `scale` times, by default to at least 256 pixels; in images of lower
+        resolution more often, so that all fill their cells. Raises ValueError if a frame is too
+        large for a video."""
+        height, width = self.resolution
+        scale = scale or -(-SMALLEST_SIDE // max(height, width))
+        cell = width * scale, height * scale
+        for images, caption in self.frames:
+            columns = min(self.columns, len(images))
+            size = cell[0] * columns, cell[1] * -(-len(images) // columns)
+            if max(size) > LARGEST_SIDE:
+                raise ValueError(
+                    f"frames of {size[0]}x{size[1]} pixels are too large for a video: choose a "
+                    "smaller scale or resolution, or fewer images per frame"
+                )
+            cells = [filling(sampling.picture(pixels), cell) for pixels in images]
+            if len(cells) == 1 and not self.labels:
+                image = Image.new("RGB", cell, PAPER)
+                paste(image, cells[0], (0, 0))
+            else:
+                image = tiled(cells, self.columns, self.labels)
+            yield np.asarray(captioned(image, caption) if caption else image)
 
 
 def film(
@@ -84,7 +75,7 @@ def film(
     captions: Sequence[str] = (),
     noise: Noise = "const",
 ) -> Film:
-    """Make a frame for each place t (n,), in rows of `columns`. Random noise is new in each."""
+    """Clip with a frame for each place t (n,). Random noise differs between frames."""
     cells = styles(t[:1]).shape[1]
     at_once = max(1, sampling.default_batch(loaded.look.drawn) // cells)
 
@@ -97,11 +88,11 @@ def film(
     made = pictures()
     texts = captions or [""] * len(t)
     frames = ((np.stack(list(itertools.islice(made, cells))), text) for text in texts)
-    return Film(frames, len(t), FrameLayout(loaded.picture_size(), columns, labels))
+    return Film(frames, len(t), loaded.picture_size(), columns, labels)
 
 
 def walk_in_z(loaded: Pretrained, curves: Sequence[Curve], labels: Tensor | None = None) -> Styles:
-    """Follow each curve through z in a cell; labels are (1 or cells, label_dim) or None."""
+    """Styles of a cell for each curve through z; labels (1 or cells, label_dim) or None."""
 
     def at(t: Tensor) -> Tensor:
         z = torch.stack([curve(t) for curve in curves], dim=1).flatten(0, 1)
@@ -114,10 +105,10 @@ def walk_in_z(loaded: Pretrained, curves: Sequence[Curve], labels: Tensor | None
 
 
 def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
-    """Draw a loop through z: places (n,) -> z (n, z_dim), which repeats after t = 1.
+    """Random loop through z: places (n,) -> z (n, z_dim), with period 1.
 
-    Each number of z is a sum of `waves` harmonics with random weights, and at every t normally
-    distributed. t = 0 is the latent of the seed: the weights are drawn given that.
+    Each component of z is a sum of `waves` harmonics with random weights, normally distributed at
+    every t. The weights are conditioned on the latent of the seed at t = 0.
     """
     weights = torch.from_numpy(streams.latent_loop(seed).randn(2, waves, z_dim))
     start = sampling.latents([seed], z_dim)[0].double()
@@ -133,8 +124,8 @@ def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
 def mixing_walk(
     loaded: Pretrained, ws: Tensor, path: Tensor, ranges: Sequence[StyleRange], *, closed: bool
 ) -> Styles:
-    """Make a cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers
-    walk through `path` (points, num_styles, w_dim), the other layers keep theirs."""
+    """Styles of a cell for each of ws (N, num_styles, w_dim) and each range: its layers walk
+    through `path` (points, num_styles, w_dim), the others are constant."""
     figures.check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
     ws = ws.cpu().double()
     walk = spline(path.cpu(), closed=closed)
@@ -152,7 +143,7 @@ def mixing_walk(
 
 
 def truncation_film(loaded: Pretrained, points: Points, psis: Tensor) -> Film:
-    """Make a frame of the points for each psi, its caption."""
+    """Clip of the points with a frame for each psi."""
 
     def at(psis: Tensor) -> Tensor:
         looks = [loaded.look.but(psi=psi) for psi in psis.tolist()]
@@ -164,7 +155,7 @@ def truncation_film(loaded: Pretrained, points: Points, psis: Tensor) -> Film:
 def edit_film(
     loaded: Pretrained, points: Points, edits: Mapping[str, Edit], strengths: Tensor
 ) -> Film:
-    """Make a frame of the points for each strength of all edits."""
+    """Clip of the points with a frame for each strength, a factor of all edits."""
     truncated = loaded.look.styles(points.ws, loaded.generator.w_avg)
     still = torch.zeros(1, *truncated.shape[1:])
     moves = torch.cat([edited(still, [edit]) for edit in edits.values()]).double()
@@ -180,14 +171,15 @@ def edit_film(
 def morph_film(
     loaded: Pretrained, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
 ) -> Film:
-    """Make a film of styles that are truncated and edited already."""
+    """Clip of `styles` that are already truncated and edited."""
     columns = figures.default_columns(len(points.names))
     final = loaded.shown(psi=1, edits=())
     return film(final, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
 def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
-    """Return `count` even steps from `first` to `last`; `closed`: there and back, slow at both."""
+    """`count` values from `first` to `last`, evenly spaced, or if `closed` back again along a
+    cosine."""
     t = places(count, 1 if closed else 2, closed=closed)
     if closed:
         t = (1 - torch.cos(2 * math.pi * t)) / 2
@@ -200,7 +192,7 @@ def timelapse_film(
     points_of: Callable[[Pretrained], Points],
     count: int,
 ) -> Film:
-    """Make `count` frames of the same points, each by the checkpoint that is nearest in time."""
+    """Clip of `count` frames of the same points, each by the checkpoint nearest in time."""
     nearest_files = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
     last = load(nearest_files[-1])
     columns = figures.default_columns(len(points_of(last).names))
@@ -211,4 +203,4 @@ def timelapse_film(
             frame = figures.pictures(loaded, points_of(loaded)), figures.moment(loaded)
             yield from (frame for _ in same)
 
-    return Film(frames(), count, FrameLayout(last.picture_size(), columns))
+    return Film(frames(), count, last.picture_size(), columns)
