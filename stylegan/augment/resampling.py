@@ -4,13 +4,13 @@ Karras et al. 2020 (limited data), appendix B.1. Every step is linear in the ima
 derivative is its transpose, and the derivative of that the step itself: R1 differentiates twice.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from stylegan.ops.bilinear import LinearMap
 
 # Low-pass filter of the orthogonal wavelet sym6 (Daubechies 1992)
 SYM6 = (
@@ -23,7 +23,6 @@ REACH = 3  # pixels that the filter needs on every side
 # pixels of the images that go together: enlarged, they fit into a CPU's cache, a GPU's memory
 AT_ONCE = {"cpu": 2**14, "cuda": 2**20}
 Margins = tuple[int, int, int, int]  # pixels beyond the border: left, right, top, bottom
-Map = Callable[[Tensor], Tensor]
 
 
 def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
@@ -64,30 +63,17 @@ def reflected(n: int, before: int, after: int, device: torch.device) -> Tensor:
     return torch.minimum(places, 2 * n - 2 - places)
 
 
-class Linear(torch.autograd.Function):
-    """A linear map with the transpose that is its derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, forward: Map, transposed: Map) -> Tensor:
-        ctx.derivative = transposed, forward
-        return forward(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return Linear.apply(grad, *ctx.derivative), None, None
-
-
 def doubled(x: Tensor) -> Tensor:
     """Double columns (..., n, W) by zeros between their pixels, filtered: (..., 2 n, W); pixel i
     becomes 2 i, between the taps 5 and 6."""
-    y: Tensor = Linear.apply(x, spread_by_taps, summed_by_taps)
+    y: Tensor = LinearMap.apply(x, spread_by_taps, summed_by_taps)
     return y[..., 5:-5, :]
 
 
 def halved(x: Tensor) -> Tensor:
     """Filter columns (..., 2 n + 12, W) the other way around, and take every second of their pixels
     without the filter's reach: (..., n, W)."""
-    y: Tensor = Linear.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
+    y: Tensor = LinearMap.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
     return y
 
 
@@ -136,7 +122,7 @@ def sampled(images: Tensor, grid: Tensor) -> Tensor:
     """Sample the images bilinearly at the places of a grid; 0 beyond the border."""
     sample = partial(F.grid_sample, grid=grid, align_corners=True)
     transposed = partial(spread, grid=grid, size=images.shape[2:])
-    samples: Tensor = Linear.apply(images, sample, transposed)
+    samples: Tensor = LinearMap.apply(images, sample, transposed)
     return samples
 
 

@@ -1,51 +1,13 @@
 """Dense layers and convolutions, as every device computes them; a CPU has ways of its own."""
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from . import cpu
-from .bilinear import BilinearMap, ByInputs, Maybe, Needed, OfBlurred, product
+from .bilinear import BilinearMap, Convolution, Maybe, OfBlurred, product
 from .constants import blur_kernel
-from .precision import full_precision, product_dtype
-
-
-@dataclass(frozen=True)
-class Convolution(BilinearMap):
-    """PyTorch's convolution of an image with a kernel."""
-
-    stride: int = 1  # 2 halves the size, or doubles it if transposed
-    transposed: bool = False
-    groups: int = 1
-
-    def output(self, x: Tensor, kernel: Tensor, prepared: Maybe = None) -> Tensor:
-        padding = (kernel.shape[-1] - 1) // 2
-        if self.transposed:
-            return F.conv_transpose2d(x, kernel, None, self.stride, padding)
-        return F.conv2d(x, kernel, None, self.stride, padding, groups=self.groups)
-
-    def gradients(
-        self, x: Maybe, kernel: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
-    ) -> ByInputs:
-        if x is None or not needed[1]:
-            x = grad.new_empty(()).expand(self.image_shape(grad, kernel))  # only its shape counts
-        stride = [self.stride] * 2
-        padding = [(kernel.shape[-1] - 1) // 2] * 2
-        by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
-            grad, x, kernel, None, stride, padding, [1, 1], self.transposed, [0, 0], self.groups,
-            [*needed, False],
-        )  # fmt: skip
-        return by_x, by_kernel
-
-    def image_shape(self, grad: Tensor, kernel: Tensor) -> tuple[int, ...]:
-        """The shape of what was convolved, from the gradient of the result."""
-        n, _, height, width = grad.shape
-        if self.transposed:
-            return n, kernel.shape[0], height // self.stride, width // self.stride
-        channels = kernel.shape[1] * self.groups
-        return n, channels, height * self.stride, width * self.stride
+from .precision import HALF, full_precision, product_dtype
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Maybe) -> Tensor:
@@ -94,7 +56,6 @@ def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: Maybe = None) ->
     """In the precision of x, or in autocast's; half precision in channels-last order, which is what
     tensor cores read."""
     dtype = product_dtype(x)
-    half = dtype in (torch.float16, torch.bfloat16)
-    order = torch.channels_last if half else torch.preserve_format
+    order = torch.channels_last if dtype in HALF.values() else torch.preserve_format
     y = product(op, x.to(dtype, memory_format=order), kernel.to(dtype, memory_format=order))
     return y if bias is None else y.add_(bias.to(dtype)[:, None, None])

@@ -166,10 +166,8 @@ def truncate(ws: Tensor, w_avg: Tensor, psi: float | Tensor, cutoff: int | None)
     """
     if not isinstance(psi, Tensor) and not abs(psi) <= LARGEST_PSI:
         raise ValueError(f"psi must be a finite number of float32, not {psi}")
-    if cutoff is not None and not hasattr(cutoff, "__index__"):
-        raise ValueError(f"cutoff must be None or a whole number, not {cutoff!r}")
-    if cutoff is not None and cutoff < 0:
-        raise ValueError(f"cutoff must be None or at least 0, not {cutoff}")
+    if cutoff is not None and not (hasattr(cutoff, "__index__") and cutoff >= 0):
+        raise ValueError(f"cutoff must be None or a whole number of rows, got {cutoff!r}")
     if cutoff == 0 or (not isinstance(psi, Tensor) and psi == 1):
         return ws
     psi = psi if isinstance(psi, Tensor) else float(psi)  # torch takes no int beyond 2**63

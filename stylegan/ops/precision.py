@@ -36,13 +36,13 @@ def has_tf32(device: torch.device, capability: Capability | None) -> bool:
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Return `x` in float32 if it is half precision, else unchanged: statistics need the range."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.float() if x.dtype in HALF.values() else x
 
 
 def autocast(kind: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
     """Products in that type on devices of that kind, in their own without one."""
     if dtype is None and autocast_dtype(kind) is None:
-        return nullcontext()
+        return nullcontext()  # torch's context would take 30 us
     return torch.autocast(kind, dtype, enabled=dtype is not None)
 
 
@@ -79,10 +79,7 @@ def has_fast_matmul(dtype: torch.dtype) -> bool:
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Compute on `x` in its own precision, also inside autocast."""
-    kind = x.device.type
-    if autocast_dtype(kind) is None:  # the context would take 30 us
-        return nullcontext()
-    return autocast(kind, None)
+    return autocast(x.device.type, None)
 
 
 @contextmanager
@@ -144,5 +141,4 @@ def differentiated(*inputs: Tensor) -> bool:
 
 def full_precision(x: Tensor) -> bool:
     """Return True if arithmetic on `x` is done in float32 or wider now."""
-    half = x.dtype in (torch.float16, torch.bfloat16)
-    return not half and autocast_dtype(x.device.type) is None
+    return x.dtype not in HALF.values() and autocast_dtype(x.device.type) is None

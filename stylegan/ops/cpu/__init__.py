@@ -17,7 +17,7 @@ to round-off. docs/performance.md says what they gain. Images stay in channels-l
 
 Half precision that the processor does not multiply fast is float32, rounded (`rounded_products`).
 What R1 differentiates twice has a function for its gradient: `Bilinear` has `BilinearGradients`,
-`LeakyReLU` has `LeakyReLUGradient`, `Blur` is its own.
+`LeakyReLU` has `LeakyReLUGradient`, `LinearMap` is its own.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bilinear import OfBlurred, product
+from ..bilinear import Dense, LinearMap, OfBlurred, product
 from ..constants import filtered
 from ..precision import (
     HALF,
@@ -41,7 +41,6 @@ from ..precision import (
     traced,
     without_autocast,
 )
-from .bilinear import Blur, Dense
 from .convolution import Direct, Size, Unfolded, UnfoldedByTap, fast_format
 from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd
@@ -152,5 +151,8 @@ def has_matrix_units() -> bool:
 
 @rounded_products
 def blur(x: Tensor) -> Tensor:
-    y: Tensor = Blur.apply(x) if differentiated(x) else filtered(x)
+    if not differentiated(x):
+        return filtered(x)
+    # The filter is its own transpose; the libraries would differentiate it by the kernel, too.
+    y: Tensor = LinearMap.apply(x, filtered, filtered)
     return y

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bilinear import BilinearMap, ByInputs, Maybe, Needed
+from ..bilinear import BilinearMap, ByInputs, Convolution, Maybe, Needed
 from ..constants import constant
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
@@ -80,31 +80,19 @@ class Direct(BilinearMap):
 
     def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
         kernel = self.kernel(x, weight) if prepared is None else prepared
-        if self.size == "double":
-            return F.conv_transpose2d(x, kernel, stride=2, padding=1)
-        return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
+        return self.convolution().output(x, kernel)
 
     def gradients(
         self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
     ) -> ByInputs:
         if x is None:  # only its shape counts
             x = empty_image(grad, image_shape(grad, weight, self.size))
-        stride = 1 if self.size == "same" else 2
-        transposed = self.size == "double"
-        by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
-            grad,
-            x,
-            self.kernel(x, weight) if prepared is None else prepared,
-            None,
-            [stride, stride],
-            [1, 1],
-            [1, 1],
-            transposed,
-            [0, 0],
-            1,
-            [*needed, False],
-        )
-        return by_x, self.by_weight(by_kernel, weight) if needed[1] else None
+        kernel = self.kernel(x, weight) if prepared is None else prepared
+        by_x, by_kernel = self.convolution().gradients(x, kernel, grad, needed)
+        return by_x, None if by_kernel is None else self.by_weight(by_kernel, weight)
+
+    def convolution(self) -> Convolution:
+        return Convolution(1 if self.size == "same" else 2, transposed=self.size == "double")
 
     def kernel(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return the prepared weight: what the images are convolved with, in their precision."""

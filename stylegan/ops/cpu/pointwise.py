@@ -65,10 +65,6 @@ def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
     return F.leaky_relu(x, slope, in_place)
 
 
-def activate_(x: Tensor, activation: Activation) -> Tensor:
-    return leaky_relu(x, 0.2, in_place=True) if activation == "lrelu" else F.relu(x, inplace=True)
-
-
 def noisy_activation(
     x: Tensor, noise: Tensor, strength: Tensor, bias: Tensor, activation: Activation
 ) -> Tensor:
@@ -84,7 +80,8 @@ def noisy_activation(
         rows = torch.addmm(rows, left, right)
     else:
         rows.addmm_(left, right)
-    return as_images(activate_(rows, activation), x)
+    rows = leaky_relu(rows, 0.2, in_place=True) if activation == "lrelu" else F.relu_(rows)
+    return as_images(rows, x)
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool) -> Tensor:
