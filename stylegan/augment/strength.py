@@ -67,22 +67,15 @@ class StrengthValues:
     batches: Counted
 
 
+@dataclass(eq=False)
 class Strength:
     """The probability of each transform, which may follow the mean sign of D(real)."""
 
-    def __init__(
-        self,
-        config: AugmentConfig,
-        probability: float,
-        signs: float = 0.0,
-        images: int = 0,
-        batches: int = 0,
-    ) -> None:
-        self.config = config
-        self.probability = probability  # that of the next batch
-        self.signs: Tensor | float = signs  # of D(real), summed over images since the last change
-        self.images = images  # since then, and batches
-        self.batches = batches
+    config: AugmentConfig
+    probability: float  # of the next batch
+    signs: Tensor | float = 0.0  # of D(real), summed over the images since the last change
+    images: int = 0  # since the last change
+    batches: int = 0  # since the last change
 
     def observe(self, mean_sign: Tensor, batch_size: int) -> None:
         """Take in the mean sign of D(real) over a whole batch, which stays on its device."""

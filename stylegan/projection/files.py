@@ -116,6 +116,17 @@ class ProjectionRequest:
         """The part of a picture that is not padding."""
         return self.loaded.look.rectangle if self.square.startswith("pad") else None
 
+    def read(self, image: Path) -> Tensor:
+        """Read an image file (1, C, r, r) as this generator draws images."""
+        config = self.loaded.generator.config
+        return read_target(
+            image,
+            resolution=self.loaded.look.drawn,
+            channels=config.image_channels,
+            premultiply=config.premultiplied,
+            crop=self.square,
+        )
+
     def described(self, image: Path) -> dict[str, object]:
         """Return all that the projection of an image depends on, for its result."""
         return {
@@ -140,7 +151,13 @@ def project_files(
     steps. Returns the number of projections, and the errors of other images."""
     request.outputs.check(*outputs_of(images, out), sources=images, exist_ok=True)
     request.outputs.check(out / TUNED)
-    targets, errors = read_targets(request, images)
+    targets: dict[Path, Tensor] = {}
+    errors: list[Exception] = []
+    for path in images:
+        try:
+            targets[path] = request.read(path)
+        except (ValueError, OSError) as error:
+            errors.append(error)
     if not targets:
         return 0, errors
     new = [path for path in targets if not is_done(request, path, out / name_of(path))]
@@ -214,27 +231,6 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
             "another --out"
         )
     return True
-
-
-def read_targets(
-    request: ProjectionRequest, images: Sequence[Path]
-) -> tuple[dict[Path, Tensor], list[Exception]]:
-    """Read the pictures (1, C, r, r) by their files; return the errors of others, too."""
-    config = request.loaded.generator.config
-    targets: dict[Path, Tensor] = {}
-    errors: list[Exception] = []
-    for path in images:
-        try:
-            targets[path] = read_target(
-                path,
-                resolution=request.loaded.look.drawn,
-                channels=config.image_channels,
-                premultiply=config.premultiplied,
-                crop=request.square,
-            )
-        except (ValueError, OSError) as error:
-            errors.append(error)
-    return targets, errors
 
 
 def nearest_of_starts(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Self
 
@@ -27,18 +28,6 @@ from stylegan.sampling.look import (
     unpadded,
 )
 from stylegan.schedule import check_resolution
-
-# the arguments of its constructor
-KEPT = (
-    "generator",
-    "look",
-    "origin",
-    "images_seen",
-    "label_names",
-    "label_rows",
-    "trained_on",
-    "lineage",
-)
 
 
 class Pretrained(nn.Module):
@@ -132,8 +121,8 @@ class Pretrained(nn.Module):
 
     def but(self, **changes: object) -> Self:
         """Return the same with other arguments of the constructor; the network is shared."""
-        kept = {name: getattr(self, name) for name in KEPT}
-        return type(self)(**kept | changes)
+        arguments = inspect.signature(type(self)).parameters
+        return type(self)(**{name: getattr(self, name) for name in arguments} | changes)
 
     def shown(self, **changes: object) -> Self:
         """Return the same network, shown in another way: see `Look.but`."""
