@@ -176,8 +176,8 @@ def test_unusable_noise_is_refused(noise, message):
     [
         ({"resolution": 32}, "resolution 32 is not a power of two from 4 to 16"),
         ({"alpha": 1.5}, "alpha must be from 0 to 1, not 1.5"),
-        ({"cutoff": -2, "psi": 0.5}, "cutoff must be None or at least 0, not -2"),
-        ({"psi": float("nan")}, "psi must be a finite number of float32, not nan"),
+        ({"cutoff": -2, "psi": 0.5}, "cutoff must be .*, got -2"),
+        ({"psi": float("nan")}, "psi must be .*, got nan"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):

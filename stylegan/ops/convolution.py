@@ -1,4 +1,4 @@
-"""Dense layers and convolutions, as every device computes them; a CPU has ways of its own."""
+"""Dense layers and convolutions, as every device except a CPU computes them."""
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Maybe = None) -> Tenso
 
 
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
-    """One transposed convolution: its 4x4 kernel is the turned 3x3 one, added at 2x2 shifts."""
+    """One transposed convolution: its 4x4 kernel sums the flipped 3x3 kernel at 2x2 shifts."""
     if cpu.uses_cpu_kernels(x):
         return cpu.upsample_conv2d(x, weight, scale)
     kernel = F.avg_pool2d(weight.flip(2, 3), 2, 1, 1) * (4 * scale)
@@ -36,9 +36,9 @@ def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
 def conv2d_downsample(
     x: Tensor, weight: Tensor, scale: float, bias: Maybe = None, *, blur_first: bool = False
 ) -> Tensor:
-    """One convolution: its 4x4 kernel is the average of the 3x3 one at 2x2 shifts."""
+    """One convolution: its 4x4 kernel averages the 3x3 kernel at 2x2 shifts."""
     if x.shape[2] % 2 or x.shape[3] % 2:
-        raise ValueError(f"height and width must be even to be halved, not {tuple(x.shape[2:])}")
+        raise ValueError(f"height and width must be even, got {tuple(x.shape[2:])}")
     if cpu.uses_cpu_kernels(x):
         return cpu.conv2d_downsample(x, weight, scale, bias, blur_first=blur_first)
     halving = Convolution(stride=2)
@@ -53,8 +53,10 @@ def blur(x: Tensor) -> Tensor:
 
 
 def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: Maybe = None) -> Tensor:
-    """In the precision of x, or in autocast's; half precision in channels-last order, which is what
-    tensor cores read."""
+    """Convolve in the dtype of x, or in autocast's, then add the bias (K,).
+
+    Half precision is channels-last, the order that tensor cores read.
+    """
     dtype = product_dtype(x)
     order = torch.channels_last if dtype in HALF.values() else torch.preserve_format
     y = product(op, x.to(dtype, memory_format=order), kernel.to(dtype, memory_format=order))
