@@ -74,10 +74,6 @@ def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tenso
 
 
 def places(frames: int, points: int, *, closed: bool) -> Tensor:
-    """Evenly spaced positions of the frames, float64 (frames,).
-
-    The last frame of an open path is at its last point. The frame after the last one of a closed
-    path would be the first again.
-    """
+    """Evenly spaced positions, float64 (frames,); a closed path omits its end, the start."""
     steps = torch.arange(frames, dtype=torch.float64)
     return steps * points / frames if closed else steps * (points - 1) / max(frames - 1, 1)

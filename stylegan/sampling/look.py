@@ -137,10 +137,10 @@ class Look:
         return images if self.drawn == self.resolution else reduced(images, self.resolution)
 
 
-def checked_rows(name: str, values: object) -> Tensor:
-    """Convert centers or labels to float32 (K, D), K >= 1.
+def checked_rows(name: str, values: object, width: int | None = None) -> Tensor:
+    """Convert centers or labels to float32 (K, `width`), K >= 1. Raises ValueError if they are not.
 
-    Raises ValueError, which begins with `name`, for anything but rows of finite numbers.
+    Any width will do if it is None.
     """
     try:
         check_number(values)
@@ -149,6 +149,8 @@ def checked_rows(name: str, values: object) -> Tensor:
         raise ValueError(f"{name} must be rows of numbers") from error
     if rows.ndim != 2 or not len(rows) or not rows.isfinite().all():
         raise ValueError(f"{name} must be rows of finite numbers, got shape {tuple(rows.shape)}")
+    if width is not None and rows.shape[1] != width:
+        raise ValueError(f"{name} must be rows of {width} numbers, got {rows.shape[1]}")
     return rows
 
 
@@ -184,7 +186,7 @@ def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
 
 @torch.no_grad()
 def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Tensor:
-    """Map z (N, z_dim), labels (N or 1, label_dim) -> w (N, w_dim), with dtype and device of w_avg."""
+    """Map z (N, z_dim), labels (N or 1, label_dim) -> w (N, w_dim), in the dtype of w_avg."""
     like = generator.w_avg
     labels = None if labels is None else labels.to(like).expand(len(z), -1)
     return generator.mapping(z.to(like), labels)
@@ -361,10 +363,7 @@ def unpadded(images: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
 
 
 def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, slice]:
-    """Rows and columns of an image that hold more than padding.
-
-    `rectangle` is of a square image of any size, and is scaled to `height` and `width`.
-    """
+    """Rows and columns of an image that are not all padding; `rectangle` is scaled to its size."""
     top, bottom, left, right = rectangle  # opposite margins are equal: top + bottom is its size
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))

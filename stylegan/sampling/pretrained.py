@@ -59,16 +59,14 @@ class Pretrained(nn.Module):
         self.origin = origin
         self.images_seen = read(Counted | None, images_seen, "images_seen")  # type: ignore[arg-type]
         self.label_names = read(tuple[str, ...], label_names, "label_names")
-        self.label_rows = None if label_rows is None else checked_rows("label_rows", label_rows)
+        self.label_rows = None
+        if label_rows is not None:
+            self.label_rows = checked_rows("label_rows", label_rows, config.label_dim)
+        if self.look.centers is not None:
+            checked_rows("centers", self.look.centers, config.w_dim)
         self.trained_on = read(DataConfig | None, trained_on, "trained_on")  # type: ignore[arg-type]
         self.lineage = read(tuple[Source, ...], lineage, "lineage")
         check_resolution(self.look.resolution, check_resolution(self.look.drawn, config.resolution))
-        rows = {"label_rows": (self.label_rows, config.label_dim)}
-        rows["centers"] = self.look.centers, config.w_dim
-        for name, (values, width) in rows.items():
-            if values is not None and values.shape[1] != width:
-                found = f"shape {tuple(values.shape)}"
-                raise ValueError(f"{name} must be rows of {width} numbers, got {found}")
         if len(self.label_names) not in (0, config.label_dim):
             found = len(self.label_names)
             raise ValueError(f"label_names must be {config.label_dim} names, got {found}")
@@ -210,7 +208,7 @@ class Pretrained(nn.Module):
 
     @torch.inference_mode()
     def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Map z (N, z_dim), labels (N or 1, label_dim) -> ws (N, num_styles, w_dim), not truncated."""
+        """Map z (N, z_dim), labels (N or 1, label_dim) -> untruncated ws (N, num_styles, w_dim)."""
         return self.generator.broadcast(mapped(self.generator, z, labels))
 
     def description(self) -> dict[str, object]:
@@ -251,12 +249,9 @@ class Pretrained(nn.Module):
         return f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}"
 
     def label(self, class_name: str | None) -> Tensor | None:
-        """The label (1, label_dim) of a class, by name or number, or of several with weights.
+        """The label (1, label_dim) of a class by name or number, or a mixture `smile=0.7,sad=0.3`.
 
-        Weights are given as in `smile=0.7,sad=0.3`. Returns None for a network without labels.
-
-        Raises ValueError for an unknown class, a class for a network without labels, or None for
-        one that has them.
+        Returns None for a network without labels. Raises ValueError if it does not have the class.
         """
         count = self.config.label_dim
         names = list(self.label_names)
