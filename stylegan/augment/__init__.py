@@ -1,7 +1,4 @@
-"""Augmentation: random transforms of all reals and fakes that the discriminator sees.
-
-With few images, they keep it from memorizing these. Samples are not transformed.
-"""
+"""Augmentation: random transforms of reals and fakes, so that D does not memorize few images."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -22,10 +19,7 @@ Transform = ada.Transform | diffaugment.Transform
 def draw(
     shape: Sequence[int], config: AugmentConfig, probability: float, rng: torch.Generator
 ) -> Transform | None:
-    """Draw a transform for each image of a batch of `shape` (N, C, H, W).
-
-    Returns None without augmentation or at probability 0.
-    """
+    """Draw a transform for images of `shape` (N, C, H, W), or None if it would change nothing."""
     if config.kind == "none" or probability == 0:
         return None
     return KINDS[config.kind].draw(shape, config.names, probability, rng)
@@ -55,7 +49,6 @@ def to_device(
 
 
 def of_tensors(transform: Transform | None, change: Callable[[Tensor], Tensor]) -> Transform | None:
-    """Apply `change` to all tensors of a transform."""
     if transform is None:
         return None
     tensors: dict[str, Any] = {

@@ -87,10 +87,7 @@ class Transform:
 
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The named transforms in the order of PARAMETERS, with groups expanded.
-
-    Raises ValueError for unknown names.
-    """
+    """The names without groups, in the order of PARAMETERS. Raises ValueError for unknown ones."""
     asked = {name for word in names for name in GROUPS.get(word, (word,))}
     unknown = sorted(asked - PARAMETERS.keys())
     if unknown:
@@ -151,10 +148,7 @@ def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Gene
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
-    """Transform images (N, C, H, W), differentiable any number of times.
-
-    With 2 or 4 channels the last one is alpha, which color transforms keep.
-    """
+    """Transform images (N, C, H, W); color keeps alpha, the last of 2 or 4 channels."""
     if transform.geometry is not None:
         images = warp(images, transform.geometry, transform.margins)
     for change, parameters in (
@@ -237,10 +231,7 @@ def color_matrices(values: dict[str, Tensor]) -> Tensor:
 
 
 def recolor(images: Tensor, matrices: Tensor) -> Tensor:
-    """Apply `matrices` (N, 4, 4) to (r, g, b, 1) of every pixel.
-
-    A gray image gets the mean of the three output colors.
-    """
+    """Apply `matrices` (N, 4, 4) to (r, g, b, 1) of every pixel; gray gets their mean."""
     colors = images.shape[1] - (images.shape[1] % 2 == 0)
     if colors == 1:
         mean = matrices[:, :3].mean(dim=1)

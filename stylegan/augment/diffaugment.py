@@ -1,8 +1,4 @@
-"""DiffAugment: color, translation and cutout of the images that the discriminator sees.
-
-Zhao et al. 2020 (Differentiable augmentation), section 3 and appendix, where the probability of
-each is 1.
-"""
+"""DiffAugment: color, translation and cutout. Zhao et al. 2020, section 3 and appendix."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -57,10 +53,7 @@ def names_of(names: Iterable[str]) -> set[str]:
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
-    """Transform images (N, C, H, W), differentiable any number of times.
-
-    With 2 or 4 channels the last one is alpha, which color transforms keep.
-    """
+    """Transform images (N, C, H, W); color keeps alpha, the last of 2 or 4 channels."""
     for change, parameters in (
         (recolor, transform.color),
         (translate, transform.shift),
@@ -72,10 +65,7 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
 
 
 def recolor(images: Tensor, parameters: Tensor) -> Tensor:
-    """Change brightness, saturation and contrast by `parameters` (N, 3), in this order.
-
-    Saturation scales the distance of a pixel from its gray, contrast that from the image's mean.
-    """
+    """Add brightness, then scale the distance of pixels from their gray, then from the mean."""
     brightness, saturation, contrast = parameters[:, :, None, None, None].unbind(1)
     colors = images.shape[1] - (images.shape[1] % 2 == 0)
     x = images[:, :colors] + brightness

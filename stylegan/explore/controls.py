@@ -133,10 +133,7 @@ def moves_of(texts: Sequence[str], edits: Sequence[Edit]) -> Moves:
 
 
 class Controls:
-    """The controls of a generator and its edits, by section of the page.
-
-    Those of the user's image are included if the page `can_project`.
-    """
+    """Controls of a generator and its edits, by section; of the user's image if `can_project`."""
 
     def __init__(self, loaded: Pretrained, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
@@ -195,10 +192,7 @@ class Controls:
         }
 
     def view(self, values: Values, projected: Tensor | None = None) -> View:
-        """Parse values from a browser; `projected` are the styles of the user's image.
-
-        Raises ValueError if a control does not have its value.
-        """
+        """Parse values from a browser; `projected` are the styles of the user's image."""
         read: dict[str, Any] = {  # of the types in `View`
             control.name: control.read(values.get(control.name))
             for section in self.sections.values()

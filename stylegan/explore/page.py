@@ -139,10 +139,7 @@ def styles_of(
 
 @torch.inference_mode()
 def final_styles(loaded: Pretrained, view: View) -> Tensor:
-    """Styles of the seed (see `styles_of`) or of the user's image, edited.
-
-    Returns float32 (num_styles, w_dim) on the CPU.
-    """
+    """Edited styles of the seed or the user's image: float32 (num_styles, w_dim) on the CPU."""
     config = loaded.generator.config
     like = loaded.generator.w_avg
     if view.styles is None:

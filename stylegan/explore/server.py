@@ -74,10 +74,7 @@ class Handler(BaseHTTPRequestHandler):
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
     def own(self, places: Mapping[str, T]) -> T:
-        """The resource at the request's address.
-
-        Raises PermissionError for requests of other pages, FileNotFoundError for other addresses.
-        """
+        """The resource at the request's address. Raises OSError for requests of other pages."""
         # Another host name: a foreign page whose DNS entry points here. Another `Origin`: a page
         # that is open in another tab.
         host = self.headers.get("Host", "")
@@ -124,10 +121,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(page: Page, *, port: int | None = None, browser: bool = False) -> Iterator[str]:
-    """Serve the page at the yielded address; None as `port` uses the first free one.
-
-    Raises OSError if no port can be used.
-    """
+    """Serve the page at the yielded address, on the first free port if `port` is None."""
     for place in PORTS if port is None else [port]:
         try:
             server = Server(page, place)

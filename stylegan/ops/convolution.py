@@ -53,11 +53,9 @@ def blur(x: Tensor) -> Tensor:
 
 
 def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: Maybe = None) -> Tensor:
-    """Convolve in the dtype of x, or in autocast's, then add the bias (K,).
-
-    Half precision is channels-last, the order that tensor cores read.
-    """
+    """Convolve in the dtype of x, or in autocast's, and add the bias (K,)."""
     dtype = product_dtype(x)
+    # tensor cores read channels-last
     order = torch.channels_last if dtype in HALF.values() else torch.preserve_format
     y = product(op, x.to(dtype, memory_format=order), kernel.to(dtype, memory_format=order))
     return y if bias is None else y.add_(bias.to(dtype)[:, None, None])

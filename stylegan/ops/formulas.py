@@ -27,10 +27,7 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tenso
 
 
 def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) -> Tensor:
-    """Equalized convolution, zeros beyond the border.
-
-    x (N, C, H, W), weight (K, C, k, k), bias (K,) -> (N, K, H, W).
-    """
+    """Equalized convolution, zeros beyond the border: weight (K, C, k, k) -> (N, K, H, W)."""
     return F.conv2d(x, weight * scale, bias, padding=weight.shape[-1] // 2)
 
 
@@ -104,8 +101,7 @@ def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
     """Adaptive instance normalization, equation 1.
 
-    Every channel of every image gets the standard deviation `scale` (N, C), to which `layers.Style`
-    has already added 1, and the mean `bias` (N, C).
+    Channels get standard deviation `scale` (`layers.Style` has added 1) and mean `bias`, (N, C).
     """
     return style_modulation(instance_norm(x, eps), scale, bias)
 

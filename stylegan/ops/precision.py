@@ -42,10 +42,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def autocast(kind: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
-    """Context in which products on devices of type `kind` are computed in `dtype`.
-
-    With None they are computed in the dtype of their inputs.
-    """
+    """Context in which products on devices of type `kind` are `dtype`; None: as their inputs."""
     if dtype is None and autocast_dtype(kind) is None:
         return nullcontext()  # torch's context would take 30 us
     return torch.autocast(kind, dtype, enabled=dtype is not None)
@@ -131,10 +128,7 @@ def in_float32() -> AbstractContextManager[None]:
 
 
 def traced() -> bool:
-    """Whether torch records operations now (ONNX, TorchScript, compilation).
-
-    Then they must be plain torch operations that suit any machine and batch size.
-    """
+    """Whether torch records operations now, to run them on any machine with any batch size."""
     scripted = torch.onnx.is_in_onnx_export() or torch.jit.is_tracing()
     return scripted or torch.compiler.is_compiling()
 

@@ -22,10 +22,7 @@ BEST_PSNR = 100.0  # dB; more counts as equal
 
 
 class Distance(Protocol):
-    """Distance between images and targets (N, C, r, r), nominally in [-1, 1] -> (N,).
-
-    `about` describes it, in plain values.
-    """
+    """Distance between images and targets (N, C, r, r), nominally in [-1, 1] -> (N,)."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor: ...
 
@@ -130,10 +127,7 @@ def choose_distance(
 
 
 def psnr(images: Tensor, targets: Tensor, rectangle: Rectangle | None = None) -> Tensor:
-    """PSNR of images (N, C, r, r), clamped to [-1, 1] -> (N,) in dB, at most 100.
-
-    Of padded images, that of the active `rectangle`.
-    """
+    """PSNR of images (N, C, r, r), clamped to [-1, 1], in `rectangle` -> (N,) in dB, up to 100."""
     difference = images.clamp(-1, 1) - targets.clamp(-1, 1)
     if rectangle is not None:
         rows, columns = active_part(rectangle, *difference.shape[2:])

@@ -69,10 +69,7 @@ def default_batch(resolution: int) -> int:
 
 
 def outputs_of(images: Sequence[Path], out: Path) -> list[Path]:
-    """The files that `project_files` may write for these images, or remove.
-
-    Without tuning, it removes those of an earlier tuning, which do not match new latents.
-    """
+    """Files that `project_files` may write for these images, or remove if of an older tuning."""
     of_each = [LATENTS, TARGET, PICTURE, RESULT, TUNED_PICTURE]
     folders = [out / name_of(image) for image in images]
     return [out / LATENTS, out / TUNED] + [path / file for path in folders for file in of_each]
@@ -272,10 +269,7 @@ def nearest_of_starts(
 def write_projection(
     request: ProjectionRequest, path: Path, target: Tensor, projection: Projection, folder: Path
 ) -> float:
-    """Write all files of one image, except that of tuning. Returns its PSNR in dB.
-
-    A new folder appears with all its files.
-    """
+    """Write the files of one image, except that of tuning. Returns its PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
     result = {
         "image": str(path),

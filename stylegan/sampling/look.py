@@ -138,10 +138,7 @@ class Look:
 
 
 def checked_rows(name: str, values: object, width: int | None = None) -> Tensor:
-    """Convert centers or labels to float32 (K, `width`), K >= 1. Raises ValueError if they are not.
-
-    Any width will do if it is None.
-    """
+    """Convert centers or labels to float32 (K, `width`). Raises ValueError for anything else."""
     try:
         check_number(values)
         rows = torch.as_tensor(values).float()
@@ -195,10 +192,7 @@ def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Ten
 def cyclic_one_hot(
     indices: Sequence[int], classes: int, rows: Tensor | None = None
 ) -> Tensor | None:
-    """Labels (N, classes): row i modulo K of `rows` (K, classes) for each index i.
-
-    By default `rows` are one-hot, one per class. Returns None if `classes` is 0.
-    """
+    """Labels (N, classes): row i modulo K of `rows`, by default one-hot; None without classes."""
     if not classes:
         return None
     rows = torch.eye(classes) if rows is None else rows
@@ -223,10 +217,7 @@ def mapped_samples(generator: Generator, samples: int, label_rows: Tensor | None
 def seed_noise(
     seeds: Sequence[int], config: NetworkConfig, resolution: int | None = None
 ) -> list[Tensor]:
-    """Noise maps of the seeds: float32 (N, 1, r, r) for each layer.
-
-    Coarse layers are drawn first, so a lower resolution has the same maps.
-    """
+    """Noise maps of the seeds: float32 (N, 1, r, r) for each layer, the same at any resolution."""
     check_seeds(seeds)
     full = config.resolution
     largest = check_resolution(full if resolution is None else resolution, full)

@@ -144,7 +144,6 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Un
 
 
 def has_matrix_units() -> bool:
-    """Whether the CPU has AMX."""
     return bool(capabilities().get("amx_bf16", False))
 
 

@@ -23,7 +23,6 @@ WINDOWS_BYTES = 2**24  # of the windows in memory at a time, approximately: they
 
 
 def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
-    """Shape of the output, from the input."""
     n, _, h, w = x.shape
     if size == "double":
         return n, weight.shape[1], 2 * h, 2 * w
@@ -175,14 +174,10 @@ class Unfolded(BilinearMap):
         return by_kernel.view(weight.shape).to(weight.dtype)
 
     def parts(self, *images: Tensor) -> list[slice]:
-        """Ranges of images that are multiplied at a time."""
         return [slice(None)]
 
     def multiply(self, image: Tensor, kernel: Tensor, out: Tensor, *, first: bool) -> None:
-        """Write the product of one image of the convolution to the other.
-
-        If `first`, from the input to the output, else from the output's gradient to the input's.
-        """
+        """Write the image on the other side of the convolution; `first` if `image` is its input."""
         if is_large(self.size, first=first):
             self.scaled_product(self.windows(image), kernel.t(), pixels(out))
         else:

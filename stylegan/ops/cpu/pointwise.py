@@ -85,10 +85,7 @@ def noisy_activation(
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool) -> Tensor:
-    """AdaIN: small images in their memory order, large ones one by one with `F.batch_norm`.
-
-    Statistics are float32. If `in_place`, x may be overwritten.
-    """
+    """AdaIN: small images in their memory order, large ones one by one; float32 statistics."""
     n, c, h, w = x.shape
     small = c * h * w < LARGE_IMAGE
     if small and n > 1 and full_precision(x):
@@ -161,10 +158,7 @@ def as_images(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def adain_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
-    """AdaIN of one channels-last image (1, C, H, W), in place.
-
-    New memory would cost more than the arithmetic.
-    """
+    """AdaIN of a channels-last image (1, C, H, W) in place: new memory costs more than the sums."""
     mean, variance = statistics(image)
     factor = scale * torch.rsqrt(variance + eps)
     rows = image.permute(0, 2, 3, 1)
@@ -172,10 +166,7 @@ def adain_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
 
 
 def batch_norm_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
-    """`F.batch_norm` of one half-precision image (1, C, H, W), in place.
-
-    The kernel computes its float32 statistics before it writes.
-    """
+    """`F.batch_norm` of a half-precision image (1, C, H, W) in place: statistics come first."""
     unused = torch.empty_like(scale), torch.empty_like(scale)
     torch.native_batch_norm(image, scale, bias, None, None, True, 0.0, eps, out=(image, *unused))
 
