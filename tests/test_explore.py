@@ -114,7 +114,7 @@ def as_file(pixels, name="mine.png"):
 def test_a_picture_of_the_generator_is_found_again_and_edited(page):
     target = render(page.loaded, View(1, 0, 0.6))
     given = values(page, steps=200, space="w+", **as_file(target))
-    with pytest.raises(ValueError, match="project a picture first"):
+    with pytest.raises(ValueError, match="project an image first"):
         next(page.picture(given | {"start": "own"}))
     wanted, first, *_, last = page.search(given)
     assert wanted["caption"] == "wanted: mine.png"
@@ -143,10 +143,10 @@ def test_a_search_and_a_picture_compute_in_turn(page):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": -1}, "Seed: -1 is not a whole number from 0 to 4294967295"),
-        ({"psi": math.nan}, "Truncation ψ: nan is not a number from -1.5 to 1.5"),
-        ({"label": "3"}, "Class: '3' is not one of the choices"),
-        ({"mix_layers": [6]}, r"Layers: \[6\] is not a list of layers below 6"),
+        ({"seed": -1}, "Seed must be a whole number from 0 to 4294967295, got -1"),
+        ({"psi": math.nan}, "Truncation ψ must be a number from -1.5 to 1.5, got nan"),
+        ({"label": "3"}, "Class must be one of its options, got '3'"),
+        ({"mix_layers": [6]}, r"Layers must be a list of layers below 6, got \[6\]"),
     ],
 )
 def test_controls_that_cannot_be_are_refused_in_words(page, changes, message):

@@ -52,7 +52,7 @@ socket.socket.connect, socket.getaddrinfo = connecting, resolving
 from stylegan.cli import main
 main(sys.argv[1:])
 """
-SECTIONS = ("Seed plane", "Mixing", "Directions", "Your picture")
+SECTIONS = ("Seed plane", "Mixing", "Directions", "Your image")
 
 pytestmark = [pytest.mark.slow, NEEDS_BROWSER]
 
@@ -195,9 +195,9 @@ def test_every_control_shows_what_render_says(somebody, source, loaded):
 def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, tmp_path):
     sampling.picture(render(loaded, View(3, 0, 0.5))).save(tmp_path / "mine.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    user.choose("start", "your picture")
-    user.message("project a picture first")
-    user.open("Your picture", "Directions")
+    user.choose("start", "your image")
+    user.message("project an image first")
+    user.open("Your image", "Directions")
     user.page.click("#project")
     user.message("choose a file first")
     user.page.set_input_files("#upload", tmp_path / "bad.png")
@@ -212,10 +212,10 @@ def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, 
     assert user.sees(loaded, View(10, 0))
     user.slide("steps", 40)
     user.page.click("#project")  # waits for the end of the first
-    wait(lambda: user.caption() == "your picture")
+    wait(lambda: user.caption() == "your image")
     assert "wanted: mine.png" in user.page.inner_text("#target")
     user.slide("pca:1", 2)
-    wait(lambda: user.caption() == "your picture · --edit pca:1=+2")
+    wait(lambda: user.caption() == "your image · --edit pca:1=+2")
     found = read_latents(user.download("#latents_file", tmp_path), loaded.generator)
     assert user.sees(loaded, View(styles=found.ws[0]))
     png = user.download("#picture_file", tmp_path)
@@ -262,13 +262,13 @@ def test_a_link_holds_the_picture_and_names_stay_text(somebody, loaded):
             "random.js",
             None,
             "text/javascript",
-            "random.js or onnxruntime/ort.js is not in this page",
+            "random.js or onnxruntime/ort.js is missing in this page",
         ),
         (
             "random.js",
             "",
             "text/plain",
-            "or is not sent as text/javascript by its web server",
+            "or its web server does not send it as text/javascript",
         ),
         ("scene.json", "null", "text/javascript", "scene.json does not describe a page"),
     ],
@@ -322,7 +322,7 @@ def test_nobody_else_is_asked_for_anything(user, visitor, server, exported):
 
 
 def test_a_page_without_projection_says_where_it_is(visitor):
-    visitor.open("Your picture")
+    visitor.open("Your image")
     assert "needs PyTorch" in visitor.page.inner_text(".no_project")
     assert not visitor.page.is_visible("#project") and not visitor.page.is_visible("#latents_file")
 

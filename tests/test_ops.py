@@ -171,9 +171,9 @@ def test_minibatch_deviation_equals_the_loop(n, features):
 
 
 def test_minibatch_deviation_refuses_what_it_cannot_divide():
-    with pytest.raises(ValueError, match="batch of 6 images does not split into groups of 4"):
+    with pytest.raises(ValueError, match=r"batch of 6 images .* groups of 4"):
         minibatch_deviation(normal(6, 4, 4, 4), 4)
-    with pytest.raises(ValueError, match="4 channels do not split into 3 deviation features"):
+    with pytest.raises(ValueError, match=r"4 channels .* 3 deviation features"):
         minibatch_deviation(normal(4, 4, 4, 4), 4, 3)
 
 

@@ -106,9 +106,9 @@ def no_weights(tmp_path, monkeypatch):
 
 def test_auto_is_pixels_where_lpips_or_its_weights_are_not(no_weights):
     for shape, reason in (
-        ({}, "weights of VGG16 are not here"),
-        ({"channels": 4}, "it looks at gray or RGB, not at images of 4 channels"),
-        ({"resolution": 8}, "it looks at images from 16x16 pixels on"),
+        ({}, "the weights of VGG16 are missing"),
+        ({"channels": 4}, "it needs gray or RGB images, got 4 channels"),
+        ({"resolution": 8}, "it needs images of at least 16x16 pixels"),
     ):
         distance, why = chosen("auto", **shape)
         assert isinstance(distance, PixelDistance) and why.startswith(f"no LPIPS: {reason}")
@@ -130,7 +130,7 @@ def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
     (gradient,) = torch.autograd.grad(apart.sum(), moved)
     nearer = images - 0.1 * gradient / gradient.abs().max()
     assert distance(nearer, others).sum() < apart.sum()
-    with pytest.raises(ValueError, match="EfficientNet cannot be used: it looks at gray or RGB"):
+    with pytest.raises(ValueError, match="EfficientNet cannot be used: it needs gray or RGB"):
         chosen("eff", channels=4)
 
 
@@ -255,8 +255,8 @@ def test_w_starts_at_the_average_of_the_class():
     [
         ({}, {"space": "z"}, (1, 3, 16, 16), r"space is .z.: it must be"),
         ({}, {"fall": math.nan}, (1, 3, 16, 16), "fall is NaN: it must be a finite number"),
-        ({}, {}, (1, 3, 8, 8), r"targets must be \(N, 3, 16, 16\), not \("),
-        ({"noise": False}, {"fit_noise": True}, (1, 3, 16, 16), "no noise inputs"),
+        ({}, {}, (1, 3, 8, 8), r"targets must be \(N, 3, 16, 16\), got \("),
+        ({"noise": False}, {"fit_noise": True}, (1, 3, 16, 16), "noise inputs"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_at_once(config, options, shape, message):

@@ -30,7 +30,7 @@ def test_latents_are_those_of_the_official_tools():
 
 @pytest.mark.parametrize("seed", [-1, MAX_SEED + 1])
 def test_seeds_beyond_32_bits_are_refused(seed):
-    with pytest.raises(ValueError, match=f"from 0 to 4294967295, not {seed}"):
+    with pytest.raises(ValueError, match=f"from 0 to 4294967295, got {seed}"):
         latents([1, seed], 4)
 
 

@@ -110,10 +110,10 @@ def test_what_cannot_be_tuned_is_said():
     with pytest.raises(ValueError, match=r"locality is -1.0: it must be"):
         TuningOptions(locality=-1.0)
     generator, ws, targets = pivots()
-    with pytest.raises(ValueError, match=r"pivots must be \(3, 6, 8\) for as many targets"):
+    with pytest.raises(ValueError, match=r"pivots must be \(3, 6, 8\)"):
         next(tune(generator, targets, ws[:2], PixelDistance()))
     wild = TuningOptions(steps=5, learning_rate=1e12)
-    with pytest.raises(ValueError, match=r"tuning failed: after [1-4] steps the distances are "):
+    with pytest.raises(ValueError, match=r"tuning failed: .* after [1-4] steps must be"):
         last(tune(generator, targets, ws, PixelDistance(), wild))
 
 

@@ -1,5 +1,4 @@
-"""Augmentation: random transforms of everything that the discriminator sees, reals and fakes alike,
-so that it cannot learn few images by heart. Samples are not transformed."""
+"""Augmentation: random transforms of reals and fakes, so that D does not memorize few images."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -20,14 +19,14 @@ Transform = ada.Transform | diffaugment.Transform
 def draw(
     shape: Sequence[int], config: AugmentConfig, probability: float, rng: torch.Generator
 ) -> Transform | None:
-    """Draw a transform for each of N images of the shape (N, C, H, W); None if nothing changes."""
+    """Draw a transform for images of `shape` (N, C, H, W), or None if it would change nothing."""
     if config.kind == "none" or probability == 0:
         return None
     return KINDS[config.kind].draw(shape, config.names, probability, rng)
 
 
 def apply(images: Tensor, transform: Transform | None) -> Tensor:
-    """Transform images (N, C, H, W), any number of times differentiable, in full precision."""
+    """Transform images (N, C, H, W) in float32 or wider, differentiable any number of times."""
     if transform is None:
         return images
     with without_autocast(images), in_float32():
@@ -38,19 +37,18 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
 
 
 def part(transform: Transform | None, rows: slice) -> Transform | None:
-    """Return the transform of those images."""
+    """The transform of the images `rows` of the batch."""
     return of_tensors(transform, lambda parameters: parameters[rows])
 
 
 def to_device(
     transform: Transform | None, device: torch.device, dtype: torch.dtype
 ) -> Transform | None:
-    """Copy the transform to the device, in that type; nobody waits for the copies."""
+    """Copy to `device` as `dtype`, asynchronously."""
     return of_tensors(transform, lambda x: distributed.to_device(x.to(dtype), device))
 
 
 def of_tensors(transform: Transform | None, change: Callable[[Tensor], Tensor]) -> Transform | None:
-    """Change all tensors of a transform."""
     if transform is None:
         return None
     tensors: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""Random transforms of what the discriminator sees: Karras et al. 2020, "Training Generative
-Adversarial Networks with Limited Data", appendix B.
+"""ADA's random transforms of the images that the discriminator sees.
 
-Every transform is linear in the images (cutout and noise are affine), so that an image and its
-gradients, of any order, go through it alike. Parameters are 0 where a transform changes nothing.
+Karras et al. 2020, "Training Generative Adversarial Networks with Limited Data", appendix B. Every
+transform is linear in the images (noise is affine), so an image and its gradients of any order pass
+through the same map. A transform whose parameters are 0 changes nothing.
 """
 
 import functools
@@ -20,22 +20,24 @@ from .resampling import Margins, margins_of, reflected, warp
 
 @dataclass(frozen=True)
 class Parameter:
-    """The random numbers of one transform, for every image."""
+    """Distribution of the random numbers of one transform."""
 
     kind: Literal["choice", "uniform", "normal"]
     size: float  # number of choices from 0, half width around 0, or standard deviation
-    count: int = 1
+    count: int = 1  # numbers per image
 
     def draw(self, n: int, rng: torch.Generator) -> Tensor:
-        """Draw (n, count), float64."""
+        """Draw float64 (n, count)."""
         shape = n, self.count
         if self.kind == "normal":
             return self.size * torch.randn(shape, generator=rng, dtype=torch.float64)
         return self.at(torch.rand(shape, generator=rng, dtype=torch.float64))
 
     def at(self, u: Tensor) -> Tensor:
-        """Return the numbers at percentiles `u` of their distribution, counted as the reference
-        does: that of a normal one lacks a factor of sqrt 2."""
+        """Values at percentiles `u` (0 to 1) of the distribution.
+
+        As in the official code, those of a normal distribution lack a factor of sqrt 2.
+        """
         if self.kind == "choice":
             return (u * self.size).floor()
         centered = 2 * u - 1
@@ -45,19 +47,20 @@ class Parameter:
 PARAMETERS = {
     "xflip": Parameter("choice", 2),
     "rotate90": Parameter("choice", 4),  # quarter turns, counter-clockwise
-    "xint": Parameter("uniform", 0.125, 2),  # shift by x and y, of the size, in whole pixels
+    "xint": Parameter("uniform", 0.125, 2),  # shift in x and y, relative to the side; whole pixels
     "scale": Parameter("normal", 0.2),  # log2 of the factor
     "rotate": Parameter("uniform", math.pi, 2),  # before and after `aniso`
-    "aniso": Parameter("normal", 0.2),  # log2 of width's factor, which divides the height
-    "xfrac": Parameter("normal", 0.125, 2),  # shift by x and y, of the size
+    "aniso": Parameter("normal", 0.2),  # log2 of the factor of the width, which divides the height
+    "xfrac": Parameter("normal", 0.125, 2),  # shift in x and y, relative to the side
     "brightness": Parameter("normal", 0.2),
     "contrast": Parameter("normal", 0.5),  # log2 of the factor
     "lumaflip": Parameter("choice", 2),
     "hue": Parameter("uniform", math.pi),  # angle
     "saturation": Parameter("normal", 1.0),  # log2 of the factor
-    "imgfilter": Parameter("normal", 1.0, 4),  # log2 of each band's amplification
+    "imgfilter": Parameter("normal", 1.0, 4),  # log2 of the gain of each band
     "noise": Parameter("normal", 0.1),  # standard deviation, of either sign
-    "cutout": Parameter("uniform", 0.5, 2),  # center of the square, from the middle, of the size
+    # center of the square in x and y, from the middle of the image, relative to the side
+    "cutout": Parameter("uniform", 0.5, 2),
 }
 BLIT = ("xflip", "rotate90", "xint")
 GEOMETRY = ("scale", "rotate", "aniso", "xfrac")
@@ -67,35 +70,37 @@ GROUPS = {
     "geom": GEOMETRY,
     "color": COLOR,
     "bg": BLIT + GEOMETRY,
-    "bgc": BLIT + GEOMETRY + COLOR,  # the best for small data: section 4.1
+    "bgc": BLIT + GEOMETRY + COLOR,  # the best for few images: section 4.1
 }
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Parameters of each transform for N images; None: it is not applied."""
+    """Parameters of each transform for N images; None if it is not applied."""
 
-    geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, seen from the center
+    geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, relative to the center
     margins: Margins = (0, 0, 0, 0)  # of reflection, for the whole batch
-    color: Tensor | None = None  # (N, 4, 4) on (r, g, b, 1)
-    bands: Tensor | None = None  # (N, 4) amplification of bands of frequency, lowest first
+    color: Tensor | None = None  # (N, 4, 4), applied to (r, g, b, 1)
+    bands: Tensor | None = None  # (N, 4): gains of frequency bands, lowest first
     noise: Tensor | None = None  # (N, C, H, W), added
-    cutout: Tensor | None = None  # (N, 2) center of the square set to 0; 0 to 1, nan: none
+    cutout: Tensor | None = None  # (N, 2): center of the square set to 0, from 0 to 1; nan = none
 
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names in the order of the table, without groups. Raise ValueError for others."""
+    """The names without groups, in the order of PARAMETERS. Raises ValueError for unknown ones."""
     asked = {name for word in names for name in GROUPS.get(word, (word,))}
     unknown = sorted(asked - PARAMETERS.keys())
     if unknown:
         known = ", ".join([*GROUPS, *PARAMETERS])
-        raise ValueError(f"{unknown[0]!r} is not a transform; there are {known}")
+        raise ValueError(f"transforms must be among {known}, got {unknown[0]!r}")
     return tuple(name for name in PARAMETERS if name in asked)
 
 
 def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Generator) -> Transform:
-    """Draw parameters for images of `shape` (N, C, H, W): each image gets each transform with
-    probability `p`, independently. The strengths drawn do not depend on `p`."""
+    """Draw transforms for images of `shape` (N, C, H, W), each with probability `p` per image.
+
+    The parameters drawn do not depend on `p`.
+    """
     n = shape[0]
     values = {}
     for name in names_of(names):
@@ -110,7 +115,7 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
 
 
 def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
-    """Return all transforms of `names`, with each random number at percentile `u`; one rotation."""
+    """All transforms of `names`, with every random number at percentile `u` and one rotation."""
     values = {}
     for name in names_of(names):
         percentiles = torch.full((shape[0], PARAMETERS[name].count), u, dtype=torch.float64)
@@ -121,7 +126,7 @@ def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Trans
 
 
 def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Generator) -> Transform:
-    """Return the transform of those parameters (N, count); `rng` draws the noise."""
+    """Build a transform from parameters `drawn` (N, count) by name; `rng` draws the noise."""
     n, _, *size = shape
     values = {k: torch.zeros(n, p.count, dtype=torch.float64) for k, p in PARAMETERS.items()}
     values |= drawn
@@ -143,8 +148,7 @@ def transform_of(shape: Sequence[int], drawn: dict[str, Tensor], rng: torch.Gene
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
-    """Return transformed images (N, C, H, W), differentiable any number of times; with 2 and 4
-    channels the last is alpha, which color leaves alone."""
+    """Transform images (N, C, H, W); color keeps alpha, the last of 2 or 4 channels."""
     if transform.geometry is not None:
         images = warp(images, transform.geometry, transform.margins)
     for change, parameters in (
@@ -158,11 +162,11 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
     return images
 
 
-# Geometry: from a pixel of the result to where it comes from, one transform after the other
+# Geometry: from a pixel of the output to where it comes from, one transform after the other
 
 
 def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Tensor:
-    """Return (N, 3, 3) of the parameters (N, count)."""
+    """Matrices (N, 3, 3) of the geometric parameters (N, count)."""
     size = torch.tensor([width, height], dtype=torch.float64)
     flip = 1 - 2 * values["xflip"][:, 0]
     log_scale = values["scale"][:, 0]
@@ -184,7 +188,7 @@ def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Ten
 
 
 def matrix(*entries: Tensor | float) -> Tensor:
-    """Stack (N, 3, 3) of nine entries, row by row, that are (N,) or numbers."""
+    """Stack nine entries, (N,) or numbers, row by row -> (N, 3, 3)."""
     columns = [torch.as_tensor(entry, dtype=torch.float64) for entry in entries]
     return torch.stack(torch.broadcast_tensors(*columns), dim=-1).unflatten(-1, (3, 3))
 
@@ -207,7 +211,7 @@ def shift(by: Tensor) -> Tensor:
 
 
 def color_matrices(values: dict[str, Tensor]) -> Tensor:
-    """Return (N, 4, 4) of the parameters (N, 1)."""
+    """Matrices (N, 4, 4) of the color parameters (N, 1)."""
     axis = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64) / math.sqrt(3)
     gray = axis[:, None] * axis  # projects to the gray axis
     x, y, z, _ = axis.tolist()
@@ -227,7 +231,7 @@ def color_matrices(values: dict[str, Tensor]) -> Tensor:
 
 
 def recolor(images: Tensor, matrices: Tensor) -> Tensor:
-    """Apply matrices (N, 4, 4) to (r, g, b, 1) of every pixel; gray gets the mean of the three."""
+    """Apply `matrices` (N, 4, 4) to (r, g, b, 1) of every pixel; gray gets their mean."""
     colors = images.shape[1] - (images.shape[1] % 2 == 0)
     if colors == 1:
         mean = matrices[:, :3].mean(dim=1)
@@ -239,13 +243,13 @@ def recolor(images: Tensor, matrices: Tensor) -> Tensor:
     return new if colors == images.shape[1] else torch.cat([new, images[:, colors:]], dim=1)
 
 
-# Frequencies: octaves, as differences of the images under ever stronger low-pass filters
+# Frequencies: octaves, as differences between images under increasingly strong low-pass filters
 
 POWER = torch.tensor([10, 1, 1, 1], dtype=torch.float64) / 13  # of natural images, by band
 
 
 def band_gains(log2_gains: Tensor) -> Tensor:
-    """Return gains (N, 4); after each band's the whole is scaled to keep the expected power."""
+    """Gains (N, 4) of the bands, scaled after each band to keep the expected power."""
     gains = torch.ones_like(log2_gains)
     for band in range(4):
         of_band = torch.ones_like(gains)
@@ -256,7 +260,7 @@ def band_gains(log2_gains: Tensor) -> Tensor:
 
 @functools.cache
 def filter_bank(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the impulse responses of the four bands (4, 43), which sum to a single 1."""
+    """Impulse responses (4, 43) of the four bands, whose sum is a unit impulse."""
     half_band = torch.tensor([[[-1, 0, 9, 16, 9, 0, -1]]], dtype=torch.float64) / 32
     low = torch.zeros(1, 1, 43, dtype=torch.float64)
     low[..., 21] = 1
@@ -269,7 +273,7 @@ def filter_bank(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def amplify(images: Tensor, gains: Tensor) -> Tensor:
-    """Multiply bands of frequency by their gains (N, 4), by x and by y; reflected at the border."""
+    """Multiply frequency bands by `gains` (N, 4), along x and y; borders are reflected."""
     n, c, height, width = images.shape
     kernels = gains @ filter_bank(gains.dtype, gains.device)
     kernels = kernels.repeat_interleave(c, dim=0)  # (N * C, taps)
@@ -283,7 +287,7 @@ def amplify(images: Tensor, gains: Tensor) -> Tensor:
 
 
 def cut_out(images: Tensor, centers: Tensor) -> Tensor:
-    """Set squares of half the size to 0; centers (N, 2) by x and y, nan: none."""
+    """Set squares of half the side to 0; centers (N, 2) in x and y from 0 to 1, nan = none."""
     height, width = images.shape[2:]
     x = (torch.arange(width, device=images.device).to(images.dtype) + 0.5) / width
     y = (torch.arange(height, device=images.device).to(images.dtype) + 0.5) / height

@@ -1,5 +1,4 @@
-"""Color, translation and cutout of every image that the discriminator sees, each with a given
-probability (officially 1): Zhao et al. 2020 (Differentiable augmentation), section 3, appendix."""
+"""DiffAugment: color, translation and cutout. Zhao et al. 2020, section 3 and appendix."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,22 +7,24 @@ import torch
 from torch import Tensor
 
 NAMES = ("color", "translation", "cutout")
-LARGEST_SHIFT = 0.125  # of the size
-CUTOUT_SIZE = 0.5  # of the size
+LARGEST_SHIFT = 0.125  # relative to the side of the image
+CUTOUT_SIZE = 0.5  # relative to the side of the image
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Parameters of each transform for N images; None: it is not applied."""
+    """Parameters of each transform for N images; None if it is not applied."""
 
-    color: Tensor | None = None  # (N, 3): brightness added, factors of saturation and contrast
-    shift: Tensor | None = None  # (N, 2) pixels by x and y
-    cutout: Tensor | None = None  # (N, 4) first and last pixel set to 0, by x and y
+    color: Tensor | None = None  # (N, 3): added brightness, factors of saturation and contrast
+    shift: Tensor | None = None  # (N, 2): x and y, in pixels
+    cutout: Tensor | None = None  # (N, 4): x and y of the first and the last pixel set to 0
 
 
 def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Generator) -> Transform:
-    """Draw each transform for each image with probability `p`; shape (N, C, H, W). The same numbers
-    are drawn whatever the names and `p`."""
+    """Draw transforms for images of `shape` (N, C, H, W), each with probability `p` per image.
+
+    The random numbers drawn do not depend on `names` and `p`.
+    """
     names = names_of(names)
     n, _, height, width = shape
     u = torch.rand(n, 7, generator=rng, dtype=torch.float64)
@@ -44,16 +45,15 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
 
 
 def names_of(names: Iterable[str]) -> set[str]:
-    """Return the names. Raise ValueError for others than NAMES."""
+    """The names as a set. Raises ValueError for names that are not in NAMES."""
     asked = set(names)
     if unknown := sorted(asked - {*NAMES}):
-        raise ValueError(f"{unknown[0]!r} is not a transform; there are {', '.join(NAMES)}")
+        raise ValueError(f"transforms must be among {', '.join(NAMES)}, got {unknown[0]!r}")
     return asked
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
-    """Transform images (N, C, H, W), differentiable any number of times; with 2 and 4 channels the
-    last is alpha, which color leaves alone."""
+    """Transform images (N, C, H, W); color keeps alpha, the last of 2 or 4 channels."""
     for change, parameters in (
         (recolor, transform.color),
         (translate, transform.shift),
@@ -65,7 +65,7 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
 
 
 def recolor(images: Tensor, parameters: Tensor) -> Tensor:
-    """Make images brighter, then move them from each pixel's gray, then from their mean; (N, 3)."""
+    """Add brightness, then scale the distance of pixels from their gray, then from the mean."""
     brightness, saturation, contrast = parameters[:, :, None, None, None].unbind(1)
     colors = images.shape[1] - (images.shape[1] % 2 == 0)
     x = images[:, :colors] + brightness
@@ -75,10 +75,10 @@ def recolor(images: Tensor, parameters: Tensor) -> Tensor:
 
 
 def translate(images: Tensor, shift: Tensor) -> Tensor:
-    """Move images by (N, 2) whole pixels, right and down; zeros move in."""
+    """Move images right and down by `shift` (N, 2), in whole pixels; zeros move in."""
 
     def moved(n: int, by: Tensor) -> Tensor:
-        """Return (N, 1, n, n) matrices that move n pixels by (N,)."""
+        """Matrices (N, 1, n, n) that move n pixels by `by` (N,)."""
         places = torch.arange(n, device=by.device)
         distance = places[:, None] - places
         return (distance == by[:, None, None]).to(by)[:, None]
@@ -88,7 +88,7 @@ def translate(images: Tensor, shift: Tensor) -> Tensor:
 
 
 def cut_out(images: Tensor, edges: Tensor) -> Tensor:
-    """Set squares to 0; `edges` (N, 4): first pixel by x and y, last."""
+    """Set rectangles to 0; `edges` (N, 4): x and y of the first and of the last pixel."""
     height, width = images.shape[2:]
     left, top, right, bottom = edges[:, :, None].unbind(1)
     x = torch.arange(width, device=images.device)

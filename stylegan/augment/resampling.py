@@ -1,16 +1,16 @@
-"""Images seen through matrices, without aliasing: enlarged, sampled, reduced.
+"""Geometric transforms without aliasing: upsample, sample through matrices, downsample.
 
-Karras et al. 2020 (limited data), appendix B.1. Every step is linear in the images, so that its
-derivative is its transpose, and the derivative of that the step itself: R1 differentiates twice.
+Karras et al. 2020 (limited data), appendix B.1. Every step is linear in the images, so its backward
+pass is its transpose, whose backward pass is the step itself: R1 differentiates twice.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from stylegan.ops.bilinear import LinearMap
 
 # Low-pass filter of the orthogonal wavelet sym6 (Daubechies 1992)
 SYM6 = (
@@ -20,16 +20,17 @@ SYM6 = (
 )
 TAPS = [tap / sum(SYM6) for tap in SYM6]
 REACH = 3  # pixels that the filter needs on every side
-# pixels of the images that go together: enlarged, they fit into a CPU's cache, a GPU's memory
+# Pixels of the images processed at a time: upsampled, they fit into a CPU's cache, a GPU's memory.
 AT_ONCE = {"cpu": 2**14, "cuda": 2**20}
 Margins = tuple[int, int, int, int]  # pixels beyond the border: left, right, top, bottom
-Map = Callable[[Tensor], Tensor]
 
 
 def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
-    """Sample images (N, C, H, W) so that the pixel at p comes from `matrices @ p` (N, 3, 3); p is
-    (x, y, 1) in pixels from the center. Beyond the border they are reflected as far as the
-    `margins`, which are `margins_of` the batch, and 0 from there on."""
+    """Sample images (N, C, H, W) so that the pixel at p comes from `matrices` @ p.
+
+    matrices: (N, 3, 3); p is (x, y, 1), in pixels from the center.
+    margins: `margins_of` the batch. Images are reflected up to these, and 0 beyond.
+    """
     height, width = images.shape[2:]
     size = max(AT_ONCE["cuda" if images.is_cuda else "cpu"] // (height * width), 1)
     parts = zip(images.split(size), matrices.to(images).split(size), strict=True)
@@ -37,21 +38,21 @@ def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
 
 
 def seen_through(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
-    """Apply `warp` to images all at once."""
+    """`warp` for all images at a time."""
     height, width = images.shape[2:]
     left, right, top, bottom = margins
     x = images.index_select(2, reflected(height, top, bottom, images.device))
     x = x.index_select(3, reflected(width, left, right, images.device))
-    x = 4 * doubled(doubled(x).mT).mT  # by zeros between the pixels: a quarter of the brightness
+    x = 4 * doubled(doubled(x).mT).mT  # the inserted zeros leave a quarter of the brightness
     x = sampled(x, sampling_grid(matrices, height, width, margins))
     return halved(halved(x).mT).mT
 
 
 def margins_of(matrices: Tensor, height: int, width: int) -> Margins:
-    """Return the margins of the image that needs the largest, at most an image's size."""
+    """The largest margins that an image of the batch needs, at most the size of an image."""
     half = torch.tensor([(width - 1) / 2, (height - 1) / 2]).to(matrices)
     center = matrices[:, :2, 2]
-    reach = matrices[:, :2, :2].abs() @ half  # of the corners from there
+    reach = matrices[:, :2, :2].abs() @ half  # of the corners from the center
     needed = torch.stack([reach - center, reach + center], dim=2).amax(dim=0) - half[:, None]
     margins = (needed + 2 * REACH).clamp(min=0).minimum(2 * half[:, None]).ceil()
     left, right, top, bottom = margins.flatten().int().tolist()
@@ -59,40 +60,28 @@ def margins_of(matrices: Tensor, height: int, width: int) -> Margins:
 
 
 def reflected(n: int, before: int, after: int, device: torch.device) -> Tensor:
-    """Return indices of n pixels, from `before` the first to `after` the last, reflected."""
+    """Indices of n pixels with `before` and `after` reflected ones -> (before + n + after,)."""
     places = torch.arange(-before, n + after, device=device) % (2 * n - 2)
     return torch.minimum(places, 2 * n - 2 - places)
 
 
-class Linear(torch.autograd.Function):
-    """A linear map with the transpose that is its derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, forward: Map, transposed: Map) -> Tensor:
-        ctx.derivative = transposed, forward
-        return forward(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return Linear.apply(grad, *ctx.derivative), None, None
-
-
 def doubled(x: Tensor) -> Tensor:
-    """Double columns (..., n, W) by zeros between their pixels, filtered: (..., 2 n, W); pixel i
-    becomes 2 i, between the taps 5 and 6."""
-    y: Tensor = Linear.apply(x, spread_by_taps, summed_by_taps)
+    """Upsample rows: insert zeros and low-pass filter, (..., n, W) -> (..., 2 n, W).
+
+    Input row i lands on output row 2 i, between taps 5 and 6.
+    """
+    y: Tensor = LinearMap.apply(x, spread_by_taps, summed_by_taps)
     return y[..., 5:-5, :]
 
 
 def halved(x: Tensor) -> Tensor:
-    """Filter columns (..., 2 n + 12, W) the other way around, and take every second of their pixels
-    without the filter's reach: (..., n, W)."""
-    y: Tensor = Linear.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
+    """Downsample rows: low-pass filter, keep every second, (..., 2 n + 12, W) -> (..., n, W)."""
+    y: Tensor = LinearMap.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
     return y
 
 
 def summed_by_taps(x: Tensor) -> Tensor:
-    """Sum (..., 2 n + 10, W) to (..., n, W): pixel i is of the twelve from 2 i on."""
+    """Weighted sums of rows, (..., 2 n + 10, W) -> (..., n, W): row i of the 12 from row 2 i on."""
     pairs = x.contiguous().unflatten(-2, (-1, 2))
     n = pairs.shape[-3] - len(TAPS) // 2 + 1
     y = pairs.new_zeros(*x.shape[:-2], n, x.shape[-1])
@@ -102,7 +91,7 @@ def summed_by_taps(x: Tensor) -> Tensor:
 
 
 def spread_by_taps(x: Tensor) -> Tensor:
-    """Spread (..., n, W) to (..., 2 n + 10, W): pixel i goes to the twelve from 2 i on."""
+    """Transpose of `summed_by_taps`, (..., n, W) -> (..., 2 n + 10, W)."""
     x = x.contiguous()
     n = x.shape[-2]
     pairs = x.new_zeros(*x.shape[:-2], n + len(TAPS) // 2 - 1, 2, x.shape[-1])
@@ -112,8 +101,11 @@ def spread_by_taps(x: Tensor) -> Tensor:
 
 
 def sampling_grid(matrices: Tensor, height: int, width: int, margins: Margins) -> Tensor:
-    """Return the places of the result's pixels, doubled and with the filter's reach, in the images,
-    doubled and with margins: (N, 2 H + 12, 2 W + 12, 2), from -1 to 1."""
+    """Where the pixels of the upsampled output lie in the upsampled input, from -1 to 1.
+
+    The output has the filter's reach on every side, the input the margins. Matrices (N, 3, 3) ->
+    (N, 2 H + 12, 2 W + 12, 2).
+    """
     left, right, top, bottom = margins
     x, y = (
         torch.arange(2 * (n + 2 * REACH), dtype=matrices.dtype, device=matrices.device) / 2
@@ -128,20 +120,20 @@ def sampling_grid(matrices: Tensor, height: int, width: int, margins: Margins) -
 
 
 def pair(like: Tensor, x: float, y: float) -> Tensor:
-    """Return two numbers (2,), made where `like` is: a copy from the host would stall a GPU."""
+    """(x, y) as a tensor (2,), made on the device of `like`: a copy would stall a GPU."""
     return torch.stack([like.new_full((), x), like.new_full((), y)])
 
 
 def sampled(images: Tensor, grid: Tensor) -> Tensor:
-    """Sample the images bilinearly at the places of a grid; 0 beyond the border."""
+    """Sample images bilinearly at `grid` (N, H', W', 2), with zeros beyond the border."""
     sample = partial(F.grid_sample, grid=grid, align_corners=True)
     transposed = partial(spread, grid=grid, size=images.shape[2:])
-    samples: Tensor = Linear.apply(images, sample, transposed)
+    samples: Tensor = LinearMap.apply(images, sample, transposed)
     return samples
 
 
 def spread(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
-    """Apply the transpose of bilinear sampling: add samples to the pixels that they came from."""
+    """Transpose of bilinear sampling: add samples (N, C, H', W') to the pixels they came from."""
     if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
         return spread_in_order(samples, grid, size)
     images = samples.new_zeros(1).expand(*samples.shape[:2], *size)  # only its shape is read
@@ -150,12 +142,12 @@ def spread(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
 
 
 def spread_in_order(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
-    """Do as `spread`, with the same bits every time on a GPU too."""
+    """`spread` with reproducible bits on a GPU."""
     n, channels = samples.shape[:2]
     height, width = size
     last = pair(grid, width - 1, height - 1)
     sides = torch.arange(2, device=grid.device, dtype=grid.dtype)
-    # (0, 0), (1, 0), (0, 1), (1, 1) by x and y
+    # (x, y): (0, 0), (1, 0), (0, 1), (1, 1)
     corners = torch.cartesian_prod(sides, sides).flip(1)
     places = ((grid + 1) / 2 * last)[..., None, :]  # (N, H', W', 1, 2)
     pixels = places.floor() + corners  # (N, H', W', 4, 2)

@@ -1,4 +1,4 @@
-"""The probability of transforms: fixed, or following the discriminator."""
+"""The probability of transforms: fixed, or adapted to the discriminator."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,8 +11,8 @@ from stylegan.machine.plain import AtLeast0, Counted, Positive, Probability, che
 from . import ada, diffaugment
 
 KINDS = {"ada": ada, "diffaugment": diffaugment}
-BATCHES = 4  # from one change of the probability to the next
-# Tags, so that a fault of one kind is not told as a fault of the other.
+BATCHES = 4  # between updates of the probability
+# The tags keep an error in a number from being reported as an error in a word.
 NumberOrWord = Annotated[
     Annotated[Probability, Tag("(number)")]
     | Annotated[Literal["adaptive", "published"], Tag("(word)")],
@@ -26,7 +26,7 @@ DEFAULTS = {"none": (), "ada": ("bgc",), "diffaugment": diffaugment.NAMES}
 class AugmentConfig:
     """Random transforms before the discriminator; the default is none, as in the paper."""
 
-    kind: Literal["none", "diffaugment", "ada"] = "none"  # for few pictures
+    kind: Literal["none", "diffaugment", "ada"] = "none"  # for few images
     transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc
     # probability of each transform; published = 1 with diffaugment, adaptive with ada
     strength: NumberOrWord = "published"
@@ -36,7 +36,7 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         if self.kind == "none" and (self.transforms or self.strength != "published"):
-            raise ValueError('kind is none: set it to "ada" or "diffaugment", or leave options out')
+            raise ValueError('kind must be "ada" or "diffaugment" to use other options, got "none"')
         if self.kind != "none":
             KINDS[self.kind].names_of(self.transforms)
 
@@ -46,12 +46,12 @@ class AugmentConfig:
 
     @property
     def adaptive(self) -> bool:
-        """True if the strength follows the discriminator."""
+        """Whether the probability is adapted to the discriminator."""
         return self.strength == "adaptive" or (self.strength == "published" and self.kind == "ada")
 
     @property
     def first(self) -> float:
-        """Return the probability at the start."""
+        """The probability at the start."""
         if self.kind == "none" or self.adaptive:
             return 0.0
         return 1.0 if isinstance(self.strength, str) else float(self.strength)
@@ -59,7 +59,7 @@ class AugmentConfig:
 
 @dataclass(frozen=True)
 class StrengthValues:
-    """A `Strength` in a file."""
+    """A `Strength` as stored in a file."""
 
     probability: AtLeast0
     signs: float
@@ -67,32 +67,27 @@ class StrengthValues:
     batches: Counted
 
 
+@dataclass(eq=False)
 class Strength:
-    """The probability of each transform, which may follow the mean sign of D(real)."""
+    """The probability of each transform, which may be adapted to the mean sign of D(real)."""
 
-    def __init__(
-        self,
-        config: AugmentConfig,
-        probability: float,
-        signs: float = 0.0,
-        images: int = 0,
-        batches: int = 0,
-    ) -> None:
-        self.config = config
-        self.probability = probability  # that of the next batch
-        self.signs: Tensor | float = signs  # of D(real), summed over images since the last change
-        self.images = images  # since then, and batches
-        self.batches = batches
+    config: AugmentConfig
+    probability: float  # of the next batch
+    signs: Tensor | float = 0.0  # of D(real), summed over the images since the last change
+    images: int = 0  # since the last change
+    batches: int = 0  # since the last change
 
     def observe(self, mean_sign: Tensor, batch_size: int) -> None:
-        """Take in the mean sign of D(real) over a whole batch, which stays on its device."""
+        """Accumulate the mean sign of D(real) of a batch, without a device sync."""
         self.signs = self.signs + mean_sign * batch_size
         self.images += batch_size
         self.batches += 1
 
     def adapt(self) -> None:
-        """Move the probability after every fourth step, and only then read a device: up if reals
-        are recognized more surely than the target. Karras et al. 2020, section 3.2."""
+        """Every fourth step, move the probability up or down, as r_t is above or below `target`.
+
+        Only then is the device read. Karras et al. 2020, section 3.2.
+        """
         if self.batches < BATCHES:
             return
         excess = float(self.signs) / self.images - self.config.target
@@ -104,7 +99,7 @@ class Strength:
         self.batches = 0
 
     def to_plain(self) -> dict[str, float]:
-        """Return the arguments behind the configuration."""
+        """The arguments after `config`, as plain values."""
         return {
             "probability": self.probability,
             "signs": float(self.signs),

@@ -1,1 +1,1 @@
-"""A local page to play with a generator: its controls, its pictures, and the server."""
+"""A local page to explore a generator: its controls, its images and its server."""

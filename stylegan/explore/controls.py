@@ -1,4 +1,4 @@
-"""The page's controls, from which it is built and requests are read."""
+"""The page's controls, from which it is built and its requests are parsed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,64 +14,66 @@ from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
 from stylegan.sampling.pretrained import Pretrained
 
-FIRST_SEED = 10  # the first picture: a good one of both bundled generators
-SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
-REACH = 4  # standard deviations that a direction's slider moves either way
-PLANE = 1.25  # the reach of the plane of seeds; the seeds are at 1
-Values = Mapping[str, object]  # sent by a browser: anything, until a control has read it
-Moves = Mapping[str, Edit]  # text of `--edit` without the strength -> the edit at first
+FIRST_SEED = 10  # initially shown: a good sample of both bundled generators
+SLIDER_SEEDS = 9999  # the largest seed of a slider; any seed can be typed
+REACH = 4  # the largest value of a direction's slider, in standard deviations
+PLANE = 1.25  # the half width of the seed plane; the seeds are at 1
+Values = Mapping[str, object]  # from a browser: unchecked until a control has read them
+Moves = Mapping[str, Edit]  # text of `--edit` without the strength -> the initial edit
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The values of the controls, by their names; the default of one that a generator does not have
-    changes nothing. `edits` and `styles` follow from them."""
+    """Values of the controls by name, and the `edits` and `styles` that follow from them.
+
+    The default of a control that a generator lacks has no effect.
+    """
 
     seed: int = 0
-    label: int = 0  # the number of the class, or of a label of the data; 0 without labels
+    label: int = 0  # index of the class, or of a label of the data; 0 without labels
     psi: float = 0.7
     noise: Literal["const", "random", "none"] = "const"
-    noise_seed: int = 0  # of "random"
-    start: Literal["seed", "own"] = "seed"  # the user's own picture, once one is projected
-    plane_x: float = 0  # toward the seed `plane_a`, in the plane of w through three seeds
-    plane_y: float = 0  # toward the seed `plane_b`
+    noise_seed: int = 0  # of "random" noise
+    start: Literal["seed", "own"] = "seed"  # own = the user's image, after its projection
+    plane_x: float = 0  # toward seed `plane_a`, in the plane of w through three seeds
+    plane_y: float = 0  # toward seed `plane_b`
     plane_a: int = 1
     plane_b: int = 2
     mix_seed: int = 1
-    mix_layers: Sequence[int] = ()  # which take their styles from `mix_seed`
-    edit_first: int = 0  # the first of the layers that edits move, or the last
-    edit_last: int = 0
+    mix_layers: Sequence[int] = ()  # layers that take their styles from `mix_seed`
+    edit_first: int = 0  # one end of the range of layers that edits move
+    edit_last: int = 0  # its other end
     steps: int = 300  # of a search
     space: Space = "w"
     edits: Sequence[Edit] = ()
-    styles: Tensor | None = None  # of the own picture, (num_styles, w_dim), in place of the seed's
+    styles: Tensor | None = None  # (num_styles, w_dim) of the user's image, instead of the seed's
 
 
 @dataclass(frozen=True)
 class Control:
-    """The name of a value, its label, and the tip that is shown over it."""
+    """The name of a value, its label and its tooltip."""
 
     name: str
     label: str
     tip: str
 
     def read(self, value: object) -> object:
-        """Value that a browser sent. Raises ValueError if the control has no such value."""
+        """Parse a value from a browser. Raises ValueError if the control does not have it."""
         raise NotImplementedError
 
     def wrong(self, value: object, expected: str) -> ValueError:
-        return ValueError(f"{self.label}: {readable(repr(value), 40)} is not {expected}")
+        return ValueError(f"{self.label} must be {expected}, got {readable(repr(value), 40)}")
 
 
 @dataclass(frozen=True)
 class Slider(Control):
-    """A number, whole if `step` is."""
+    """A number, which is whole if `step` is."""
 
     low: float
     high: float
     value: float
     step: float = 1
-    most: float | None = None  # the largest that may be typed, beyond the slider
+    most: float | None = None  # the largest number that can be typed; None = `high`
 
     def read(self, value: object) -> float:
         whole = self.step % 1 == 0
@@ -89,20 +91,20 @@ class Slider(Control):
 
 @dataclass(frozen=True)
 class Menu(Control):
-    """One of several values, each with its text."""
+    """One of several values, each with a text."""
 
     options: Sequence[tuple[str, str]]
     value: str
 
     def read(self, value: object) -> str:
         if value not in [choice for choice, _ in self.options]:
-            raise self.wrong(value, "one of the choices")
+            raise self.wrong(value, "one of its options")
         return str(value)
 
 
 @dataclass(frozen=True)
 class Layers(Control):
-    """Any of the layers, each with a box to tick."""
+    """Any of the layers, each with a checkbox."""
 
     count: int
     value: Sequence[int] = ()
@@ -118,21 +120,20 @@ def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
 
 
 def moves_along(directions: Sequence[Directions]) -> Moves:
-    """Make edits along all these directions, by 0 at first."""
+    """Edits along all directions, with strength 0, by name."""
     return {f"{d.method}:{name}": d.edit(name, 0.0) for d in directions for name in d.names}
 
 
 def moves_of(texts: Sequence[str], edits: Sequence[Edit]) -> Moves:
-    """Name edits by the texts of `--edit` that they were read from."""
+    """Edits by the texts of `--edit` that they were parsed from."""
     moves = {str(parsed(text)): edit for text, edit in zip(texts, edits, strict=True)}
     if len(moves) < len(edits):
-        raise ValueError(f"one of these edits is given twice: {listed(texts)}")
+        raise ValueError(f"edits must differ, but one is given twice: {listed(texts)}")
     return moves
 
 
 class Controls:
-    """The controls of a generator and its edits, by section of the page; without those of the
-    user's picture unless one `can_project`."""
+    """Controls of a generator and its edits, by section; of the user's image if `can_project`."""
 
     def __init__(self, loaded: Pretrained, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
@@ -140,13 +141,13 @@ class Controls:
         self.moves = moves
         last = self.layers - 1
         names = list(loaded.label_names) or [f"class {i}" for i in range(config.label_dim)]
-        if loaded.label_rows is not None:  # labels that are no classes
+        if loaded.label_rows is not None:  # labels are not classes
             names = [f"label {i + 1} of the data" for i in range(len(loaded.label_rows))]
         classes = [(str(i), name) for i, name in enumerate(names)]
         to_seed = "1 is all the way to that seed"
         along = "Standard deviations along this direction"
-        same = "The same seed always gives the same picture"
-        average = "0 is the average picture, 1 full variety, below 0 the opposite"
+        same = "The same seed always gives the same image"
+        average = "0 is the average image, 1 full variety, below 0 the opposite"
         reach = max(1.5, abs(loaded.look.psi))
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
         noise: list[Control] = [
@@ -155,7 +156,7 @@ class Controls:
         ]
         ticked = "Layers that take the other seed's styles: first pose and shape, last colors"
         spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
-        starts = [("seed", "the seed"), ("own", "your picture")][: 2 if can_project else 1]
+        starts = [("seed", "the seed"), ("own", "your image")][: 2 if can_project else 1]
         own: list[Control] = [
             Slider("steps", "Steps", "More steps find a closer match", 20, 1000, 300, 10),
             Menu("space", "Match", "What the search may change", spaces, "w"),
@@ -165,10 +166,10 @@ class Controls:
             far = max(REACH, abs(edit.strength))
             edits.append(Slider(name, name, along, -far, far, edit.strength, 0.1))
         self.sections: dict[str, list[Control]] = {
-            "start": [Menu("start", "Start from", "What the picture is made from", starts, "seed")],
+            "start": [Menu("start", "Start from", "What the image is made from", starts, "seed")],
             "picture": [
                 seed_slider("seed", "Seed", same, FIRST_SEED),
-                *([Menu("label", "Class", "The kind of picture", classes, "0")] if classes else []),
+                *([Menu("label", "Class", "The kind of image", classes, "0")] if classes else []),
                 Slider("psi", "Truncation ψ", average, -reach, reach, loaded.look.psi, 0.05),
                 *(noise if config.noise else []),
             ],
@@ -191,9 +192,8 @@ class Controls:
         }
 
     def view(self, values: Values, projected: Tensor | None = None) -> View:
-        """Read the values of a browser; `projected` are the styles of the user's own picture.
-        ValueError, for the user to read, where a control has no such value."""
-        read: dict[str, Any] = {  # of the types that `View` names
+        """Parse values from a browser; `projected` are the styles of the user's image."""
+        read: dict[str, Any] = {  # of the types in `View`
             control.name: control.read(values.get(control.name))
             for section in self.sections.values()
             for control in section
@@ -202,10 +202,10 @@ class Controls:
         read["label"] = int(read.get("label", 0))
         view = View(**read)
         if view.start == "own" and projected is None:
-            raise ValueError("project a picture first, under 'Your picture'")
+            raise ValueError("project an image first, under 'Your image'")
         first, last = sorted((view.edit_first, view.edit_last))
         rows = None if last - first + 1 == self.layers else range(first, last + 1)
-        edits = [  # each in its own layers where all are chosen
+        edits = [  # each in its own layers if the range is all layers
             replace(edit, strength=strengths[name], layers=rows or edit.layers)
             for name, edit in self.moves.items()
             if strengths[name]

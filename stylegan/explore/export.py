@@ -1,4 +1,4 @@
-"""A folder with the page for any web server: the pictures are made in the visitor's browser."""
+"""Export the page as a folder for any web server: the visitor's browser runs the generator."""
 
 import copy
 import importlib.resources
@@ -20,26 +20,27 @@ from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.messages import require
 from stylegan.sampling.pretrained import Pretrained
 
-RUNTIME = {  # file in the page's folder: file of the npm package onnxruntime-web, in its dist/
+RUNTIME = {  # file in the page's folder: file in dist/ of the npm package onnxruntime-web
     "onnxruntime/ort.js": "ort.wasm.bundle.min.mjs",
     "onnxruntime/ort.wasm": "ort-wasm-simd-threaded.wasm",
 }
-LICENSES = ("onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt")  # in its Python package
+# in the Python package onnxruntime
+LICENSES = ("onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt")
 NETWORK = "network.onnx"
 SCENE = "scene.json"
 PAGE = ("index.html", "page.css", "page.js", "engine.js", "worker.js", "random.js")
-QUICK = 128  # pixels; a larger picture takes a browser seconds
-SEEDS = range(20)  # of the pictures by which precisions are compared
+QUICK = 128  # pixels per side; a larger image takes a browser seconds
+SEEDS = range(20)  # of the samples by which precisions are compared
 
 
 class Exported(NamedTuple):
     sizes: dict[str, int]  # of the files [bytes]
-    half_differs: int  # see `difference_of_half`
-    is_half: bool  # True if the weights are stored in half precision
+    half_differs: int  # see `difference_of_half` [gray levels]
+    is_half: bool  # whether the weights are stored in half precision
 
 
 class Stored(nn.Module):
-    """A network whose weights are stored in half or single precision, and used in single."""
+    """A network whose weights are stored in half or single precision, and computes in single."""
 
     def __init__(self, network: nn.Module, *, half: bool) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class Stored(nn.Module):
 
 
 class Drawing(nn.Module):
-    """The computation of the page: its worker's numbers -> pixels uint8 (H, W, 4)."""
+    """The network of the page: inputs from its worker -> pixels uint8 (H, W, 4)."""
 
     def __init__(self, loaded: Pretrained, moves: Moves) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class Drawing(nn.Module):
         return [stored for stored in maps if stored is not None]
 
     def examples(self) -> dict[str, Tensor]:
-        """Return inputs of the shapes that `forward` takes."""
+        """Example inputs of `forward`, by name."""
         config = self.generator.config
         layers = config.num_styles()
         return {
@@ -92,8 +93,12 @@ class Drawing(nn.Module):
         stored: Tensor,
         noise: Tensor,
     ) -> Tensor:
-        """Draw a picture. `strengths` are those of the moves in each layer; `stored` times the
-        stored noise is added to `noise`, all maps in a row. Others: see `page.styles_of`."""
+        """Generate an image; z, labels, plane, mixed and psi as in `page.styles_of`.
+
+        strengths: (num_styles, number of moves).
+        stored: (), factor of the stored noise, which is added to `noise`.
+        noise: all maps, flattened and concatenated.
+        """
         look = self.loaded.look
         config = self.generator.config
         ws = styles_of(self.loaded, z, labels if config.label_dim else None, plane, mixed, psi)
@@ -108,19 +113,19 @@ class Drawing(nn.Module):
             rows, columns = sampling.active_part(look.rectangle, *levels.shape[2:])
             levels = levels[:, :, rows, columns]
         alpha = levels[:, 3:] if levels.shape[1] == 4 else torch.full_like(levels[:, :1], 255)
-        colors = levels[:, :3].expand(-1, 3, -1, -1)  # of a gray image, three times the same
+        colors = levels[:, :3].expand(-1, 3, -1, -1)  # of a gray image, three equal ones
         return torch.cat([colors, alpha], dim=1)[0].permute(1, 2, 0)
 
 
 def check_request(folder: Path, runtime: Path, outputs: Outputs) -> None:
-    """Raise ValueError if something that a page needs is missing, or a file would be lost."""
+    """Raise ValueError if something that a page needs is missing, or a file exists."""
     for module in ("onnxruntime", "onnxscript"):
         require(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
     missing = [name for name in RUNTIME.values() if not (runtime / name).is_file()]
     if missing:
         raise ValueError(
-            f"{runtime} has no {missing[0]}: run npm install onnxruntime-web here, or name its "
-            "dist/ with --runtime"
+            f"{runtime} must contain {missing[0]}: run npm install onnxruntime-web here, or pass "
+            "its dist/ as --runtime"
         )
     outputs.check(*(folder / name for name in (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)))
 
@@ -136,7 +141,7 @@ def save_page(
 ) -> Exported:
     """Write the page of a generator, called `name`, with a slider for each of `moves`.
 
-    Weights are stored in half precision if that changes pictures by one gray level at most;
+    Weights are stored in half precision if that changes images by one gray level at most.
     `runtime` is dist/ of the npm package onnxruntime-web.
     """
     check_request(folder, runtime, outputs)
@@ -167,7 +172,7 @@ def save_page(
 
 
 def difference_of_half(loaded: Pretrained) -> int:
-    """Largest difference [gray levels] of pictures by half-precision weights, truncated or not."""
+    """Largest change of samples by half-precision weights, truncated or not [gray levels]."""
     rounded = copy.deepcopy(loaded.generator).half().float()
     both = (loaded, loaded.but(generator=rounded))
     return max(
@@ -178,9 +183,9 @@ def difference_of_half(loaded: Pretrained) -> int:
 
 
 def onnx_of(network: nn.Module, examples: dict[str, Tensor]) -> tuple[bytes, dict[str, list[int]]]:
-    """Export a network as an ONNX graph, with the shapes of the inputs that it uses."""
+    """Export a network as an ONNX graph -> (its bytes, shapes of the inputs that it uses)."""
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, of its own making
+        warnings.simplefilter("ignore")  # torch warns of its own code
         program = torch.onnx.export(
             network.eval(), tuple(examples.values()), input_names=[*examples],
             output_names=["pixels"], dynamo=True, verbose=False,

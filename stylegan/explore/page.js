@@ -1,19 +1,19 @@
 "use strict";
-// Builds the controls that the engine describes. The engine draws, and checks all values.
+// Builds the controls that the engine describes. The engine generates images and checks all values.
 
 const LARGEST_FILE = 20e6; // bytes
-const SEEDS = 12; // pictures to choose from at once
+const SEEDS = 12; // seeds to choose from at a time
 
 const $ = (id) => document.getElementById(id);
 const SEED_SECONDS = 2; // from seed to seed of a walk
-const LONGEST_STEP = 0.1; // of that way, where pictures take long
-const LINK_DELAY = 300; // milliseconds until the address holds what changed
-const BAR_DELAY = 500; // milliseconds of waiting until a bar is shown
+const LONGEST_STEP = 0.1; // of the way between seeds, where images take long
+const LINK_DELAY = 300; // milliseconds until the address holds a change
+const BAR_DELAY = 500; // milliseconds until a bar is shown
 
-const controls = {}; // by name: the functions get() and set(value), and the value at first
+const controls = {}; // by name: functions get() and set(value), and the first value
 let scene = null; // what the engine describes
-let nextSeed = 0; // of the pictures to choose from
-let search = null; // an AbortController while a picture is searched for
+let nextSeed = 0; // the next seed to choose from
+let search = null; // an AbortController during a search
 
 function made(kind, parent, properties = {}) {
   const element = Object.assign(document.createElement(kind), properties);
@@ -27,7 +27,7 @@ function say(message) {
   if (message) walking = false;
 }
 
-// Runs an action of the user; shows its error as a message.
+// Runs an action of the user and shows its error as a message.
 async function politely(action) {
   try {
     await action();
@@ -117,7 +117,7 @@ function moved(section, name) {
   if (section !== "own") draw();
 }
 
-// Moves the dot of the plane to its place, and names the seeds at the sides.
+// Moves the dot of the plane to its position, and labels the seeds at the sides.
 function placed() {
   const at = (name, sign) => `${50 + (sign * 50 * controls[name].get()) / scene.plane}%`;
   Object.assign($("plane_dot").style, { left: at("plane_x", 1), top: at("plane_y", -1) });
@@ -140,11 +140,11 @@ function fill(figure, source, caption) {
   figure.querySelector("figcaption").textContent = caption;
 }
 
-// Says what the picture is made of, with edits as `generate` takes them.
+// Describes how the image is made, with edits in the syntax of `generate`.
 function captionOf(given) {
   const label = scene.sections.picture.find(({ name }) => name === "label");
   const aside = given.plane_x || given.plane_y ? ` toward ${given.plane_a}, ${given.plane_b}` : "";
-  const parts = given.start === "own" ? ["your picture"] : [`seed ${given.seed}${aside}`, `ψ ${given.psi}`];
+  const parts = given.start === "own" ? ["your image"] : [`seed ${given.seed}${aside}`, `ψ ${given.psi}`];
   if (label && given.start !== "own") parts.push(label.options.find(([value]) => value === given.label)[1]);
   if (given.mix_layers.length) parts.push(`layers ${given.mix_layers} of seed ${given.mix_seed}`);
   const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
@@ -158,7 +158,7 @@ function captionOf(given) {
 
 let drawing = false, again = false;
 
-// Draws what the controls specify; while a picture is made, only the last request waits.
+// Shows the image that the controls specify; meanwhile, only the last request waits.
 async function draw() {
   again = true;
   if (drawing) return;
@@ -176,11 +176,11 @@ async function draw() {
   drawing = false;
 }
 
-// Shows a bar where `make` takes a while, with the part that is loaded.
+// Shows a bar while `make` takes long, with the fraction that is loaded.
 async function withBar(make) {
   const show = ({ loaded }) => {
     if (loaded < 1) Object.assign($("bar"), { hidden: false, value: loaded });
-    else $("bar").removeAttribute("value"); // the rest takes unknown time
+    else $("bar").removeAttribute("value"); // the time for the rest is unknown
   };
   const timer = setTimeout(() => { $("bar").hidden = false; }, BAR_DELAY);
   try {
@@ -195,7 +195,7 @@ async function withBar(make) {
 const inLink = ([, { section }]) => !["start", "own"].includes(section);
 let linking = 0;
 
-// Writes into the address what differs from the first values: a link to this picture.
+// Writes the values that differ from the first ones into the address: a link to this image.
 function keepInLink() {
   clearTimeout(linking);
   linking = setTimeout(() => {
@@ -213,13 +213,13 @@ function readLink() {
 
 let walking = false;
 
-// Moves in w from the seed to the next one, and so on, until it is called again.
+// Moves in w from seed to seed, until it is called again.
 async function walk() {
   walking = !walking;
   if (!walking) return;
   $("walk").textContent = "Stop";
   let last = performance.now();
-  let way = 1; // to the next seed
+  let way = 1; // fraction of the way to the next seed
   controls.plane_a.set(controls.seed.get());
   controls.plane_y.set(0);
   while (walking) {
@@ -242,7 +242,7 @@ async function walk() {
 
 let choosing = 0;
 
-// Shows pictures of some seeds to choose from, with the present truncation and class.
+// Shows images of some seeds to choose from, with the current truncation, class and noise.
 async function showSeeds() {
   const mine = ++choosing;
   $("seeds").replaceChildren();
@@ -259,7 +259,7 @@ async function showSeeds() {
   }
 }
 
-// Shows the picture of a seed itself, wherever a walk or the plane had gone.
+// Shows the image of a seed itself, outside of a walk and in the middle of the plane.
 function choose(seed) {
   walking = false;
   controls.seed.set(seed);
@@ -269,7 +269,7 @@ function choose(seed) {
 
 async function encoded(file) {
   if (!file) throw new Error("choose a file first");
-  if (file.size > LARGEST_FILE) throw new Error(`${file.name}: more than ${LARGEST_FILE / 1e6} MB are too much`);
+  if (file.size > LARGEST_FILE) throw new Error(`${file.name}: a file must have at most ${LARGEST_FILE / 1e6} MB`);
   const reader = new FileReader();
   await new Promise((resolve, reject) => {
     Object.assign(reader, { onload: resolve, onerror: () => reject(new Error(`${file.name} cannot be read`)) });

@@ -1,4 +1,4 @@
-"""The answers to the page's questions: each a stream of JSON objects, most of them one long."""
+"""Responses to the page's requests: each a stream of JSON objects, mostly a single one."""
 
 import base64
 import io
@@ -19,46 +19,46 @@ from stylegan.machine.messages import readable
 from stylegan.networks.edits import edited
 from stylegan.sampling.pretrained import Pretrained
 
-LOOKS = 40  # pictures that are shown of a search
+LOOKS = 40  # images that a search shows
 Answer = dict[str, object]
 Parts = Generator[Answer, None, None]
 
 
 class Page:
-    """Answers for one generator. ValueError and OSError are for the user to read."""
+    """Responds to requests for one generator; raises ValueError or OSError with a message."""
 
     def __init__(self, loaded: Pretrained, moves: Moves, name: str = "") -> None:
         self.loaded = loaded
         self.name = name
         self.controls = Controls(loaded, moves)
-        self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
-        self.computing = Lock()  # a picture, or a step of a search: they set flags of the process
+        self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's image
+        # Held for an image or a step of a search: both set flags of the whole process.
+        self.computing = Lock()
         self.closing = Event()  # ends a search at its next step
         answers = (self.scene, self.picture, self.latents, self.search)
         self.answers = {f"/{answer.__name__}": answer for answer in answers}
 
     def scene(self, values: Values) -> Parts:
-        """Describe the page."""
         yield scene_of(self.name, self.loaded, self.controls)
 
     def picture(self, values: Values) -> Parts:
-        """Draw the picture that the controls specify."""
+        """Generate the image that the controls specify."""
         view = self.controls.view(values, self.own)
         with self.computing:
             pixels = render(self.loaded, view)
         yield {"picture": png_url(pixels)}
 
     def latents(self, values: Values) -> Parts:
-        """Make the file of that picture for `stylegan generate --latents`."""
+        """Make the latents file of this image for `stylegan generate --latents`."""
         view = self.controls.view(values, self.own)
         with self.computing:
             content = latents_file(self.loaded, view)
         yield {"content": base64.b64encode(content).decode()}
 
     def search(self, values: Values) -> Parts:
-        """Search for a picture that the user brought, which then is the page's own."""
+        """Project an image that the user uploaded, which the page can then start from."""
         loaded = self.loaded
-        view = self.controls.view({**values, "start": "seed"})  # whatever is being looked at
+        view = self.controls.view({**values, "start": "seed"})  # whatever the page shows now
         network = loaded.generator
         name = readable(values.get("name"), 80)
         premultiplied = network.config.premultiplied
@@ -101,7 +101,7 @@ class Page:
 
 
 def scene_of(name: str, loaded: Pretrained, controls: Controls) -> Answer:
-    """Describe a page to the script that builds it."""
+    """The description from which the page's script builds it."""
     sections = {
         section: [{"kind": type(control).__name__, **vars(control)} for control in members]
         for section, members in controls.sections.items()
@@ -111,7 +111,7 @@ def scene_of(name: str, loaded: Pretrained, controls: Controls) -> Answer:
         "weights": "; ".join(described(loaded.lineage)),
         "plane": PLANE,
         "layers": controls.layers,
-        "quick": True,  # pictures to choose from are made unasked
+        "quick": True,  # whether the page offers images of some seeds without a request
         "sections": sections,
     }
 
@@ -124,9 +124,12 @@ def styles_of(
     mixed: Tensor,
     psi: Tensor,
 ) -> Tensor:
-    """Return truncated styles (1, num_styles, w_dim) of z (4, z_dim): of the picture's seed, the
-    two of its plane and the one that is mixed in. plane (2,): the place in it; mixed (num_styles,):
-    1 for the layers that take the other seed's styles, else 0; psi ()."""
+    """Truncated styles (1, num_styles, w_dim) of four seeds, moved in a plane and mixed.
+
+    z: (4, z_dim) of the image's seed, the two others of its plane, and the one to mix in.
+    plane: (2,), the position in the plane.
+    mixed: (num_styles,), 1 for layers that take the styles of the last seed, else 0.
+    """
     w = sampling.mapped(loaded.generator, z, labels)
     own, right, top, other = loaded.generator.broadcast(w).split(1)
     ws = own + plane[0] * (right - own) + plane[1] * (top - own)
@@ -136,8 +139,7 @@ def styles_of(
 
 @torch.inference_mode()
 def final_styles(loaded: Pretrained, view: View) -> Tensor:
-    """Return the seed's styles, moved in a plane, mixed and truncated, or those of the own
-    picture; then edited: float32 (num_styles, w_dim) on the CPU."""
+    """Edited styles of the seed or the user's image: float32 (num_styles, w_dim) on the CPU."""
     config = loaded.generator.config
     like = loaded.generator.w_avg
     if view.styles is None:
@@ -153,14 +155,14 @@ def final_styles(loaded: Pretrained, view: View) -> Tensor:
 
 
 def render(loaded: Pretrained, view: View) -> np.ndarray:
-    """Draw the picture, uint8 (H, W, C)."""
+    """Generate the sample uint8 (H, W, C)."""
     ws = final_styles(loaded, view)[None]
-    (picture,) = loaded.pictures([view.noise_seed], ws=ws, psi=1, noise=view.noise)
-    return picture
+    (sample,) = loaded.pictures([view.noise_seed], ws=ws, psi=1, noise=view.noise)
+    return sample
 
 
 def latents_file(loaded: Pretrained, view: View) -> bytes:
-    """Write a file for `--latents` that gives this picture again: final styles and random noise."""
+    """The content of a latents file that reproduces the image: final styles and random noise."""
     config = loaded.generator.config
     maps = None
     if view.noise == "random":
@@ -172,7 +174,7 @@ def latents_file(loaded: Pretrained, view: View) -> bytes:
 
 
 def png_url(pixels: np.ndarray) -> str:
-    """Encode pixels uint8 (H, W, C) as the address of a PNG, packed quickly, not tightly."""
+    """Encode pixels uint8 (H, W, C) as the data URL of a PNG, with fast compression."""
     buffer = io.BytesIO()
     sampling.picture(pixels).save(buffer, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,9 +1,9 @@
-// The numbers of NumPy's RandomState: normal ones, by Marsaglia's polar method from the Mersenne
-// Twister (Matsumoto and Nishimura 1998).
+// Normal numbers as NumPy's RandomState draws them: Marsaglia's polar method on the Mersenne Twister
+// (Matsumoto and Nishimura 1998).
 
-const WORDS = 624; // of the twister's state
+const WORDS = 624; // of the state of the twister
 
-// Draws as RandomState(seed), with a whole number from 0 to 2**32 - 1.
+// The normal numbers of RandomState(seed), for a seed from 0 to 2**32 - 1.
 export function ofSeed(seed) {
   const state = Uint32Array.of(seed, ...new Uint32Array(WORDS - 1));
   for (let i = 1; i < WORDS; i++) {
@@ -12,7 +12,7 @@ export function ofSeed(seed) {
   return normals(state, WORDS);
 }
 
-// Draws as RandomState(MT19937(SeedSequence([a, b]))), by the hashes of O'Neill's seed_seq.
+// The normal numbers of RandomState(MT19937(SeedSequence([a, b]))), seeded as O'Neill's seed_seq.
 export function ofSequence(a, b) {
   const hash = (start, factor) => {
     let constant = start;
@@ -32,11 +32,11 @@ export function ofSequence(a, b) {
     }
   }
   const state = new Uint32Array(WORDS).map((_, i) => leave(pool[i % 4]));
-  state[0] = 0x80000000; // not all are 0
+  state[0] = 0x80000000; // so that not all words are 0
   return normals(state, WORDS - 1);
 }
 
-// Draws normal numbers without end, from a state of the twister with `used` words gone.
+// Endless normal numbers, from a state of the twister of which `used` words are consumed.
 function* normals(state, used) {
   const word = () => {
     if (used === WORDS) renew(state);
@@ -66,5 +66,5 @@ function renew(state) {
   }
 }
 
-// Takes the next `count` of these numbers, in float32.
+// The next `count` of these numbers, in float32.
 export const next = (numbers, count) => new Float32Array(count).map(() => numbers.next().value);

@@ -1,7 +1,7 @@
 "use strict";
-// The engine of the page that `stylegan explore` serves: it asks the server.
+// The engine of the page that `stylegan explore` serves: the server generates images.
 
-// Asks the server; `seen` gets each part of the answer, the last one is returned.
+// Sends a request to the server; `seen` is called with each part of the answer, the last one is returned.
 async function ask(path, values = {}, seen = () => {}, signal = undefined) {
   let response;
   try {

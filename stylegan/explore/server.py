@@ -1,4 +1,4 @@
-"""The page's server: for this computer alone, and for no page but its own."""
+"""The page's server, which answers requests of this page on this computer only."""
 
 import contextlib
 import json
@@ -16,9 +16,9 @@ from stylegan.explore.page import Answer, Page
 from stylegan.machine.messages import reason_of
 
 HOST = "127.0.0.1"
-NAMES = (HOST, "localhost")  # of this computer; a page of another name that leads here gets nothing
-PORTS = range(7860, 7960)  # of which the first free one is taken
-LARGEST_REQUEST = 32 * 2**20  # bytes: a picture of 20 MB in base64, and the controls
+NAMES = (HOST, "localhost")  # accepted host names; others may be a foreign page's DNS entry
+PORTS = range(7860, 7960)  # the first free one is used
+LARGEST_REQUEST = 32 * 2**20  # bytes: an image of 20 MB in base64, and the controls
 FOLDER = Path(__file__).parent
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -38,11 +38,11 @@ STATUSES: Mapping[type[Exception], int] = {PermissionError: 403, FileNotFoundErr
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request: a file of the page, or a question, answered by a JSON object per line."""
+    """Handles a request for a file of the page, or for JSON objects, one per line."""
 
     server: "Server"
-    begun = False  # the answer
-    timeout = 5  # seconds without a byte; the end of the server waits as long for idle connections
+    begun = False  # whether the response has begun
+    timeout = 5  # seconds without a byte; a server that ends waits as long for idle connections
     server_version = "stylegan"
     sys_version = ""
 
@@ -57,33 +57,34 @@ class Handler(BaseHTTPRequestHandler):
             answer = self.own(self.server.page.answers)
             length = int(self.headers.get("Content-Length", 0))
             if not 0 <= length <= LARGEST_REQUEST:
-                raise ValueError(f"a request has at most {LARGEST_REQUEST >> 20} MiB")
+                limit = f"{LARGEST_REQUEST >> 20} MiB"
+                raise ValueError(f"a request must have at most {limit}, got {length:,} bytes")
             if not isinstance(values := json.loads(self.rfile.read(length)), dict):
-                raise ValueError("a request is a JSON object")
+                raise ValueError(f"a request must be a JSON object, got {type(values).__name__}")
             with contextlib.closing(answer(values)) as parts:
                 for part in parts:
                     self.tell(200, part)
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Report errors to the page, with a status unless the answer has begun."""
+        """Report errors to the page, with a status unless the response has begun."""
         try:
             yield
         except (ValueError, OSError, RecursionError) as error:
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
     def own(self, places: Mapping[str, T]) -> T:
-        """Return the resource at the request's address, for this page alone."""
-        # Another name than this computer's: a foreign page whose DNS leads here. Another `Origin`:
-        # a page that the user has open beside this one.
+        """The resource at the request's address. Raises OSError for requests of other pages."""
+        # Another host name: a foreign page whose DNS entry points here. Another `Origin`: a page
+        # that is open in another tab.
         host = self.headers.get("Host", "")
         if host.partition(":")[0] not in NAMES:
-            raise PermissionError(f"this is {' or '.join(NAMES)}")
+            raise PermissionError(f"host must be {' or '.join(NAMES)}")
         origin = f"http://{host}"
         if self.headers.get("Origin", origin if self.command == "GET" else "") != origin:
             raise PermissionError("only this page's own requests are answered")
         if self.path not in places:
-            raise FileNotFoundError("there is no such page")
+            raise FileNotFoundError("there is nothing at this address")
         return places[self.path]
 
     def start(self, status: int, kind: str) -> None:
@@ -99,28 +100,28 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(part).encode() + b"\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: the terminal is the user's."""
+        """Log nothing: the terminal belongs to the user."""
 
 
 class Server(ThreadingHTTPServer):
-    """Serves a page. Its end waits for its threads: PyTorch aborts if Python ends below them."""
+    """Serves a page. Closing it joins its threads: PyTorch aborts if Python exits before them."""
 
     daemon_threads = False
-    request_queue_size = 128  # a browser opens many connections at once; others are reset
+    request_queue_size = 128  # a browser opens many connections at a time; more are reset
 
     def __init__(self, page: Page, port: int) -> None:
         self.page = page
         super().__init__((HOST, port), Handler)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
-        """Report a fault of ours; a browser that went away is none."""
+        """Report errors, except that a browser has disconnected."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 @contextmanager
 def serving(page: Page, *, port: int | None = None, browser: bool = False) -> Iterator[str]:
-    """Serve the page, at the yielded address; `port` None takes the first free one."""
+    """Serve the page at the yielded address, on the first free port if `port` is None."""
     for place in PORTS if port is None else [port]:
         try:
             server = Server(page, place)

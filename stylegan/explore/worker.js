@@ -1,9 +1,9 @@
-// Draws the pictures of an exported page, as `stylegan generate` does, by ONNX Runtime Web.
+// Generates the images of an exported page, as `stylegan generate` does, with ONNX Runtime Web.
 
 import * as ort from "./onnxruntime/ort.js";
 import { next, ofSeed, ofSequence } from "./random.js";
 
-ort.env.wasm.numThreads = 1; // more need headers that few hosts send
+ort.env.wasm.numThreads = 1; // more need HTTP headers that few hosts send
 
 const scene = fetched("scene.json").then((content) => {
   const about = JSON.parse(new TextDecoder().decode(content));
@@ -12,17 +12,17 @@ const scene = fetched("scene.json").then((content) => {
 });
 let network = null; // a promise of its session
 
-// Fetches a file of the folder; `seen` gets the number of bytes of each piece.
+// Fetches a file of the folder; `seen` is called with the number of bytes of each piece.
 async function fetched(name, seen = () => {}) {
   const response = await fetch(name);
-  if (!response.ok) throw new Error(`${name} is not here: ${response.status} ${response.statusText}`);
+  if (!response.ok) throw new Error(`${name} cannot be loaded: ${response.status} ${response.statusText}`);
   const counting = new TransformStream({
     transform: (piece, stream) => { seen(piece.length); stream.enqueue(piece); },
   });
   return new Response(response.body.pipeThrough(counting)).arrayBuffer();
 }
 
-// Loads the network; `tell` gets the part that has come.
+// Loads the network; `tell` is called with the fraction that is loaded.
 async function load(bytes, tell) {
   let come = 0;
   const seen = (count) => tell({ loaded: (come += count) / bytes });
@@ -32,18 +32,18 @@ async function load(bytes, tell) {
   return ort.InferenceSession.create(graph);
 }
 
-// Refuses a value that a control cannot have; a link may hold one.
+// Rejects a value that a control cannot have; a link may hold one.
 function check({ kind, label, low, high, most, step, options }, value) {
   const right = kind === "Slider"
     ? value !== null && value >= low && value <= (most ?? high) && (step % 1 || value % 1 === 0)
     : kind !== "Menu" || options.some(([choice]) => choice === value);
-  if (!right) throw new Error(`${label}: there is no ${value}`);
+  if (!right) throw new Error(`${label} cannot be ${value}`);
 }
 
-// Returns the network's inputs by name, each as numbers in a row.
+// The network's inputs by name, each as a flat array.
 function inputs(given, { shapes, layers, moves, label_rows: rows }) {
   const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
-  const whole = last - first + 1 === layers; // then each edit has its own layers
+  const whole = last - first + 1 === layers; // if so, each edit has its own layers
   const chosen = (layer) => layer >= first && layer <= last;
   const every = [...Array(layers).keys()];
   const seeds = [given.seed, given.plane_a, given.plane_b, given.mix_seed];
@@ -78,7 +78,7 @@ async function picture(given, tell) {
 }
 
 const answers = { scene: () => scene, picture };
-let before = Promise.resolve(); // one after the other
+let before = Promise.resolve(); // requests are answered one by one
 
 onmessage = ({ data: { path, values }, ports: [port] }) => {
   before = before.then(async () => {

@@ -1,8 +1,8 @@
 """The mathematics of the networks as functions, without parameters.
 
-`formulas` is what the papers say. `convolution` and `epilogue` have functions of the same names,
-with the same values and derivatives up to round-off, that every device computes faster (a GPU's
-leaky ReLU has another slope at exactly 0); `cpu` has what only a CPU needs.
+`formulas` is what the papers say. `convolution` and `epilogue` have faster functions of the same
+names for every device, equal in values and derivatives up to round-off (except the slope of a GPU's
+leaky ReLU at exactly 0); `cpu` has what only a CPU needs.
 """
 
 from .convolution import blur, conv2d, conv2d_downsample, dense, upsample_conv2d

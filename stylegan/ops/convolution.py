@@ -1,51 +1,13 @@
-"""Dense layers and convolutions, as every device computes them; a CPU has ways of its own."""
-
-from dataclasses import dataclass
+"""Dense layers and convolutions, as every device except a CPU computes them."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from . import cpu
-from .bilinear import BilinearMap, ByInputs, Maybe, Needed, OfBlurred, product
+from .bilinear import BilinearMap, Convolution, Maybe, OfBlurred, product
 from .constants import blur_kernel
-from .precision import full_precision, product_dtype
-
-
-@dataclass(frozen=True)
-class Convolution(BilinearMap):
-    """PyTorch's convolution of an image with a kernel."""
-
-    stride: int = 1  # 2 halves the size, or doubles it if transposed
-    transposed: bool = False
-    groups: int = 1
-
-    def output(self, x: Tensor, kernel: Tensor, prepared: Maybe = None) -> Tensor:
-        padding = (kernel.shape[-1] - 1) // 2
-        if self.transposed:
-            return F.conv_transpose2d(x, kernel, None, self.stride, padding)
-        return F.conv2d(x, kernel, None, self.stride, padding, groups=self.groups)
-
-    def gradients(
-        self, x: Maybe, kernel: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
-    ) -> ByInputs:
-        if x is None or not needed[1]:
-            x = grad.new_empty(()).expand(self.image_shape(grad, kernel))  # only its shape counts
-        stride = [self.stride] * 2
-        padding = [(kernel.shape[-1] - 1) // 2] * 2
-        by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
-            grad, x, kernel, None, stride, padding, [1, 1], self.transposed, [0, 0], self.groups,
-            [*needed, False],
-        )  # fmt: skip
-        return by_x, by_kernel
-
-    def image_shape(self, grad: Tensor, kernel: Tensor) -> tuple[int, ...]:
-        """The shape of what was convolved, from the gradient of the result."""
-        n, _, height, width = grad.shape
-        if self.transposed:
-            return n, kernel.shape[0], height // self.stride, width // self.stride
-        channels = kernel.shape[1] * self.groups
-        return n, channels, height * self.stride, width * self.stride
+from .precision import HALF, full_precision, product_dtype
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Maybe) -> Tensor:
@@ -64,7 +26,7 @@ def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Maybe = None) -> Tenso
 
 
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
-    """One transposed convolution: its 4x4 kernel is the turned 3x3 one, added at 2x2 shifts."""
+    """One transposed convolution: its 4x4 kernel sums the flipped 3x3 kernel at 2x2 shifts."""
     if cpu.uses_cpu_kernels(x):
         return cpu.upsample_conv2d(x, weight, scale)
     kernel = F.avg_pool2d(weight.flip(2, 3), 2, 1, 1) * (4 * scale)
@@ -74,9 +36,9 @@ def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
 def conv2d_downsample(
     x: Tensor, weight: Tensor, scale: float, bias: Maybe = None, *, blur_first: bool = False
 ) -> Tensor:
-    """One convolution: its 4x4 kernel is the average of the 3x3 one at 2x2 shifts."""
+    """One convolution: its 4x4 kernel averages the 3x3 kernel at 2x2 shifts."""
     if x.shape[2] % 2 or x.shape[3] % 2:
-        raise ValueError(f"height and width must be even to be halved, not {tuple(x.shape[2:])}")
+        raise ValueError(f"height and width must be even, got {tuple(x.shape[2:])}")
     if cpu.uses_cpu_kernels(x):
         return cpu.conv2d_downsample(x, weight, scale, bias, blur_first=blur_first)
     halving = Convolution(stride=2)
@@ -91,10 +53,9 @@ def blur(x: Tensor) -> Tensor:
 
 
 def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: Maybe = None) -> Tensor:
-    """In the precision of x, or in autocast's; half precision in channels-last order, which is what
-    tensor cores read."""
+    """Convolve in the dtype of x, or in autocast's, and add the bias (K,)."""
     dtype = product_dtype(x)
-    half = dtype in (torch.float16, torch.bfloat16)
-    order = torch.channels_last if half else torch.preserve_format
+    # tensor cores read channels-last
+    order = torch.channels_last if dtype in HALF.values() else torch.preserve_format
     y = product(op, x.to(dtype, memory_format=order), kernel.to(dtype, memory_format=order))
     return y if bias is None else y.add_(bias.to(dtype)[:, None, None])

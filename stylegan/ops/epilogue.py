@@ -1,7 +1,7 @@
 """What follows a convolution: noise, bias, activation, normalization, style.
 
-Each is an operation of PyTorch. Together they keep one image for the gradients: the activation's
-result, which the normalization reads; in channels-last order also its copy.
+Each is a PyTorch operation. Together they save one image for the gradients: the output of the
+activation, which the normalization reads; in channels-last order also a copy of it.
 """
 
 import torch
@@ -14,7 +14,7 @@ from .precision import at_least_float32, full_precision, has_fast_matmul
 
 
 def leaky_relu(x: Tensor, slope: float = 0.2, *, in_place: bool = False) -> Tensor:
-    """The derivative at exactly 0 is that of PyTorch, `slope`, whereas CPUs take the official 1."""
+    """Leaky ReLU; its derivative at exactly 0 is `slope` on GPUs, and the official 1 on CPUs."""
     if cpu.uses_cpu_kernels(x):
         return cpu.leaky_relu(x, slope, in_place=in_place)
     return F.leaky_relu(x, slope, in_place)
@@ -29,11 +29,10 @@ def activate(x: Tensor, activation: Activation, *, in_place: bool = False) -> Te
 def adain(
     x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8, *, in_place: bool = False
 ) -> Tensor:
-    """Compute AdaIN as `F.instance_norm` does: one image of N * C channels. Its statistics are
-    float32.
+    """AdaIN as `F.instance_norm` computes it: one image of N * C channels, float32 statistics.
 
-    Channels-last order costs a copy there, not more than sums and products of its own would take.
-    x may be written over if `in_place`.
+    Channels-last order costs a copy, which takes no longer than separate sums and products would.
+    If `in_place`, x may be overwritten.
     """
     scale = at_least_float32(scale)
     bias = at_least_float32(bias)
@@ -71,7 +70,7 @@ def noisy_activation(
     bias: Tensor,
     activation: Activation,
 ) -> Tensor:
-    """Return the activation of `x + noise * strength + bias`; x may be written over."""
+    """Activation of `x + noise * strength + bias`; x may be overwritten."""
     if noise is None or strength is None:
         return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
     if cpu.uses_cpu_kernels(x) and (

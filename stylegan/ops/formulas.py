@@ -1,7 +1,7 @@
 """The formulas of StyleGAN as the papers write them: any device, any precision, any derivative.
 
-The package computes some of them by functions of the same names beside it: see `ops/__init__.py`.
-Images are (N, C, H, W). "Section" without a source is one of Karras, Laine, Aila 2019.
+Some have faster twins of the same names, which the package calls: see `ops/__init__.py`.
+Images are (N, C, H, W). "Section" without a source refers to Karras, Laine, Aila 2019.
 """
 
 from typing import Literal
@@ -27,57 +27,56 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tenso
 
 
 def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) -> Tensor:
-    """Equalized convolution, zeros beyond the border; weight (K, C, k, k) -> (N, K, H, W)."""
+    """Equalized convolution, zeros beyond the border: weight (K, C, k, k) -> (N, K, H, W)."""
     return F.conv2d(x, weight * scale, bias, padding=weight.shape[-1] // 2)
 
 
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
-    """Convolution of the enlarged image; weight (C, K, 3, 3) -> (N, K, 2H, 2W)."""
+    """Convolve the upsampled image: weight (C, K, 3, 3) -> (N, K, 2H, 2W)."""
     return conv2d(upsample(x), weight.transpose(0, 1), scale)
 
 
 def conv2d_downsample(
     x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None, *, blur_first: bool = False
 ) -> Tensor:
-    """Convolution, then averages; weight (K, C, 3, 3) -> (N, K, H/2, W/2)."""
+    """Convolve, then average 2x2 pixels: weight (K, C, 3, 3) -> (N, K, H/2, W/2)."""
     return downsample(conv2d(blur(x) if blur_first else x, weight, scale, bias))
 
 
 def upsample(x: Tensor) -> Tensor:
-    """Return twice the height and width, nearest neighbor."""
+    """Double height and width, nearest neighbor."""
     return F.interpolate(x, scale_factor=2, mode="nearest")
 
 
 def downsample(x: Tensor) -> Tensor:
-    """Return half the height and width, 2x2 averages."""
+    """Halve height and width, 2x2 averages."""
     return F.avg_pool2d(x, 2)
 
 
 def reduced(x: Tensor, resolution: int) -> Tensor:
-    """Averages of squares of pixels, (N, C, resolution, resolution); both sizes powers of two."""
+    """Box-average to (N, C, resolution, resolution); both sizes are powers of two."""
     return F.avg_pool2d(x, x.shape[-1] // resolution)
 
 
 def blur(x: Tensor) -> Tensor:
     """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zeros beyond the border."""
-    # 1, 2, 1 made where x is: a copy from the host would stall a GPU
+    # 1, 2, 1, made on the device of x: a copy from the host would stall a GPU
     taps = 2 - torch.arange(-1, 2, device=x.device, dtype=x.dtype).abs()
     kernel = (taps[:, None] * taps / 16).expand(x.shape[1], 1, 3, 3)
     return F.conv2d(x, kernel, padding=1, groups=x.shape[1])
 
 
 def fade(coarse: Tensor, fine: Tensor, alpha: float) -> Tensor:
-    """Return `fine` with weight `alpha` against `coarse`: the growth of a new resolution."""
+    """Blend a resolution in: `coarse` at alpha 0, `fine` at alpha 1."""
     return torch.lerp(coarse, fine, alpha)
 
 
 def leaky_relu(x: Tensor, slope: float = 0.2) -> Tensor:
-    """Return `max(x, slope * x)`, whose derivative at exactly 0 is 1; torch's own takes `slope`."""
+    """`max(x, slope * x)`, with derivative 1 at exactly 0, where torch's own has `slope`."""
     return torch.where(x >= 0, x, slope * x)
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """Return the nonlinearity of that name."""
     return leaky_relu(x) if activation == "lrelu" else F.relu(x)
 
 
@@ -88,20 +87,22 @@ def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def instance_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
-    """Zero mean and unit mean square for every channel of every image."""
+    """Shift and scale every channel of every image to zero mean and unit mean square."""
     wide = at_least_float32(x)
     wide = wide - wide.mean(dim=(2, 3), keepdim=True)
     return (wide * torch.rsqrt(wide.square().mean(dim=(2, 3), keepdim=True) + eps)).to(x.dtype)
 
 
 def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Return `x * scale + bias` per channel; scale and bias (N, C)."""
+    """`x * scale + bias` per channel; scale and bias (N, C)."""
     return torch.addcmul(bias[:, :, None, None], x, scale[:, :, None, None]).to(x.dtype)
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
-    """Adaptive instance normalization, equation 1: every channel of every image gets the deviation
-    `scale` (all of it: `layers.Style` has added the 1) and the mean `bias`, both (N, C)."""
+    """Adaptive instance normalization, equation 1.
+
+    Channels get standard deviation `scale` (`layers.Style` has added 1) and mean `bias`, (N, C).
+    """
     return style_modulation(instance_norm(x, eps), scale, bias)
 
 
@@ -118,7 +119,7 @@ def epilogue(
 ) -> Tensor:
     """Noise, bias, activation, normalization, style: figure 1b.
 
-    noise (1 or N, 1, H, W), strength and bias (C,). x is a layer's result and may be written over.
+    noise (1 or N, 1, H, W), strength and bias (C,). x, a layer's output, may be overwritten.
     """
     if noise is not None and strength is not None:
         x = x + noise * strength[:, None, None]
@@ -129,18 +130,18 @@ def epilogue(
 
 
 def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor:
-    """Append to `x` how much the images of its group differ. Karras et al. 2018, section 3.
+    """Append standard deviations within groups of the batch. Karras et al. 2018, section 3.
 
     x (N, C, H, W) -> (N, C + features, H, W). With M = N / group_size groups, image i belongs to
     group i mod M. Feature n averages the standard deviations over the n-th range of C / features
-    channels and all pixels. Groups are never larger than the batch.
+    channels and all pixels. A `group_size` above N counts as N.
     """
     n, c, h, w = x.shape
     group_size = min(group_size, n)
     if n % group_size:
-        raise ValueError(f"batch of {n} images does not split into groups of {group_size}")
+        raise ValueError(f"batch of {n} images is not divisible into groups of {group_size}")
     if c % features:
-        raise ValueError(f"{c} channels do not split into {features} deviation features")
+        raise ValueError(f"{c} channels are not divisible by {features} deviation features")
     groups = at_least_float32(x).reshape(group_size, n // group_size, features, -1)
     variance = (groups - groups.mean(dim=0)).square().mean(dim=0)  # `var` is slow over dim 0
     deviation = (variance + 1e-8).sqrt().mean(dim=2)  # (M, features)
@@ -149,9 +150,9 @@ def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor
 
 
 def nearest(ws: Tensor, centers: Tensor) -> Tensor:
-    """Return the nearest of centers (K, w_dim) for each row of ws (N, rows, w_dim)."""
+    """The nearest of `centers` (K, w_dim) to each row of ws (N, rows, w_dim)."""
     centers = centers.to(ws)
-    # one after the other: in little memory, the same in any batch, and ONNX can say it
+    # One at a time: little memory, the same bits in any batch, and ONNX can express it.
     distances = torch.stack([(ws - center).square().sum(dim=2) for center in centers])
     return centers[distances.argmin(dim=0)]
 
@@ -159,20 +160,19 @@ def nearest(ws: Tensor, centers: Tensor) -> Tensor:
 def truncate(ws: Tensor, w_avg: Tensor, psi: float | Tensor, cutoff: int | None) -> Tensor:
     """Pull the first `cutoff` rows of `ws` (N, rows, w_dim) toward the average: section B.
 
-    `w_avg` is (w_dim,), or (N, rows, w_dim) with what each row is pulled toward.
-    psi = 1 changes nothing, 0 gives the average image; as a tensor () it may be any number. None as
-    cutoff means every row. ValueError for a psi that float32 cannot hold, and for a cutoff that is
-    not a number of rows.
+    w_avg: (w_dim,), or (N, rows, w_dim) with a target for each row.
+    psi: 1 changes nothing, 0 gives the average image; a tensor () is not checked.
+    cutoff: number of rows, None = all.
+
+    Raises ValueError if psi exceeds the range of float32, or cutoff is not a number of rows.
     """
     if not isinstance(psi, Tensor) and not abs(psi) <= LARGEST_PSI:
-        raise ValueError(f"psi must be a finite number of float32, not {psi}")
-    if cutoff is not None and not hasattr(cutoff, "__index__"):
-        raise ValueError(f"cutoff must be None or a whole number, not {cutoff!r}")
-    if cutoff is not None and cutoff < 0:
-        raise ValueError(f"cutoff must be None or at least 0, not {cutoff}")
+        raise ValueError(f"psi must be a finite float32 number, got {psi}")
+    if cutoff is not None and not (hasattr(cutoff, "__index__") and cutoff >= 0):
+        raise ValueError(f"cutoff must be None or a whole number from 0, got {cutoff!r}")
     if cutoff == 0 or (not isinstance(psi, Tensor) and psi == 1):
         return ws
-    psi = psi if isinstance(psi, Tensor) else float(psi)  # torch takes no int beyond 2**63
+    psi = psi if isinstance(psi, Tensor) else float(psi)  # torch rejects ints from 2**63 on
     toward = w_avg if w_avg.ndim == 1 else w_avg[:, :cutoff]
     near = torch.lerp(toward.to(ws.dtype), ws[:, :cutoff], psi)
     return near if cutoff is None else torch.cat([near, ws[:, cutoff:]], dim=1)

@@ -1,4 +1,4 @@
-"""From a picture back to the latent that a generator makes it of (arXiv 1912.04958, appendix D)."""
+"""Projection: find latents from which a generator synthesizes a given image."""
 
 from .distance import Distance, PerceptualDistance, PixelDistance, choose_distance, psnr
 from .files import (

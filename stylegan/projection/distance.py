@@ -1,4 +1,4 @@
-"""Distances of two pictures, as functions that can be differentiated."""
+"""Differentiable distances between images."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
 from stylegan.sampling.pretrained import Pretrained
 
-LAST_OF_SIZE = (0, 1, 2, 4, 6)  # stages of EfficientNet whose maps the next one makes smaller
-COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
-BEST_PSNR = 100.0  # dB; nearer pictures are equal
+LAST_OF_SIZE = (0, 1, 2, 4, 6)  # the last stage of EfficientNet at each feature map size
+COARSEST = 4  # pixels per side of the smallest level of the pyramid of pixel distances
+BEST_PSNR = 100.0  # dB; more counts as equal
 
 
 class Distance(Protocol):
-    """images and targets (N, C, r, r), nominally in [-1, 1] -> (N,); `about` describes it."""
+    """Distance between images and targets (N, C, r, r), nominally in [-1, 1] -> (N,)."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor: ...
 
@@ -31,8 +31,10 @@ class Distance(Protocol):
 
 @dataclass(frozen=True)
 class PixelDistance:
-    """Mean squared difference of pixels, averaged over the pyramid of 2x2 averages down to 4x4,
-    whose coarse levels lead to what lies a little beside its place."""
+    """Mean squared difference of pixels, averaged over a pyramid of 2x2 averages down to 4x4.
+
+    The coarse levels attract content that is slightly misplaced.
+    """
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         difference = images - targets
@@ -49,7 +51,7 @@ class PixelDistance:
 
 @dataclass(frozen=True)
 class PerceptualDistance:
-    """LPIPS of images, averaged down if they are larger than it looks at."""
+    """LPIPS; images larger than its input are box-averaged first."""
 
     lpips: Lpips
 
@@ -63,8 +65,10 @@ class PerceptualDistance:
 
 @dataclass(frozen=True)
 class EfficientNetDistance:
-    """Squared difference of the unit-normalized features of EfficientNet-Lite0, averaged over
-    places and stages: LPIPS without weights fitted to human judgments."""
+    """Mean squared difference of unit-normalized EfficientNet-Lite0 features over all stages.
+
+    It is like LPIPS without the weights fitted to human judgments.
+    """
 
     network: efficientnet.EfficientNetLite0
     sha256: str
@@ -86,10 +90,12 @@ def choose_distance(
     loaded: Pretrained,
     weights: Path | None = None,
 ) -> tuple[Distance, str]:
-    """Return the distance for pictures of a generator, and the reason for the choice.
+    """The distance `name` for images of a generator, and the reason for the choice.
 
     "auto" is LPIPS if everything that it needs is on this machine, else pixels. "lpips" downloads
-    the weights of VGG16 unless `weights` (their file or its folder) has them.
+    the weights of VGG16 unless `weights`, a file or folder, has them.
+
+    Raises ValueError if a distance other than "auto" cannot be used.
     """
     if weights is not None and name in ("eff", "pixels"):
         raise ValueError(f"--feature-weights are of LPIPS, which --distance {name} does not use")
@@ -98,17 +104,17 @@ def choose_distance(
     problem = None
     channels = loaded.generator.config.image_channels
     device = loaded.generator.w_avg.device
-    if channels not in (1, 3):  # alpha is searched, too
-        problem = f"it looks at gray or RGB, not at images of {channels} channels"
+    if channels not in (1, 3):  # of RGBA, alpha is searched for, too
+        problem = f"it needs gray or RGB images, got {channels} channels"
     elif name == "eff":
         missing = f"its weights are missing ({efficientnet.HOW_TO_GET})"
         problem = None if efficientnet.weights_path() else missing
     elif loaded.resolution < SMALLEST:
-        problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
+        problem = f"it needs images of at least {SMALLEST}x{SMALLEST} pixels"
     elif importlib.util.find_spec("torchmetrics") is None:
         problem = "the library torchmetrics is missing (pip install torchmetrics)"
     elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():
-        problem = f"weights of VGG16 are not here, see --feature-weights ({WEIGHTS})"
+        problem = f"the weights of VGG16 are missing, see --feature-weights ({WEIGHTS})"
     if problem and name == "auto":
         return PixelDistance(), f"no LPIPS: {problem}"
     if problem:
@@ -116,13 +122,12 @@ def choose_distance(
         raise ValueError(f"{network} cannot be used: {problem}; use --distance pixels")
     if name == "eff":
         return EfficientNetDistance(*efficientnet.load_efficientnet(device)), "as asked"
-    why = "as asked" if name == "lpips" else "its weights are here"
+    why = "as asked" if name == "lpips" else "its weights are on this machine"
     return PerceptualDistance(load_lpips(weights, device)), why
 
 
 def psnr(images: Tensor, targets: Tensor, rectangle: Rectangle | None = None) -> Tensor:
-    """Return the peak signal-to-noise ratio in dB of images (N, C, r, r), clamped to [-1, 1]: (N,),
-    up to 100; of padded images that of the active `rectangle`."""
+    """PSNR of images (N, C, r, r), clamped to [-1, 1], in `rectangle` -> (N,) in dB, up to 100."""
     difference = images.clamp(-1, 1) - targets.clamp(-1, 1)
     if rectangle is not None:
         rows, columns = active_part(rectangle, *difference.shape[2:])

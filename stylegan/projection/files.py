@@ -1,4 +1,4 @@
-"""Projects image files, tunes a generator to them, and writes all that comes of it."""
+"""Project image files, tune a generator to them, and write the results."""
 
 import dataclasses
 import json
@@ -33,11 +33,11 @@ PICTURE = "projection.png"
 RESULT = "result.json"
 TUNED = "tuned.pt"
 TUNED_PICTURE = "tuned.png"
-FAR_DB = 20.0  # PSNR; docs/projection.md has usual ones
+FAR_DB = 20.0  # PSNR of a poor projection; docs/projection.md has typical values
 
 
 def read_target(
-    picture: Path | bytes,
+    image: Path | bytes,
     *,
     resolution: int,
     channels: int,
@@ -47,53 +47,52 @@ def read_target(
 ) -> Tensor:
     """Read an image file, or its content, as (1, channels, resolution, resolution) in [-1, 1].
 
-    It is read and cropped as training data are, but smaller pictures are enlarged. Raise ValueError
-    or FileNotFoundError, with the file or else the `name`, if it cannot be read.
+    It is read and cropped like training data, except that smaller images are upsampled. Raises
+    ValueError or FileNotFoundError with its path, or else `name`, if it cannot be read.
     """
-    if isinstance(picture, Path):
-        if not picture.is_file():
-            raise FileNotFoundError(f"there is no image file {picture}")
-        name = str(picture)
-        with errors_name(picture):
-            picture = picture.read_bytes()
+    if isinstance(image, Path):
+        if not image.is_file():
+            raise FileNotFoundError(f"there is no image file {image}")
+        name = str(image)
+        with errors_name(image):
+            image = image.read_bytes()
     with quiet_decoding():
-        image = decode(picture, channels=channels, name=name)
-        pixels = planes(Fit.of(crop).square(image, resolution))
+        decoded = decode(image, channels=channels, name=name)
+        pixels = planes(Fit.of(crop).square(decoded, resolution))
         pixels = premultiplied(pixels) if premultiply else pixels
     return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1
 
 
 def default_batch(resolution: int) -> int:
-    """Return how many images at once have gradients that fit into little memory: 8 to 1."""
+    """A batch size whose gradients need little memory: 8 up to 64x64, 1 from 512x512 on."""
     return max(1, min(8, 512 // resolution))
 
 
 def outputs_of(images: Sequence[Path], out: Path) -> list[Path]:
-    """Return the files that `project_files` writes for these images, if all can be read. Without
-    tuning it removes those of an earlier one, which do not fit new latents."""
+    """Files that `project_files` may write for these images, or remove if of an older tuning."""
     of_each = [LATENTS, TARGET, PICTURE, RESULT, TUNED_PICTURE]
     folders = [out / name_of(image) for image in images]
     return [out / LATENTS, out / TUNED] + [path / file for path in folders for file in of_each]
 
 
 class Projection(NamedTuple):
-    """The nearest result of the search for one picture."""
+    """The best result of all starts of the search for one image."""
 
     ws: Tensor  # (1, num_styles, w_dim), not truncated
-    noise: list[Tensor] | None  # fitted maps (1, 1, r, r); None: the stored ones
+    noise: list[Tensor] | None  # fitted maps (1, 1, r, r), None = the stored ones
     image: Tensor  # (1, C, r, r)
-    distances: list[float]  # at the end of the search from each start
+    distances: list[float]  # final distance from each start
 
 
 @dataclass(frozen=True)
 class ProjectionRequest:
-    """The method of a projection, the same for all pictures of a command."""
+    """How to project, the same for all images of a command."""
 
     loaded: Pretrained
     distance: Distance
     search: SearchOptions
     tuning: TuningOptions | None = None
-    crop: Crop | None = None  # None: as in training
+    crop: Crop | None = None  # None = as in training
     class_name: str | None = None
     seed: int = 0
     batch: int = 1
@@ -106,18 +105,29 @@ class ProjectionRequest:
 
     @property
     def square(self) -> Crop:
-        """Return the crop of a picture to a square; that of the training data knows the aspect."""
+        """The crop of an image to a square; "pad" uses the aspect of padded training data."""
         if self.crop is None or (self.crop == "pad" and self.loaded.look.rectangle is not None):
             return self.loaded.crop
         return self.crop
 
     @property
     def rectangle(self) -> Rectangle | None:
-        """The part of a picture that is not padding."""
+        """The part of the images that is not padding."""
         return self.loaded.look.rectangle if self.square.startswith("pad") else None
 
+    def read(self, image: Path) -> Tensor:
+        """Read an image file (1, C, r, r) in the form of the generator's images."""
+        config = self.loaded.generator.config
+        return read_target(
+            image,
+            resolution=self.loaded.look.drawn,
+            channels=config.image_channels,
+            premultiply=config.premultiplied,
+            crop=self.square,
+        )
+
     def described(self, image: Path) -> dict[str, object]:
-        """Return all that the projection of an image depends on, for its result."""
+        """Everything that the projection of an image depends on, for its result file."""
         return {
             "image_sha256": sha256_of(image),
             "generator": self.loaded.origin,
@@ -134,18 +144,27 @@ class ProjectionRequest:
 def project_files(
     request: ProjectionRequest, images: Sequence[Path], out: Path, *, console: Console = SILENT
 ) -> tuple[int, list[Exception]]:
-    """Search each image; write a folder for each below `out`, and the latents of all to `out`. With
-    tuning, then tune the generator to all of them, and write it. Images that an earlier call has
-    finished are kept, unless `outputs` overwrite. The console hears a line for each image, and the
-    steps. Returns the number of projections, and the errors of other images."""
+    """Project images; write a folder for each below `out`, and the latents of all to `out`.
+
+    With tuning, then tune the generator to all of them, and write it. Results of an earlier call
+    are kept, unless `outputs` overwrites. Steps and a line for each image are reported.
+
+    Returns the number of projections, and the errors of images that cannot be read.
+    """
     request.outputs.check(*outputs_of(images, out), sources=images, exist_ok=True)
     request.outputs.check(out / TUNED)
-    targets, errors = read_targets(request, images)
+    targets: dict[Path, Tensor] = {}
+    errors: list[Exception] = []
+    for path in images:
+        try:
+            targets[path] = request.read(path)
+        except (ValueError, OSError) as error:
+            errors.append(error)
     if not targets:
         return 0, errors
     new = [path for path in targets if not is_done(request, path, out / name_of(path))]
     if new:
-        request.outputs.check(out / LATENTS)  # else it is of other images
+        request.outputs.check(out / LATENTS)  # that of other images would be lost
     search_steps = len(new) * request.starts * request.search.steps
     total = search_steps + (request.tuning.steps if request.tuning else 0)
 
@@ -167,7 +186,7 @@ def project_files(
     noise = [torch.cat(of_layer).to(ws) for of_layer in maps] or None
     write_latents(out / LATENTS, ws, noise, outputs=request.outputs)
     if request.outputs.overwrite:
-        (out / TUNED).unlink(missing_ok=True)  # of the latents that were there
+        (out / TUNED).unlink(missing_ok=True)  # of the latents before
     if request.tuning is not None:
         loaded = request.loaded
         for state in tune(
@@ -186,15 +205,15 @@ def project_files(
             progress(search_steps + state.step)
         write_tuned(request, state.generator.eval(), targets, ws, noise, out, console)
     elif nearness and min(nearness) < FAR_DB and request.search.space == "w":
-        console.tell(
-            f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer"
-        )
+        console.tell(f"below {FAR_DB:g} dB an image differs visibly; try --space w+ --tune")
     return len(targets), errors
 
 
 def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
-    """Tell if an earlier call has finished an image. Raises ValueError if another request has, or
-    if the folder holds something else."""
+    """Whether an earlier call has projected the image to `folder`.
+
+    Raises ValueError if it was another request, or if the folder holds other files.
+    """
     file = folder / RESULT
     if request.outputs.overwrite:
         return False
@@ -207,7 +226,7 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
     texts = [json.dumps(request.described(path)), file.read_text("utf-8", "surrogateescape")]
     with refusing(file, "is damaged", "pass --overwrite"):
         asked, done = ({**values, **values["settings"]} for values in map(json.loads, texts))
-    asked.pop("settings")  # named one by one
+    asked.pop("settings")  # compared one by one
     if other := [name for name, value in asked.items() if done.get(name) != value]:
         raise ValueError(
             f"{file} exists, with another {listed(other, 3, ', ')}; pass --overwrite, or choose "
@@ -216,31 +235,10 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
     return True
 
 
-def read_targets(
-    request: ProjectionRequest, images: Sequence[Path]
-) -> tuple[dict[Path, Tensor], list[Exception]]:
-    """Read the pictures (1, C, r, r) by their files; return the errors of others, too."""
-    config = request.loaded.generator.config
-    targets: dict[Path, Tensor] = {}
-    errors: list[Exception] = []
-    for path in images:
-        try:
-            targets[path] = read_target(
-                path,
-                resolution=request.loaded.look.drawn,
-                channels=config.image_channels,
-                premultiply=config.premultiplied,
-                crop=request.square,
-            )
-        except (ValueError, OSError) as error:
-            errors.append(error)
-    return targets, errors
-
-
 def nearest_of_starts(
     request: ProjectionRequest, targets: Sequence[Tensor], progress: Callable[[int], None]
 ) -> Iterator[Projection]:
-    """Yield the nearest result of all starts for each target (1, C, r, r)."""
+    """Project each target (1, C, r, r), and yield the best result of all starts."""
     done = 0
     for first in range(0, len(targets), request.batch):
         batch = torch.cat(list(targets[first : first + request.batch]))
@@ -271,8 +269,7 @@ def nearest_of_starts(
 def write_projection(
     request: ProjectionRequest, path: Path, target: Tensor, projection: Projection, folder: Path
 ) -> float:
-    """Write all files of one picture but that of tuning, at once unless they replace others; its
-    PSNR in dB."""
+    """Write the files of one image, except that of tuning. Returns its PSNR in dB."""
     near = float(psnr(projection.image, target.to(projection.image), request.rectangle))
     result = {
         "image": str(path),
@@ -285,22 +282,23 @@ def write_projection(
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
     replaces = request.outputs.overwrite and folder.is_dir()
     if replaces:
-        for file in (RESULT, TUNED_PICTURE):  # of the latents that were there
+        for file in (RESULT, TUNED_PICTURE):  # of the latents before
             (folder / file).unlink(missing_ok=True)
     with nullcontext(folder) if replaces else atomic_folder(folder) as place:
         write_latents(place / LATENTS, projection.ws, projection.noise, outputs=request.outputs)
         write_image(request, place / TARGET, target)
         write_image(request, place / PICTURE, projection.image)
-        request.outputs.text(place / RESULT, text)  # the last: it says that the others are there
+        request.outputs.text(place / RESULT, text)  # the last one: it marks a complete folder
     return near
 
 
 def write_image(request: ProjectionRequest, path: Path, image: Tensor) -> None:
     """Write an image (1, C, r, r) without its padding."""
-    premultiplied_colors = request.loaded.generator.config.premultiplied
-    pictures = sampling.to_uint8(image, premultiplied=premultiplied_colors)
-    (shown,) = sampling.unpadded(pictures, request.rectangle)
-    save_picture(path, sampling.picture(shown), outputs=request.outputs)
+    premultiplied = request.loaded.generator.config.premultiplied
+    pixels = sampling.unpadded(
+        sampling.to_uint8(image, premultiplied=premultiplied), request.rectangle
+    )
+    save_picture(path, sampling.picture(pixels[0]), outputs=request.outputs)
 
 
 def write_tuned(
@@ -312,7 +310,7 @@ def write_tuned(
     out: Path,
     console: Console,
 ) -> None:
-    """Write a tuned generator, and its image of each picture's latents."""
+    """Write a tuned generator, and its image of each target's latents."""
     loaded = request.loaded
     for i, (path, target) in enumerate(targets.items()):
         row = slice(i, i + 1)
@@ -322,6 +320,6 @@ def write_tuned(
         write_image(request, out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), request.rectangle))
         console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
-    origin = f"{loaded.origin}, tuned to {count(len(targets), 'picture')}"
+    origin = f"{loaded.origin}, tuned to {count(len(targets), 'image')}"
     tuned = loaded.but(generator=generator, origin=origin)
     save_loaded(out / TUNED, tuned, outputs=request.outputs)

@@ -1,7 +1,7 @@
-"""The search: Adam on styles, and optionally on noise, toward a picture.
+"""Search for an image: Adam on styles, and optionally on noise maps.
 
-As Karras et al. describe it for StyleGAN2 (arXiv 1912.04958, appendix D): from the average w, with
-noise on w that vanishes, a rate that rises and falls, and maps of noise that are kept white.
+As in StyleGAN2 (Karras et al., arXiv 1912.04958, appendix D): it starts at the average w, with
+decaying noise on w, a learning rate that rises and falls, and noise maps that are kept white.
 """
 
 import copy
@@ -22,46 +22,46 @@ from stylegan.projection.distance import Distance
 from stylegan.schedule import check_resolution
 
 Space = Literal["w", "w+"]
-START_PSI = 0.5  # of the way from the average, where the other starts are
-CHUNK = 1000  # latents that are mapped at once
-COARSEST = 8  # pixels a side, where the pyramid of a map of noise ends
+START_PSI = 0.5  # truncation of the random w at which starts from 1 on begin
+CHUNK = 1000  # latents mapped at a time
+COARSEST = 8  # pixels per side of the smallest level of a noise map's pyramid
 
 
 @checked
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of the search; the defaults are the paper's. Times are parts of all steps."""
+    """Options of the search; the defaults are the paper's. Times are fractions of all steps."""
 
     steps: Count = 1000
-    space: Space = "w"  # one w for all layers, or one for each
-    fit_noise: bool = False  # else the stored maps are used
-    learning_rate: Positive = 0.1  # at most
-    rise: Positive = 0.05  # time in which the rate rises from 0
-    fall: Positive = 0.25  # time at the end in which it falls to 0
-    search_noise: AtLeast0 = 0.05  # on w, at first, in units of the spread of w
-    search_time: Positive = 0.75  # when it is 0
-    noise_weight: AtLeast0 = 1e5  # of the autocorrelation penalty of the maps
-    samples: Count = 10_000  # of w, for its average and spread
+    space: Space = "w"  # w = one for all layers, w+ = one per layer
+    fit_noise: bool = False  # false = use the stored noise maps
+    learning_rate: Positive = 0.1  # the maximum
+    rise: Positive = 0.05  # time in which the learning rate rises from 0
+    fall: Positive = 0.25  # time at the end in which the learning rate falls to 0
+    search_noise: AtLeast0 = 0.05  # initial noise on w, in units of the spread of w
+    search_time: Positive = 0.75  # time at which the noise on w has decayed to 0
+    noise_weight: AtLeast0 = 1e5  # of the autocorrelation penalty of noise maps
+    samples: Count = 10_000  # number of w for their average and spread
 
     def rate_at(self, step: int) -> float:
-        """Return the learning rate of a step: a linear rise, a plateau, half a cosine down."""
+        """Learning rate of a step: a linear rise, a plateau, half a cosine down."""
         time = step / self.steps
         falling = 0.5 - 0.5 * math.cos(math.pi * min((1 - time) / self.fall, 1))
         return self.learning_rate * falling * min(time / self.rise, 1)
 
     def search_noise_at(self, step: int) -> float:
-        """Return the deviation of the noise on w at a step, in units of the spread of w."""
+        """Standard deviation of the noise on w at a step, in units of the spread of w."""
         return self.search_noise * max(1 - step / self.steps / self.search_time, 0) ** 2
 
 
 class SearchState(NamedTuple):
-    """The search for N pictures after `step` updates."""
+    """The search for N images after `step` updates."""
 
     step: int
     ws: Tensor  # (N, num_styles, w_dim), not truncated
-    noise: list[Tensor] | None  # fitted maps (N, 1, r, r), None: the stored ones
-    images: Tensor  # (N, C, r, r), made of `ws` with the noise of the search, at the end without
-    distances: Tensor  # (N,) from the images to the targets
+    noise: list[Tensor] | None  # fitted maps (N, 1, r, r), None = the stored ones
+    images: Tensor  # (N, C, r, r), from `ws` with the noise of the search, which is 0 at the end
+    distances: Tensor  # (N,), from the images to the targets
 
 
 def project(
@@ -76,13 +76,15 @@ def project(
     seed: int = 0,
     start: int = 0,
 ) -> Iterator[SearchState]:
-    """Search the latents of which `generator` makes `targets` (N, C, r, r) in [-1, 1].
+    """Search for latents from which `generator` synthesizes `targets` (N, C, r, r) in [-1, 1].
 
-    Yields the state before the first update and after each; the last one is the result. All that
-    is random comes from `seed`, the same for each picture, so that none depends on the others but
-    by the last bit of arithmetic. `labels` (1, label_dim) are the class that w is averaged over.
-    Start 0 is the average, any other one half way from there to a random w. The generator stays
-    as it is. ValueError at the first distance that is not finite.
+    labels: (1, label_dim), the class over which w is averaged.
+    seed: of all random numbers, which are the same for each target; so targets in one batch affect
+        each other by round-off only.
+    start: 0 begins at the average w, any other number half way from it to a random w.
+
+    Yields the state before the first update and after each; the last one is the result. The
+    generator is not changed. Raises ValueError as soon as a distance is not finite.
     """
     options = options or SearchOptions()
     config = generator.config
@@ -94,7 +96,7 @@ def project(
     shape = (config.image_channels, size, size)
     if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
         expected = f"(N, {', '.join(map(str, shape))})"
-        raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
+        raise ValueError(f"targets must be {expected}, got {tuple(targets.shape)}")
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
     average, spread = spread_of_w(generator, options.samples, rng, labels)
@@ -118,7 +120,7 @@ def project(
         if step == options.steps:
             return
         with torch.enable_grad(), sampling.repeatable():
-            loss = distances.sum()  # not a mean: no picture's gradient depends on the others
+            loss = distances.sum()  # unlike a mean, its gradients do not depend on the batch size
             for noise_map in maps:
                 loss = loss + options.noise_weight * autocorrelation_penalty(noise_map).sum()
             gradients = torch.autograd.grad(loss, fitted)
@@ -133,7 +135,7 @@ def project(
 def start_of(
     generator: Generator, average: Tensor, labels: Tensor | None, *, seed: int, start: int
 ) -> Tensor:
-    """Return the w (w_dim,) to begin at: the average, or half way from there to a random one."""
+    """The w (w_dim,) to begin at: the average, or half way from it to a random one."""
     if start == 0:
         return average
     z = torch.randn(1, generator.config.z_dim, generator=streams.start(seed, start))
@@ -141,30 +143,30 @@ def start_of(
 
 
 def first_maps(generator: Generator, n: int, resolution: int) -> list[Tensor]:
-    """Return the stored maps of noise, normalized: (n, 1, r, r) for each layer."""
+    """The stored noise maps, normalized: (n, 1, r, r) for each layer."""
     stored = generator.synthesis.noise_maps(n, resolution, "const")
     return [normalize_(m.detach().repeat(n, 1, 1, 1)) for m in stored if m is not None]
 
 
 def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
-    """Raise ValueError if the network lacks the noise to fit."""
+    """Raise ValueError if noise is to be fitted to a network without any."""
     if options.fit_noise and not config.noise:
-        raise ValueError("this network has no noise inputs, so there is no noise to fit")
+        raise ValueError("fit_noise needs a network with noise inputs; this one has none")
 
 
 def check_finite(distances: Tensor, activity: str, step: int, advice: str) -> None:
-    """Raise ValueError if a distance is not finite: the search cannot recover."""
+    """Raise ValueError if a distance is not finite: an optimization cannot recover from that."""
     if not torch.isfinite(distances).all():
         raise ValueError(
-            f"{activity} failed: after {step} steps the distances are {distances.tolist()}; choose "
-            f"{advice}, and see whether the generator makes pictures at all"
+            f"{activity} failed: distances after {step} steps must be finite, got "
+            f"{distances.tolist()}; choose {advice}, and check the generator's samples"
         )
 
 
 def spread_of_w(
     generator: Generator, samples: int, rng: torch.Generator, labels: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """Average of w (w_dim,) of latents of a class (1, label_dim), and RMS distance from it."""
+    """Average w (w_dim,) of a class `labels` (1, label_dim), and the RMS distance from it."""
     chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
     z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
     w = torch.cat([sampling.mapped(generator, latents, labels) for latents in z])
@@ -173,10 +175,10 @@ def spread_of_w(
 
 
 def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
-    """Measure the distance of each map (N, 1, r, r) from white noise: (N,), 0 at best.
+    """How far each noise map (N, 1, r, r) is from white noise -> (N,), 0 at best.
 
-    The squared correlation of neighbors in each direction, the borders joined, summed over the map
-    and its pyramid of 2x2 averages down to 8x8, times 2 each so that their variance stays 1.
+    The squared correlation of neighbors along each axis, with borders joined, summed over a pyramid
+    of 2x2 averages down to 8x8, each multiplied by 2 to keep its variance at 1.
     """
     penalty = noise_map.new_zeros(len(noise_map))
     while True:
@@ -190,7 +192,7 @@ def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
 
 @torch.no_grad()
 def normalize_(noise_map: Tensor) -> Tensor:
-    """Give each map (N, 1, r, r) mean 0 and variance 1, in place; one of 0 stays."""
+    """Give each noise map (N, 1, r, r) mean 0 and variance 1, in place; a map of 0 stays."""
     noise_map -= noise_map.mean(dim=(1, 2, 3), keepdim=True)
     variance = noise_map.square().mean(dim=(1, 2, 3), keepdim=True)
     noise_map *= variance.clamp(min=torch.finfo(variance.dtype).tiny).rsqrt()

@@ -1,7 +1,7 @@
-"""Pivotal tuning: retrains a generator to match given pictures, and keeps others as they were.
+"""Pivotal tuning: fine-tune a generator to match given images, while others change little.
 
-Roich et al. 2021, arXiv 2106.05744. The latents found by a projection stay, the pivots; the weights
-of the synthesis network move.
+Roich et al. 2021, arXiv 2106.05744. The latents found by a projection, the pivots, are fixed; the
+weights of the synthesis network are trained.
 """
 
 import copy
@@ -20,7 +20,7 @@ from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
 from stylegan.projection.search import check_finite, spread_of_w
 
-SAMPLES = 10_000  # of w, for its spread
+SAMPLES = 10_000  # number of w for their spread
 
 
 @checked
@@ -30,18 +30,18 @@ class TuningOptions:
 
     steps: Count = 350
     learning_rate: Positive = 3e-4
-    pixel_weight: AtLeast0 = 1.0  # of the mean squared difference, beside the distance
-    locality: AtLeast0 = 0.1  # weight of what keeps other pictures as they were
-    locality_radius: Positive = 1.0  # from the pivot to those, in units of the spread of w
+    pixel_weight: AtLeast0 = 1.0  # of the mean squared difference, added to the distance
+    locality: AtLeast0 = 0.1  # weight of the loss that keeps other images
+    locality_radius: Positive = 1.0  # from the pivot to these images, in units of the spread of w
 
 
 class TuningState(NamedTuple):
-    """The tuning to N pictures after `step` updates."""
+    """The tuning to N images after `step` updates."""
 
     step: int
-    generator: Generator  # the same at each step; its weights move
-    distances: Tensor  # (N,) from its images of the pivots to the targets
-    locality: Tensor  # (N,) unweighted loss of other pictures; 0 if its weight is 0
+    generator: Generator  # the same object at each step; its weights change
+    distances: Tensor  # (N,), from its images of the pivots to the targets
+    locality: Tensor  # (N,), unweighted loss of other images; 0 if its weight is 0
 
 
 def tune(
@@ -58,20 +58,23 @@ def tune(
     batch: int | None = None,
     seed: int = 0,
 ) -> Iterator[TuningState]:
-    """Train a copy of `generator` until it makes `targets` (N, C, r, r) of the pivots `ws`
-    (N, num_styles, w_dim) with the maps `noise` ((N, 1, r, r) each; None: the stored ones).
+    """Train a copy of `generator` to synthesize `targets` (N, C, r, r) from the pivots `ws`.
 
-    Yields the state before the first update and after each; the last one's generator is the result.
-    A step takes all pictures, `batch` at a time, which changes only round-off. Beside each pivot it
-    compares copy and original at a w that lies `locality_radius` from it, toward a random one (of
-    the class `labels` (1, label_dim)). ValueError at the first distance that is not finite.
+    ws: (N, num_styles, w_dim), not truncated.
+    noise: maps (N or 1, 1, r, r), None = the stored ones.
+    labels: (1, label_dim), the class of the random w below.
+    batch: targets at a time within a step, which affects round-off only.
+
+    For each pivot, a step also compares the copy with the original at `locality_radius` from the
+    pivot, toward a random w. Yields the state before the first update and after each; the generator
+    of the last one is the result. Raises ValueError as soon as a distance is not finite.
     """
     options = options or TuningOptions()
     config = generator.config
     check_labels(labels, config.label_dim, 1)
     shape = (len(targets), config.num_styles(), config.w_dim)
     if not len(targets) or ws.shape != shape:
-        raise ValueError(f"pivots must be {shape} for as many targets, not {tuple(ws.shape)}")
+        raise ValueError(f"pivots must be {shape}, one per target, got {tuple(ws.shape)}")
     average = generator.w_avg
     n = len(targets)
     targets = targets.to(average)
@@ -85,8 +88,10 @@ def tune(
     look = sampling.Look(config.resolution if resolution is None else resolution, alpha)
 
     def fit(ws: Tensor, noise: Noise, others: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-        """Return the distances of images from `others` (N, C, r, r), and their losses, (N,) both.
-        Go backward by the weighted sum of these at once, so that one graph is in memory."""
+        """Distances (N,) of images from `others` (N, C, r, r), and their losses (N,).
+
+        Their weighted sum is backpropagated here, so only one graph is in memory.
+        """
         images = look.images(tuned, ws, noise)
         far = distance(images, others)
         losses = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
@@ -116,5 +121,5 @@ def tune(
 
 
 def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
-    """Return styles at that distance from ws (N, num_styles, w_dim), toward w (N, w_dim)."""
+    """Styles at distance `radius` from ws (N, num_styles, w_dim), toward w (N, w_dim)."""
     return ws + radius * F.normalize(w[:, None] - ws, dim=2)

@@ -1,4 +1,4 @@
-"""How a generator is shown: pictures of seeds, the centers truncation pulls toward, curves in w."""
+"""Sampling: images of seeds, centers for truncation, curves in latent space."""
 
 from .look import (
     CUTOFF,

@@ -1,7 +1,7 @@
-"""Centers that truncation pulls toward in place of the average: Mokady et al. 2022, section 4.
+"""Centers to truncate toward instead of the average of w: Mokady et al. 2022, section 4.
 
-One average stands for one kind of picture; of varied pictures truncation makes it blend what does
-not go together. Centers are those of clusters of w, or the means of the classes.
+One average suits images of one kind; for varied images, truncation toward it blends unrelated
+content. The centers are those of clusters of w, or the means of classes.
 """
 
 from typing import Literal
@@ -13,9 +13,9 @@ from stylegan import sampling
 from stylegan.networks import Generator
 
 Centers = int | Literal["class"]
-SAMPLES = 10_000  # w of the seeds 0, 1, ...
+SAMPLES = 10_000  # number of w, from seeds 0, 1, ...
 ROUNDS = 100
-SEED = 0  # of the first centers
+SEED = 0  # of the initial centers
 
 
 def find_centers(
@@ -24,31 +24,37 @@ def find_centers(
     label: Tensor | None = None,
     label_rows: Tensor | None = None,
 ) -> Tensor:
-    """Find centers of w (K, w_dim): those of K clusters, or for "class" the mean of each class, of
-    which `label` (1, label_dim) takes one, or a mixture. `label_rows` (K, label_dim) are labels
-    that are no classes. The centers are the same each time."""
+    """Find centers of w: of K clusters, or for "class" the mean of each class -> (K, w_dim).
+
+    label: (1, label_dim), restricts w to a class or to a mixture of classes.
+    label_rows: labels (M, label_dim) of the data, if they are not classes.
+
+    Raises ValueError for "class" without classes. The same call gives the same centers.
+    """
     classes = generator.config.label_dim
     mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
     mixture |= label is not None and label_rows is not None
     if centers == "class" and label is None and label_rows is not None:
-        raise ValueError("the labels are numbers, not classes, so there are no means of classes")
+        raise ValueError("labels are numbers, not classes, so there are no means of classes")
     w = sampling.mapped_samples(generator, SAMPLES, label if mixture else label_rows)
     if label is not None and classes:
         w = w if mixture else w[int(label.argmax()) :: classes]
     elif centers == "class":
         if not classes:
             raise ValueError("the network has no labels, so there are no means of classes")
-        # not every GPU has float64
+        # on the CPU, as not every GPU has float64
         of_class = (w[i::classes].cpu().double() for i in range(classes))
         return torch.stack([rows.mean(dim=0) for rows in of_class]).to(w)
     return clusters(w, 1 if centers == "class" else centers)
 
 
 def clusters(w: Tensor, count: int) -> Tensor:
-    """Find the centers (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
-    k-means++ (Arthur and Vassilvitskii 2007) at rows far from one another."""
+    """K-means centers (count, D) of w (N, D), those of the largest clusters first.
+
+    Initial centers are rows far from one another: k-means++, Arthur and Vassilvitskii 2007.
+    """
     if not 1 <= count <= len(w):
-        raise ValueError(f"centers are 1 to {len(w)}, not {count}")
+        raise ValueError(f"the number of centers must be from 1 to {len(w)}, got {count}")
     draws = torch.Generator().manual_seed(SEED)
     rows = w.cpu().double()
     first = int(torch.randint(len(rows), (1,), generator=draws))
@@ -67,6 +73,7 @@ def clusters(w: Tensor, count: int) -> Tensor:
             break
         sums = torch.zeros_like(centers).index_add_(0, sides, rows)
         sizes = sides.bincount(minlength=count)[:, None]
-        centers = torch.where(sizes > 0, sums / sizes.clamp_min(1), centers)  # an empty one stays
+        # an empty cluster keeps its center
+        centers = torch.where(sizes > 0, sums / sizes.clamp_min(1), centers)
     order = sides.bincount(minlength=count).argsort(descending=True, stable=True)
     return centers[order].to(w)

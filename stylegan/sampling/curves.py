@@ -1,15 +1,15 @@
-"""Paths through given points, as functions of a place t: point i is at t = i."""
+"""Paths through given points, as functions of a position t: point i is at t = i."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-Curve = Callable[[Tensor], Tensor]  # places (n,) -> points (n, ...) there
+Curve = Callable[[Tensor], Tensor]  # positions (n,) -> points (n, ...)
 
 
 def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """Return unit vectors (n, d) at the fraction t (n, 1) of the great circles from a to b."""
+    """Unit vectors (n, d) at fractions t (n, 1) of the great circles from a to b (n, d)."""
     a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
     cosine = (a * b).sum(dim=1, keepdim=True)
     across = b - cosine * a
@@ -20,8 +20,10 @@ def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
 
 def spherical(points: Tensor, *, closed: bool) -> Curve:
-    """Follow great circles from each of the points (N, d) to the next; lengths change evenly. A
-    `closed` path is back at the first point at t = N, and repeats; else t is from 0 to N - 1."""
+    """Path along great circles from each point (N, d) to the next; lengths change linearly.
+
+    A `closed` path returns to the first point at t = N and repeats; else t is from 0 to N - 1.
+    """
     points = points.double()
 
     def at(t: Tensor) -> Tensor:
@@ -36,8 +38,7 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
 
 
 def spline(points: Tensor, *, closed: bool) -> Curve:
-    """Follow the cubic spline through the points (N, ...), `closed` as in `spherical`, else with
-    zero second derivatives at the ends."""
+    """Cubic spline through the points (N, ...), `closed` as in `spherical`, else natural."""
     n = len(points)
     points = points.double()
     identity = torch.eye(n, dtype=torch.float64)
@@ -62,9 +63,9 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
 
 
 def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the indices of the points around each place (m,), and the fraction between them."""
+    """Indices of the points around each position t (m,), and the fraction between them."""
     if n < 2:
-        raise ValueError(f"a path needs at least 2 points, not {n}")
+        raise ValueError(f"a path needs at least 2 points, got {n}")
     t = t.double()
     if closed:
         t = t.remainder(n)
@@ -73,7 +74,6 @@ def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tenso
 
 
 def places(frames: int, points: int, *, closed: bool) -> Tensor:
-    """Spread frames evenly: places float64 (frames,). After the last frame a closed path is back
-    at the first; an open one ends at its last point."""
+    """Evenly spaced positions, float64 (frames,); a closed path omits its end, the start."""
     steps = torch.arange(frames, dtype=torch.float64)
     return steps * points / frames if closed else steps * (points - 1) / max(frames - 1, 1)

@@ -1,5 +1,7 @@
-"""How a generator is shown, and pictures from seeds. A seed gives the same z on any device and in
-any batch."""
+"""Sampling settings, and images from seeds.
+
+A seed gives the same z on every device and in every batch.
+"""
 
 import operator
 from collections.abc import Iterator, Sequence
@@ -21,19 +23,19 @@ from stylegan.networks.edits import Edit, edited
 from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, reduced, truncate
 from stylegan.schedule import check_resolution, resolutions
 
-PSI = 0.7  # truncation of pictures unless a file says otherwise, as officially
-CUTOFF = 8  # layers that it reaches
+PSI = 0.7  # default truncation, as in the official code; a file may store another
+CUTOFF = 8  # default number of truncated layers
 MAX_SEED = 2**32 - 1
 LATENTS_AT_ONCE = 4096
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
-Cutoff = int | Literal["all"] | None  # argument: None keeps the value; "all" sets it to None
+Cutoff = int | Literal["all"] | None  # as an argument: None keeps the value, "all" sets it to None
 
 
 def in_the_middle(edges: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """Return edges in a square picture, if the padding on opposite sides is the same."""
+    """`edges`. Raises ValueError unless padding on opposite sides of a square image is equal."""
     top, bottom, left, right = edges
     if not (top < bottom and left < right and top + bottom == left + right):
-        raise ValueError("these are not top, bottom, left, right of the middle of a square")
+        raise ValueError(f"must be (top, bottom, left, right), centered in a square, got {edges}")
     return edges
 
 
@@ -44,21 +46,21 @@ Resolution = Annotated[int, AfterValidator(check_resolution)]
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The way in which a generator is shown: the treatment of its styles and images."""
+    """How to sample a generator: resolution, truncation, edits and the part that is not padding."""
 
     resolution: int  # of the images
-    alpha: float = 1.0  # how far the resolution that is drawn has grown in
+    alpha: float = 1.0  # weight of the synthesis resolution while it fades in
     psi: float = PSI
-    cutoff: int | None = CUTOFF  # layers truncated, None = all
-    centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
+    cutoff: int | None = CUTOFF  # number of truncated layers, None = all
+    centers: Tensor | None = None  # (K, w_dim) to truncate toward, None = w_avg
     edits: Sequence[Edit] = ()  # after truncation
-    rectangle: Rectangle | None = None  # the rest of the images is padding
-    # What the network draws; larger images are averaged to `resolution`: the layers that once
-    # showed that are stale. 0 becomes `resolution`.
+    rectangle: Rectangle | None = None  # the rest of an image is padding
+    # Synthesis resolution. Larger images are averaged to `resolution`, as the ToRGB layers of
+    # smaller ones are stale. 0 = `resolution`.
     drawn: int = 0
 
     def __post_init__(self) -> None:
-        """Check the fields. ValueError names a wrong one."""
+        """Validate the fields. Raises ValueError that names a wrong one."""
         settle(
             self,
             resolution=Resolution,
@@ -81,11 +83,14 @@ class Look:
         centers: Tensor | Literal["none"] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> Self:
-        """Replace what is given. Below the resolution that is drawn images are averaged; beyond it
-        alpha becomes 1. `cutoff` "all" truncates all layers; `centers` "none" truncates toward the
-        average."""
+        """Copy with the given settings; None keeps a setting.
+
+        cutoff "all" truncates every layer, centers "none" toward w_avg. A resolution below the
+        synthesis resolution averages images; above it, synthesis runs at that resolution with alpha
+        1.
+        """
         if isinstance(cutoff, str) and cutoff != "all":
-            raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
+            raise ValueError(f"cutoff must be a number of layers, 'all' or None, got {cutoff!r}")
         size = self.resolution if resolution is None else resolution
         drawn = max(self.drawn, size)
         layers = self.cutoff if cutoff is None else cutoff
@@ -102,14 +107,16 @@ class Look:
         )
 
     def styles(self, ws: Tensor, average: Tensor, psi: Tensor | float | None = None) -> Tensor:
-        """Pull ws (N, num_styles, w_dim) toward `average` (w_dim,) or the nearest of the centers,
-        then edit them. `psi` takes the place of the field; as a tensor () it may be any number."""
+        """Truncate ws (N, num_styles, w_dim) toward `average` or the nearest center, then edit.
+
+        `psi` replaces the field; it is a tensor () where it is an input of an exported program.
+        """
         toward = average if self.centers is None else nearest(ws, self.centers)
         ws = truncate(ws, toward, self.psi if psi is None else psi, self.cutoff)
         return edited(ws, self.edits)
 
     def to_plain(self) -> dict[str, object]:
-        """Return plain values for a file; edits are left out."""
+        """Plain values for a file, without the edits."""
         rectangle = None if self.rectangle is None else list(self.rectangle)
         fields: dict[str, object] = {
             "resolution": self.drawn,
@@ -123,28 +130,30 @@ class Look:
         return fields
 
     def images(self, generator: Generator, styles: Tensor, noise: Noise) -> Tensor:
-        """Draw images (N, C, resolution, resolution) of final styles, with padding."""
+        """Synthesize images (N, C, resolution, resolution) from final styles, with padding."""
         images: Tensor = generator.synthesis(
             styles, resolution=self.drawn, alpha=self.alpha, noise=noise
         )
         return images if self.drawn == self.resolution else reduced(images, self.resolution)
 
 
-def checked_rows(name: str, values: object) -> Tensor:
-    """Read centers or labels (K, D), K from 1, as float32. Raise ValueError for other values."""
+def checked_rows(name: str, values: object, width: int | None = None) -> Tensor:
+    """Convert centers or labels to float32 (K, `width`). Raises ValueError for anything else."""
     try:
         check_number(values)
         rows = torch.as_tensor(values).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} must be rows of numbers") from error
     if rows.ndim != 2 or not len(rows) or not rows.isfinite().all():
-        raise ValueError(f"{name} must be rows of finite numbers, not {tuple(rows.shape)}")
+        raise ValueError(f"{name} must be rows of finite numbers, got shape {tuple(rows.shape)}")
+    if width is not None and rows.shape[1] != width:
+        raise ValueError(f"{name} must be rows of {width} numbers, got {rows.shape[1]}")
     return rows
 
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Make a GPU compute the same bits each time, whatever precision a training has set."""
+    """Context in which a GPU computes in full float32 and with the same bits every time."""
     cudnn = torch.backends.cudnn
     deterministic = cudnn.deterministic
     benchmark = cudnn.benchmark
@@ -159,14 +168,14 @@ def repeatable() -> Iterator[None]:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise ValueError unless NumPy takes these whole numbers as seeds."""
+    """Raise ValueError unless the seeds are in NumPy's range."""
     for seed in seeds:
         if not 0 <= operator.index(seed) <= MAX_SEED:
-            raise ValueError(f"a seed is a whole number from 0 to {MAX_SEED}, not {seed}")
+            raise ValueError(f"a seed must be a whole number from 0 to {MAX_SEED}, got {seed}")
 
 
 def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
-    """Draw the latents of NVIDIA's tools for these seeds: float32 (N, z_dim)."""
+    """Latents z of the seeds, float32 (N, z_dim), as NVIDIA's tools draw them."""
     check_seeds(seeds)
     rows = [streams.latent(seed).randn(z_dim) for seed in seeds]
     return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
@@ -174,8 +183,8 @@ def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
 
 @torch.no_grad()
 def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Tensor:
-    """w (N, w_dim) of z (N, z_dim), labels (N or 1, label_dim), with `w_avg`'s type and device."""
-    like = generator.w_avg  # type and device of everything
+    """Map z (N, z_dim), labels (N or 1, label_dim) -> w (N, w_dim), in the dtype of w_avg."""
+    like = generator.w_avg
     labels = None if labels is None else labels.to(like).expand(len(z), -1)
     return generator.mapping(z.to(like), labels)
 
@@ -183,8 +192,7 @@ def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Ten
 def cyclic_one_hot(
     indices: Sequence[int], classes: int, rows: Tensor | None = None
 ) -> Tensor | None:
-    """Return labels (N, classes), for each index i row i modulo K of `rows` (K, classes), by
-    default one of each class; None without any."""
+    """Labels (N, classes): row i modulo K of `rows`, by default one-hot; None without classes."""
     if not classes:
         return None
     rows = torch.eye(classes) if rows is None else rows
@@ -193,8 +201,10 @@ def cyclic_one_hot(
 
 @torch.inference_mode()
 def mapped_samples(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
-    """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns, or the rows
-    (K, label_dim) that are given."""
+    """Map seeds 0, 1, ... to w (samples, w_dim).
+
+    With labels, the classes alternate, or the rows of `label_rows` (K, label_dim).
+    """
     config = generator.config
     rows = []
     for start in range(0, samples, LATENTS_AT_ONCE):
@@ -207,8 +217,7 @@ def mapped_samples(generator: Generator, samples: int, label_rows: Tensor | None
 def seed_noise(
     seeds: Sequence[int], config: NetworkConfig, resolution: int | None = None
 ) -> list[Tensor]:
-    """Return noise maps of the images that the seeds name: float32 (N, 1, r, r) for each layer.
-    Coarse layers are drawn first, so a lower resolution has the same maps."""
+    """Noise maps of the seeds: float32 (N, 1, r, r) for each layer, the same at any resolution."""
     check_seeds(seeds)
     full = config.resolution
     largest = check_resolution(full if resolution is None else resolution, full)
@@ -222,37 +231,39 @@ def seed_noise(
 
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
-    """Make pictures, uint8 (N, H, W, C), of images (N, C, H, W)."""
-    pictures: np.ndarray = levels(images, premultiplied=premultiplied).cpu().numpy()
-    return np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
+    """Convert images (N, C, H, W) in [-1, 1] to uint8 (N, H, W, C); see `levels`."""
+    pixels: np.ndarray = levels(images, premultiplied=premultiplied).cpu().numpy()
+    return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
 
 
 def levels(images: Tensor, *, premultiplied: bool = False) -> Tensor:
-    """Return gray levels, uint8, of images (N, C, H, W): officially `floor(127.5 x + 128)`, cut
-    off beyond [0, 255]. NaN is black. Colors of `premultiplied` images are divided by alpha."""
+    """Quantize images (N, C, H, W) to uint8 as in the official code: floor(127.5 x + 128), clamped.
+
+    NaN becomes black. Colors of `premultiplied` images are divided by alpha first.
+    """
     images = unpremultiply(images) if premultiplied else images
     numbers = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     return numbers.floor().clamp(0, 255).to(torch.uint8)
 
 
 def unpremultiply(images: Tensor) -> Tensor:
-    """Divide the colors of images (N, 4, H, W) in [-1, 1] by alpha, which multiplied them."""
-    alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1.0)  # floats: ONNX has no mixed types
+    """Divide the colors of premultiplied images (N, 4, H, W) in [-1, 1] by their alpha."""
+    alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1.0)  # two floats: ONNX mixes no types
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
 
 
-def over_squares(pictures: np.ndarray) -> np.ndarray:
-    """Put pictures uint8 (..., H, W, C) that have alpha on a light checkered ground, as RGB."""
-    if pictures.shape[-1] != 4:
-        return pictures
-    rows, columns = np.indices(pictures.shape[-3:-1]) // 8
+def over_squares(images: np.ndarray) -> np.ndarray:
+    """Blend images uint8 (..., H, W, 4) over a light checkerboard -> RGB; others are unchanged."""
+    if images.shape[-1] != 4:
+        return images
+    rows, columns = np.indices(images.shape[-3:-1]) // 8
     ground = np.where((rows + columns) % 2, 204, 255)[..., None]
-    alpha = pictures[..., 3:].astype(np.uint16)
-    return ((pictures[..., :3] * alpha + ground * (255 - alpha) + 127) // 255).astype(np.uint8)
+    alpha = images[..., 3:].astype(np.uint16)
+    return ((images[..., :3] * alpha + ground * (255 - alpha) + 127) // 255).astype(np.uint8)
 
 
 def default_batch(resolution: int) -> int:
-    """Return how many images at once fit into little memory: 32 up to 128x128, 4 at 1024x1024."""
+    """A batch size that needs little memory: 32 up to 128x128, 4 at 1024x1024."""
     return max(1, min(32, 4096 // resolution))
 
 
@@ -266,35 +277,35 @@ def render(
     noise: Noise = "const",
     batch: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Draw pictures of the seeds in order, in chunks uint8 (n, H, W, C) with n <= `batch`, without
-    padding.
+    """Generate one image per seed, in batches uint8 (n, H, W, C), n <= `batch`, without padding.
 
-    `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles;
-    `labels` are (N or 1, label_dim), maps of `noise` (N or 1, 1, r, r); "random" noise comes from
-    each image's own seed. Pictures made one at a time are always the same bits; in a larger batch
-    arithmetic may differ in the last bit, a picture by one gray level.
+    ws: (N, num_styles, w_dim), not truncated, instead of the seeds' own.
+    labels: (N or 1, label_dim).
+    noise: a mode, or maps (N or 1, 1, r, r); "random" is drawn from each image's seed.
+
+    At batch 1 the bits are always the same; larger batches may differ by one gray level.
     """
     config = generator.config
-    like = generator.w_avg  # type and device of everything
+    like = generator.w_avg  # dtype and device of all inputs
     size = check_resolution(look.drawn, config.resolution)
     check_resolution(look.resolution, size)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
-        raise ValueError(f"a batch has at least 1 image, not {batch}")
+        raise ValueError(f"batch must be at least 1, got {batch}")
     n = len(seeds)
     if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
         check_labels(labels, config.label_dim, n)
     rows = (n, config.num_styles(), config.w_dim)
     if ws is not None and ws.shape != rows:
-        raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
+        raise ValueError(f"ws must be {rows}, got {tuple(ws.shape)}")
 
     def rows_of(part: slice, x: Tensor) -> Tensor:
-        """This batch's rows of x, as the network takes them; all of x if one row serves all."""
+        """This batch's rows of x, or its only row, with the network's dtype and device."""
         return (x[part] if len(x) > 1 else x).to(like)
 
     for start in range(0, len(seeds), batch):
         part = slice(start, start + batch)
-        # closed before `yield`, so the caller is not in inference mode
+        # The contexts end before `yield`, so the caller is not in inference mode.
         with torch.inference_mode(), repeatable():
             maps = noise
             if isinstance(noise, str) and noise == "random":
@@ -309,10 +320,10 @@ def render(
                 styles = rows_of(part, ws)
             styles = look.styles(styles, like)
             # The float images get no name, so their memory is free before the next batch.
-            pictures = to_uint8(
+            pixels = to_uint8(
                 look.images(generator, styles, maps), premultiplied=config.premultiplied
             )
-        yield unpadded(pictures, look.rectangle)
+        yield unpadded(pixels, look.rectangle)
 
 
 def generate(
@@ -328,28 +339,28 @@ def generate(
     noise: Noise = "const",
     batch: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Draw pictures as `render` does, of a generator without a file."""
+    """Generate images as `render` does, with the settings as arguments."""
     resolution = generator.config.resolution if resolution is None else resolution
     look = Look(resolution, alpha, psi, cutoff)
     return render(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
 
 
-def unpadded(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
-    """Cut padding from pictures (N, H, W, C) of any resolution; None: there is none."""
+def unpadded(images: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
+    """Crop padding off images (N, H, W, C) of any resolution; None = there is no padding."""
     if rectangle is None:
-        return pictures
-    rows, columns = active_part(rectangle, *pictures.shape[1:3])
-    return pictures[:, rows, columns]
+        return images
+    rows, columns = active_part(rectangle, *images.shape[1:3])
+    return images[:, rows, columns]
 
 
 def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, slice]:
-    """Return the rows and columns of pictures of that size that are not all padding."""
-    top, bottom, left, right = rectangle  # both margins are equal: top + bottom is the size
+    """Rows and columns of an image that are not all padding; `rectangle` is scaled to its size."""
+    top, bottom, left, right = rectangle  # opposite margins are equal: top + bottom is its size
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))
     return rows, columns
 
 
 def picture(pixels: np.ndarray) -> Image.Image:
-    """Make a Pillow image of pixels uint8 (H, W, C)."""
+    """Convert pixels uint8 (H, W, C) to a Pillow image."""
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

@@ -1,7 +1,8 @@
-"""A network that a file holds, with what the file says of it, and pictures of it."""
+"""A pretrained generator with the description in its file, and samples of it."""
 
 import dataclasses
 import hashlib
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Self
 
@@ -28,24 +29,13 @@ from stylegan.sampling.look import (
 )
 from stylegan.schedule import check_resolution
 
-# the arguments of its constructor
-KEPT = (
-    "generator",
-    "look",
-    "origin",
-    "images_seen",
-    "label_names",
-    "label_rows",
-    "trained_on",
-    "lineage",
-)
-
 
 class Pretrained(nn.Module):
     """A generator with its description, from a file or from memory.
 
-    `generator` is the network, a pure function of its inputs; `look` is how it is shown, of a file
-    as far as training had reached: layers beyond are untrained. Calls and pictures follow `look`.
+    `generator` is the network, a pure function of its inputs. `look` has the settings that calls
+    and samples follow; those of a file stop at the resolution that training had reached, as the
+    layers beyond are untrained.
     """
 
     def __init__(
@@ -54,13 +44,13 @@ class Pretrained(nn.Module):
         look: Look | None = None,
         origin: str = "memory",  # the kind and name of its file
         *,
-        images_seen: int | None = None,  # None: unknown
+        images_seen: int | None = None,  # None = unknown
         label_names: Sequence[str] = (),
-        label_rows: object = None,  # (K, label_dim) of its data, if labels are no classes
-        trained_on: DataConfig | None = None,  # how its data were prepared; None: unknown
-        lineage: Lineage = (),  # where its weights came from, before this program trained them
+        label_rows: object = None,  # (K, label_dim) of its data, if labels are not classes
+        trained_on: DataConfig | None = None,  # how its data were prepared; None = unknown
+        lineage: Lineage = (),  # where its weights came from before they were trained here
     ) -> None:
-        """Raise ValueError for values that are wrong, or do not fit the network."""
+        """Raise ValueError for invalid values, or values that do not match the network."""
         super().__init__()
         config = generator.config
         self.generator = generator
@@ -69,20 +59,17 @@ class Pretrained(nn.Module):
         self.origin = origin
         self.images_seen = read(Counted | None, images_seen, "images_seen")  # type: ignore[arg-type]
         self.label_names = read(tuple[str, ...], label_names, "label_names")
-        self.label_rows = None if label_rows is None else checked_rows("label_rows", label_rows)
+        self.label_rows = None
+        if label_rows is not None:
+            self.label_rows = checked_rows("label_rows", label_rows, config.label_dim)
+        if self.look.centers is not None:
+            checked_rows("centers", self.look.centers, config.w_dim)
         self.trained_on = read(DataConfig | None, trained_on, "trained_on")  # type: ignore[arg-type]
         self.lineage = read(tuple[Source, ...], lineage, "lineage")
         check_resolution(self.look.resolution, check_resolution(self.look.drawn, config.resolution))
-        rows = {"label_rows": (self.label_rows, config.label_dim)}
-        rows["centers"] = self.look.centers, config.w_dim
-        for name, (values, width) in rows.items():
-            if values is not None and values.shape[1] != width:
-                raise ValueError(
-                    f"{name} must be rows of {width} numbers, not {tuple(values.shape)}"
-                )
         if len(self.label_names) not in (0, config.label_dim):
-            found = f"{len(self.label_names)} label_names are given"
-            raise ValueError(f"{found} for {config.label_dim} labels")
+            found = len(self.label_names)
+            raise ValueError(f"label_names must be {config.label_dim} names, got {found}")
         total_move(self.look.edits, config.num_styles(), config.w_dim)
 
     @property
@@ -111,13 +98,13 @@ class Pretrained(nn.Module):
 
     @property
     def grown(self) -> int:
-        """The resolution that has grown in completely."""
+        """The largest resolution that has faded in completely."""
         drawn = self.look.drawn
         return drawn // 2 if self.look.alpha < 1 and drawn > 4 else drawn
 
     @property
     def crop(self) -> Crop:
-        """The crop that makes other images squares like those that it was trained on."""
+        """The crop that makes an image a square as in its training data."""
         if self.trained_on is not None:
             return self.trained_on.crop
         rectangle = self.look.rectangle
@@ -125,18 +112,18 @@ class Pretrained(nn.Module):
 
     @property
     def vectors(self) -> bool | None:
-        """True if its labels are vectors, false if classes; None if its file says neither."""
+        """Whether its labels are vectors rather than classes; None if unknown."""
         if self.trained_on is None and self.label_rows is None:
             return None
         return self.label_rows is not None
 
     def but(self, **changes: object) -> Self:
-        """Return the same with other arguments of the constructor; the network is shared."""
-        kept = {name: getattr(self, name) for name in KEPT}
-        return type(self)(**kept | changes)
+        """Copy with other arguments of the constructor; the network is shared."""
+        arguments = inspect.signature(type(self)).parameters
+        return type(self)(**{name: getattr(self, name) for name in arguments} | changes)
 
     def shown(self, **changes: object) -> Self:
-        """Return the same network, shown in another way: see `Look.but`."""
+        """Copy with other sampling settings, see `Look.but`; the network is shared."""
         return self.but(look=self.look.but(**changes))  # type: ignore[arg-type]
 
     def forward(
@@ -147,11 +134,13 @@ class Pretrained(nn.Module):
         psi: float = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
-        """Make images (N, C, r, r) of z (N, z_dim), nominally in [-1, 1], with gradients, as `look`
-        says but for psi; `shown` gives another look. "random" `noise` is drawn from torch's global
-        generator at every call."""
+        """Generate images (N, C, r, r), nominally in [-1, 1], from z (N, z_dim), with gradients.
+
+        All settings except psi are those of `look`; `shown` changes them. "random" `noise` is drawn
+        from torch's global generator at every call.
+        """
         if not len(z):
-            raise ValueError("z has no rows, so there is nothing to make")
+            raise ValueError("z has no rows, so there is nothing to generate")
         ws = self.generator.broadcast(self.generator.mapping(z, labels))
         styles = self.look.styles(ws, self.generator.w_avg, psi)
         return self.look.images(self.generator, styles, noise)
@@ -167,14 +156,16 @@ class Pretrained(nn.Module):
         edits: Sequence[Edit] | None = None,
         batch: int | None = None,
     ) -> Tensor:
-        """Return the pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W),
-        on the CPU, made where the network is, without gradients and padding; see `pictures`."""
+        """Samples of the seeds as `stylegan generate` writes them: uint8 (N, C, H, W) on the CPU.
+
+        They are computed on the network's device, without gradients and padding; see `pictures`.
+        """
         if not len(seeds):
-            raise ValueError("there are no seeds, so there is nothing to make")
-        pictures = self.pictures(
+            raise ValueError("there are no seeds, so there is nothing to generate")
+        samples = self.pictures(
             seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch
         )
-        return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
+        return torch.from_numpy(np.stack(list(samples))).permute(0, 3, 1, 2).contiguous()
 
     def pictures(
         self,
@@ -188,15 +179,17 @@ class Pretrained(nn.Module):
         noise: Noise | None = None,
         batch: int | None = None,
     ) -> Iterator[np.ndarray]:
-        """Yield pictures uint8 (H, W, C) one by one, without padding: see `sampling.render`.
+        """Generate samples uint8 (H, W, C) one by one, without padding: see `sampling.render`.
 
-        Give `seeds`, or untruncated styles `ws` (N, num_styles, w_dim); then seeds serve random
-        noise only. Without `labels` (N or 1, label_dim) the classes of a network that has any take
-        turns, by the seeds. `noise` is "const" by default. Changes of `look`: see `Look.but`.
+        seeds: one for each sample; with `ws` they serve random noise only.
+        psi, cutoff, edits: replace settings of `look`, see `Look.but`.
+        ws: (N, num_styles, w_dim), not truncated, instead of the seeds' own.
+        labels: (N or 1, label_dim); by default the classes alternate, see `labels_of`.
+        noise: "const" by default.
         """
         if seeds is None:
             if ws is None:
-                raise ValueError("pictures need seeds or ws")
+                raise ValueError("samples need seeds or ws, got neither")
             seeds = range(len(ws))
         if labels is None and ws is None:
             labels = self.labels_of(seeds)
@@ -208,21 +201,21 @@ class Pretrained(nn.Module):
             yield from chunk
 
     def picture_size(self) -> tuple[int, int]:
-        """Return height and width of its pictures, without padding."""
+        """Height and width of its samples, without padding."""
         empty = np.empty((1, self.resolution, self.resolution, 0))
         height, width = unpadded(empty, self.look.rectangle).shape[1:3]
         return height, width
 
     @torch.inference_mode()
     def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Map z (N, z_dim), labels (N or 1, label_dim) to untruncated ws (N, num_styles, w_dim)."""
+        """Map z (N, z_dim), labels (N or 1, label_dim) -> untruncated ws (N, num_styles, w_dim)."""
         return self.generator.broadcast(mapped(self.generator, z, labels))
 
     def description(self) -> dict[str, object]:
-        """Return all but the weights, as plain values, for a file."""
+        """Everything except the weights, as plain values for a file."""
         rows = {} if self.label_rows is None else {"label_rows": self.label_rows.tolist()}
         data = self.trained_on
-        # its folders are nobody else's business
+        # without the folders, which are private
         told = data and {"crop": data.crop, "labels": data.labels, "mirror": data.mirror}
         return {
             "config": dataclasses.asdict(self.config),
@@ -235,15 +228,17 @@ class Pretrained(nn.Module):
         }
 
     def labels_of(self, seeds: Sequence[int], class_name: str | None = None) -> Tensor | None:
-        """Return the label of that class for all seeds (1, label_dim). Without one the classes take
-        turns: seed modulo label_dim, (N, label_dim), or rows of labels that are no classes. None
-        for a network without labels."""
+        """Labels for the seeds: (1, label_dim) of `class_name`, see `label`, or (N, label_dim).
+
+        Without a class, the classes alternate: seed modulo label_dim, or modulo the number of
+        `label_rows`. Returns None for a network without labels.
+        """
         if class_name is not None:
             return self.label(class_name)
         return cyclic_one_hot(seeds, self.config.label_dim, self.label_rows)
 
     def turns(self) -> str:
-        """Return a line on which labels `labels_of` gives without a class; "" if there are none."""
+        """Describe which labels `labels_of` gives without a class; "" for a network without any."""
         count = self.config.label_dim
         if not count:
             return ""
@@ -254,18 +249,20 @@ class Pretrained(nn.Module):
         return f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}"
 
     def label(self, class_name: str | None) -> Tensor | None:
-        """Return the label (1, label_dim) of a class by name or number, or of several with weights
-        as in `smile=0.7,sad=0.3`; None for a network without labels, which must get no class."""
+        """The label (1, label_dim) of a class by name or number, or a mixture `smile=0.7,sad=0.3`.
+
+        Returns None for a network without labels. Raises ValueError if it does not have the class.
+        """
         count = self.config.label_dim
         names = list(self.label_names)
         if count == 0:
             if class_name is None:
                 return None
-            raise ValueError(f"class {class_name} was given, but the {self.origin} has no labels")
+            raise ValueError(f"the {self.origin} has no labels, got class {class_name}")
         if class_name is None:
             known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
             example = names[0] if names else "0"
-            if self.label_rows is not None:  # of no class
+            if self.label_rows is not None:  # labels are not classes
                 numbers = zip(names or range(count), self.label_rows[0].tolist(), strict=True)
                 example = readable(",".join(f"{name}={number:g}" for name, number in numbers))
             raise ValueError(
@@ -279,7 +276,7 @@ class Pretrained(nn.Module):
         return label
 
     def class_number(self, class_name: str) -> int:
-        """Return the place of a class, by its name or number, in a label."""
+        """Index of a class in a label, by name or number."""
         names = list(self.label_names)
         if class_name in names:
             return names.index(class_name)
@@ -290,7 +287,7 @@ class Pretrained(nn.Module):
 
 
 def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
-    """Hash all weights whose names begin so, with their names."""
+    """SHA-256 of the weights, and their names, that begin with one of the prefixes `of`."""
     digest = hashlib.sha256()
     for name, weight in sorted(generator.state_dict().items()):
         if name.startswith(of):

@@ -1,23 +1,23 @@
-"""What a CPU computes faster than by the operations that GPUs take.
+"""Functions that are faster on a CPU than the operations for GPUs.
 
-Functions have the names and arguments of those in `formulas`, and their values and derivatives up
-to round-off. docs/performance.md says what they gain. Images stay in channels-last order.
+They have the names, arguments, values and derivatives (up to round-off) of those in `formulas`.
+docs/performance.md says what they gain. Images stay in channels-last order.
 
-| way | taken for |
+| implementation | used for |
 |---|---|
 | `Unfolded`: one matrix product | 3x3, 256 channels or more, even sizes, few pixels |
 | `Winograd`: few multiplications | the same with more pixels |
-| `UnfoldedByTap`: likewise one product | either of these in half precision, where it pays |
+| `UnfoldedByTap`: one product, too | either of these in half precision, where it pays |
 | `Direct`: PyTorch's convolution | every other 3x3 convolution |
 | `F.conv2d`, also its second derivative | 1x1: colors only, hardly any time |
 | `Dense`: gradients in the weight's order | 2^20 weights or more |
-| `AdaIN`: keeps the order in memory | several images of less than 2^17 numbers, full precision |
-| `adain_`, `batch_norm_`: in place | other images where no gradient is wanted |
+| `AdaIN`: keeps the memory order | batches of images below 2^17 numbers, full precision |
+| `adain_`, `batch_norm_`: in place | other images, if no gradient is needed |
 | leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
-Half precision that the processor does not multiply fast is float32, rounded (`rounded_products`).
+Half precision without fast instructions is computed in float32 and rounded (`rounded_products`).
 What R1 differentiates twice has a function for its gradient: `Bilinear` has `BilinearGradients`,
-`LeakyReLU` has `LeakyReLUGradient`, `Blur` is its own.
+`LeakyReLU` has `LeakyReLUGradient`, `LinearMap` is its own.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bilinear import OfBlurred, product
+from ..bilinear import Dense, LinearMap, OfBlurred, product
 from ..constants import filtered
 from ..precision import (
     HALF,
@@ -41,31 +41,29 @@ from ..precision import (
     traced,
     without_autocast,
 )
-from .bilinear import Blur, Dense
 from .convolution import Direct, Size, Unfolded, UnfoldedByTap, fast_format
 from .pointwise import adain, leaky_relu, noisy_activation
 from .winograd import Winograd
 
 P = ParamSpec("P")
 
-MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
-# pixels of a batch, counted in the smaller of input and result; up to here the weight has more
-# numbers than the images
+MANY_CHANNELS = 256  # channels from which Winograd and Unfolded beat Direct
+# Pixels of a batch, counted in the smaller of input and output, up to which the weight has more
+# numbers than the images.
 FEW_PIXELS = 128
-FEW_PIXELS_HALF = 256  # likewise in half precision
-LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
+FEW_PIXELS_HALF = 256  # the same in half precision
+LARGE_WEIGHT = 2**20  # numbers from which the memory order of the gradient costs time
 
 
 def uses_cpu_kernels(x: Tensor) -> bool:
-    """Return True if `x` is on a CPU and computed now: recorded operations run elsewhere, too."""
+    """Whether `x` is on a CPU and not traced: traced operations may run elsewhere."""
     return x.device.type == "cpu" and not traced()
 
 
 def rounded_products(
     op: Callable[Concatenate[Tensor, P], Tensor],
 ) -> Callable[Concatenate[Tensor, P], Tensor]:
-    """Return `op` in float32, rounded, where half precision is asked for that the processor does
-    not multiply fast."""
+    """Decorator: compute in float32 and round where the CPU has no fast half-precision kernels."""
 
     @wraps(op)
     def of_processor(x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -81,7 +79,7 @@ def rounded_products(
 @rounded_products
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     if not full_precision(x):
-        if torch.float16 in (x.dtype, autocast_dtype("cpu")):  # where unscaled gradients overflow
+        if torch.float16 in (x.dtype, autocast_dtype("cpu")):  # its unscaled gradients overflow
             return F.linear(x, weight * scale, bias)
         return F.linear(x * scale, weight, bias)  # the input is smaller than the weight
     weight = weight.to(x.dtype)
@@ -121,9 +119,9 @@ def convolve(
     *,
     blur_first: bool = False,
 ) -> Tensor:
-    """Return a 3x3 convolution in the fastest way, and in autocast's precision."""
+    """Compute a 3x3 convolution by the fastest implementation, in autocast's dtype if active."""
     x = fast_format(x.to(product_dtype(x)))
-    if weight.dtype in HALF.values():  # that of a network converted as a whole
+    if weight.dtype in HALF.values():  # of a network that was converted as a whole
         weight = weight.to(x.dtype)
     op = choose(x, weight, size)(size, scale)
     y = product(OfBlurred(op) if blur_first else op, x, weight)
@@ -131,7 +129,7 @@ def convolve(
 
 
 def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Unfolded]:
-    """Return the fastest way for these shapes, this type and this processor."""
+    """Choose the fastest implementation for these shapes, this dtype and this CPU."""
     n, _, h, w = x.shape
     even = h % 2 == 0 and w % 2 == 0
     if min(weight.shape[:2]) < MANY_CHANNELS or not (even or size == "double"):
@@ -139,18 +137,20 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Un
     pixels = n * h * w // (4 if size == "half" else 1)
     if x.dtype in (torch.float32, torch.float64):
         return Unfolded if pixels <= FEW_PIXELS else Winograd
-    # A 4x4 kernel takes 16 multiplications where windows take 9; AMX multiplies faster than
-    # windows are copied.
+    # A 4x4 kernel takes 16 multiplications, windows take 9; but AMX multiplies faster than windows
+    # can be copied.
     resized = size != "same" and not has_matrix_units()
     return UnfoldedByTap if resized or pixels <= FEW_PIXELS_HALF else Direct
 
 
 def has_matrix_units() -> bool:
-    """True if the processor has AMX, with which products take less time than copying windows."""
     return bool(capabilities().get("amx_bf16", False))
 
 
 @rounded_products
 def blur(x: Tensor) -> Tensor:
-    y: Tensor = Blur.apply(x) if differentiated(x) else filtered(x)
+    if not differentiated(x):
+        return filtered(x)
+    # The filter is its own transpose; PyTorch would also differentiate with respect to the kernel.
+    y: Tensor = LinearMap.apply(x, filtered, filtered)
     return y

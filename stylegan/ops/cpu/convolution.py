@@ -1,8 +1,8 @@
-"""3x3 convolutions, alone or with a change of size, as bilinear maps.
+"""3x3 convolutions that keep, double or halve the size, as bilinear maps.
 
-`Direct` leaves them to the libraries of PyTorch. `Unfolded` is one matrix product, for images
-smaller than the weight; `UnfoldedByTap` is it for larger ones in half precision. The module
-`winograd` has the one with few multiplications.
+`Direct` is PyTorch's convolution. `Unfolded` is one matrix product, for images smaller than the
+weight; `UnfoldedByTap` is the same for larger ones in half precision. The module `winograd` has the
+one with few multiplications.
 """
 
 import itertools
@@ -15,15 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bilinear import BilinearMap, ByInputs, Maybe, Needed
+from ..bilinear import BilinearMap, ByInputs, Convolution, Maybe, Needed
 from ..constants import constant
 
-Size = Literal["same", "double", "half"]  # of the result, relative to the image
-WINDOWS_BYTES = 2**24  # of the windows that exist at a time, about: they stay in a cache
+Size = Literal["same", "double", "half"]  # of the output, relative to the input
+WINDOWS_BYTES = 2**24  # of the windows in memory at a time, approximately: they fit into a cache
 
 
 def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
-    """Return the shape of the convolution of x."""
     n, _, h, w = x.shape
     if size == "double":
         return n, weight.shape[1], 2 * h, 2 * w
@@ -32,7 +31,7 @@ def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, 
 
 
 def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
-    """Return the shape of the convolved image, from the gradient of the result."""
+    """Shape of the input, from the gradient of the output."""
     n, _, h, w = grad.shape
     if size == "double":
         return n, weight.shape[0], h // 2, w // 2
@@ -41,9 +40,9 @@ def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int
 
 
 def is_large(size: Size, *, first: bool) -> bool:
-    """Tell whether the first image of a convolution, or the second, is the large one of the two.
+    """Whether the input (`first`) of a convolution, or else its output, is the larger image.
 
-    | size | first, which is convolved | second, the result |
+    | size | first: input | not first: output |
     |---|---|---|
     | "same" | counts as large | counts as small |
     | "half" | large | small |
@@ -53,24 +52,24 @@ def is_large(size: Size, *, first: bool) -> bool:
 
 
 def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return an image in the order that is fast; no view, so that it can be changed in place."""
+    """Allocate a channels-last image; not a view, so that it can be changed in place."""
     order = torch.channels_last
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
 def fast_format(x: Tensor) -> Tensor:
-    """Return images or weights in the order in memory that is fast: channels last."""
+    """Convert images or weights to channels-last memory, the fast order."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """(N, C, H, W) -> (N, H, W, C), contiguous: a view of what `empty_image` made."""
+    """(N, C, H, W) -> (N, H, W, C), contiguous: a view if x is channels-last."""
     return x.permute(0, 2, 3, 1).contiguous()
 
 
 @dataclass(frozen=True)
 class Direct(BilinearMap):
-    """One convolution of the libraries, with a 4x4 kernel where the size changes."""
+    """PyTorch's convolution, with a 4x4 kernel where the size changes."""
 
     size: Size
     scale: float
@@ -80,34 +79,22 @@ class Direct(BilinearMap):
 
     def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
         kernel = self.kernel(x, weight) if prepared is None else prepared
-        if self.size == "double":
-            return F.conv_transpose2d(x, kernel, stride=2, padding=1)
-        return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
+        return self.convolution().output(x, kernel)
 
     def gradients(
         self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
     ) -> ByInputs:
-        if x is None:  # only its shape counts
+        if x is None:  # only its shape is read; PyTorch would copy the one of `Convolution`
             x = empty_image(grad, image_shape(grad, weight, self.size))
-        stride = 1 if self.size == "same" else 2
-        transposed = self.size == "double"
-        by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
-            grad,
-            x,
-            self.kernel(x, weight) if prepared is None else prepared,
-            None,
-            [stride, stride],
-            [1, 1],
-            [1, 1],
-            transposed,
-            [0, 0],
-            1,
-            [*needed, False],
-        )
-        return by_x, self.by_weight(by_kernel, weight) if needed[1] else None
+        kernel = self.kernel(x, weight) if prepared is None else prepared
+        by_x, by_kernel = self.convolution().gradients(x, kernel, grad, needed)
+        return by_x, None if by_kernel is None else self.by_weight(by_kernel, weight)
+
+    def convolution(self) -> Convolution:
+        return Convolution(1 if self.size == "same" else 2, transposed=self.size == "double")
 
     def kernel(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Return the prepared weight: what the images are convolved with, in their precision."""
+        """The prepared weight: a kernel 3x3 or 4x4 in the dtype of x."""
         if self.size == "same":
             return fast_format((weight * self.scale).to(x.dtype))
         wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
@@ -127,9 +114,9 @@ class Direct(BilinearMap):
 
 @lru_cache
 def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The (9, 16) matrix that adds a 3x3 kernel into a 4x4 one at the four shifts of a 2x2 box.
+    """Matrix (9, 16) that sums a 3x3 kernel into a 4x4 one at the four shifts of a 2x2 box.
 
-    "half": their average. "double": of the kernel turned around, as transposed convolutions want.
+    "half": their average. "double": of the flipped kernel, as transposed convolutions need.
     """
     spread = torch.zeros(3, 3, 4, 4, device="cpu")
     for y, x, dy, dx in itertools.product(range(3), range(3), range(2), range(2)):
@@ -143,9 +130,9 @@ def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
 class Unfolded(BilinearMap):
     """One matrix product with the weight in its own order, for images smaller than the weight.
 
-    Each pixel of the small image meets nine numbers of the large one, its window. "same": those
-    around it. "half": around its 2x2 pixels, the means of nine 2x2 boxes. "double": the sums,
-    turned around, because the small image comes first.
+    Each pixel of the small image is multiplied with nine numbers of the large one, its window.
+    "same": the pixels around it. "half": the means of the nine 2x2 boxes around its 2x2 pixels.
+    "double": their sums, flipped, because the small image is the input.
     """
 
     size: Size
@@ -180,18 +167,17 @@ class Unfolded(BilinearMap):
         return by_x, by_weight
 
     def kernel(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
-        """The prepared weight: (a, b, 3, 3) -> (a, b 9), to be multiplied with windows."""
+        """The prepared weight, which windows are multiplied with: (a, b, 3, 3) -> (a, b 9)."""
         return weight.to(dtype).flatten(1)
 
     def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
         return by_kernel.view(weight.shape).to(weight.dtype)
 
     def parts(self, *images: Tensor) -> list[slice]:
-        """Return ranges of images that are multiplied at a time."""
         return [slice(None)]
 
     def multiply(self, image: Tensor, kernel: Tensor, out: Tensor, *, first: bool) -> None:
-        """From one image of the convolution to the other; `first` if `image` is the convolved."""
+        """Write the image on the other side of the convolution; `first` if `image` is its input."""
         if is_large(self.size, first=first):
             self.scaled_product(self.windows(image), kernel.t(), pixels(out))
         else:
@@ -204,7 +190,7 @@ class Unfolded(BilinearMap):
         torch.addmm(out, a, b, beta=0, alpha=scale, out=out)
 
     def windows(self, large: Tensor) -> Tensor:
-        """large (N, C, H, W) -> (pixels of the small image, C 9), zeros beyond the border."""
+        """Large image (N, C, H, W) -> (pixels of the small image, C 9), zeros beyond the border."""
         image = F.pad(channels_last(large), (0, 0, 1, 1, 1, 1))
         image = image if self.size == "same" else box_sums(image)
         n, c, h, w = small_shape(large, self.size)
@@ -225,11 +211,11 @@ class Unfolded(BilinearMap):
         channels_last(out).copy_(image[:, 1:-1, 1:-1] if border == 2 else box_sums(image))
 
     def of_taps(self, windows: Tensor, shape: tuple[int, int, int]) -> Tensor:
-        """Return the windows of small images (n, h, w) as a view (9, n, h, w, C)."""
+        """View (9, n, h, w, C) of the windows, for small images of `shape` (n, h, w)."""
         return windows.view(*shape, -1, 9).movedim(-1, 0)
 
     def places(self, h: int, w: int) -> Iterator[tuple[int, tuple[slice, ...]]]:
-        """For each tap of the kernel, where the small image's pixels find their numbers."""
+        """Each tap of the kernel, with the index of its numbers in the large image."""
         step = 1 if self.size == "same" else 2
         for tap, (y, x) in enumerate(itertools.product(range(3), repeat=2)):
             y, x = (2 - y, 2 - x) if self.size == "double" else (y, x)
@@ -239,10 +225,10 @@ class Unfolded(BilinearMap):
 
 
 class UnfoldedByTap(Unfolded):
-    """Windows in which the channels of a tap follow each other, which larger images copy faster.
+    """`Unfolded` with the channels of a tap adjacent, which is faster to copy for larger images.
 
-    The weight must be brought into that order. Images go through in parts that stay in a cache;
-    where they are half precision, the weight's gradient adds up in its own.
+    The weight is converted to that order. Images are processed in parts that fit into a cache; the
+    weight's gradient is summed in the dtype of the weight, also for half-precision images.
     """
 
     def kernel(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -264,7 +250,7 @@ class UnfoldedByTap(Unfolded):
 
 
 def small_shape(large: Tensor, size: Size) -> tuple[int, int, int, int]:
-    """Return (N, C, h, w) of the small image, as one of the channels of the large."""
+    """Shape of the small image, with the channels of the large one."""
     n, c, h, w = large.shape
     return (n, c, h, w) if size == "same" else (n, c, h // 2, w // 2)
 
@@ -276,7 +262,7 @@ def box_sums(image: Tensor) -> Tensor:
 
 
 def pixels(image: Tensor) -> Tensor:
-    """(N, C, H, W) -> (N H W, C): a view of what `empty_image` made."""
+    """(N, C, H, W) -> (N H W, C), a view if the image is channels-last."""
     return channels_last(image).view(-1, image.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""Activations, noise and normalization that pass over an image as seldom as possible."""
+"""Activations, noise and normalization in as few passes over an image as possible."""
 
 from functools import partial
 from typing import Any
@@ -11,13 +11,13 @@ from .. import formulas
 from ..formulas import Activation
 from ..precision import differentiated, full_precision
 
-CACHED_NUMBERS = 2**20  # stay in a processor's cache
-LARGE_IMAGE = 2**17  # numbers; from so many on, image by image beats a change of memory order
-STRIP = 2**15  # pixels; heights are powers of two, so that all strips are of a size
+CACHED_NUMBERS = 2**20  # numbers that fit into a CPU's cache
+LARGE_IMAGE = 2**17  # numbers from which image by image beats a change of memory order
+STRIP = 2**15  # pixels of a strip; heights are powers of two, so all strips have one size
 
 
 class LeakyReLU(torch.autograd.Function):
-    """Keeps only its result, which may take the place of its input."""
+    """Leaky ReLU that saves only its output, which may overwrite its input."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slope: float, in_place: bool) -> Tensor:
@@ -25,7 +25,7 @@ class LeakyReLU(torch.autograd.Function):
             ctx.mark_dirty(x)
         y = F.leaky_relu(x, slope, in_place)
         ctx.slope = slope
-        ctx.save_for_backward(y.detach())  # itself would hold its own graph
+        ctx.save_for_backward(y.detach())  # y itself would keep its own graph alive
         return y
 
     @staticmethod
@@ -34,21 +34,21 @@ class LeakyReLU(torch.autograd.Function):
 
 
 class LeakyReLUGradient(torch.autograd.Function):
-    """`grad` where y >= 0, `slope * grad` elsewhere; and so is its own gradient."""
+    """`grad` where y >= 0, `slope * grad` elsewhere; its own gradient has the same form."""
 
     @staticmethod
     def forward(ctx: Any, grad: Tensor, y: Tensor, slope: float) -> Tensor:
         ctx.slope = slope
         ctx.save_for_backward(y)
-        # ATen uses the slope at y = 0, officially it is 1: add so small a number that it moves
-        # nothing but 0. Subnormal numbers are slow on CPUs, but in float16 only they are so small.
+        # At y = 0 ATen's derivative is the slope, the official one is 1: add a number so small that
+        # it changes nothing but 0. Subnormal numbers are slow on CPUs, so only float16 uses one.
         numbers = torch.finfo(y.dtype)
         little = numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
         gradient = torch.ops.aten.leaky_relu_backward
         if y.numel() <= CACHED_NUMBERS:
             return gradient(grad, y + little, slope, False)
         out = torch.empty_like(grad)
-        rows = max(1, CACHED_NUMBERS * len(y) // y.numel())  # the sum stays in the cache
+        rows = max(1, CACHED_NUMBERS * len(y) // y.numel())  # so that the sum stays in the cache
         for g, part, o in zip(grad.split(rows), y.split(rows), out.split(rows), strict=True):
             gradient.grad_input(g, part + little, slope, False, grad_input=o)
         return out
@@ -65,17 +65,13 @@ def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
     return F.leaky_relu(x, slope, in_place)
 
 
-def activate_(x: Tensor, activation: Activation) -> Tensor:
-    return leaky_relu(x, 0.2, in_place=True) if activation == "lrelu" else F.relu(x, inplace=True)
-
-
 def noisy_activation(
     x: Tensor, noise: Tensor, strength: Tensor, bias: Tensor, activation: Activation
 ) -> Tensor:
-    """Return the activation of `x + noise * strength + bias`; x may be written over."""
+    """Activation of `x + noise * strength + bias`; x may be overwritten."""
     n, c, h, w = x.shape
-    # Memory is channels last: one matrix product adds noise and bias; broadcasting over channels,
-    # a short run of memory, would be slow, in bfloat16 ten times as slow.
+    # Memory is channels-last, so one matrix product adds noise and bias. Broadcasting over the
+    # channels, short runs of memory, would be slow: in bfloat16 ten times as slow.
     pixels = noise.to(x.dtype).expand(n, 1, h, w).reshape(-1)
     left = torch.stack([pixels, torch.ones_like(pixels)]).t()
     right = torch.stack([strength, bias]).to(x.dtype)
@@ -84,12 +80,12 @@ def noisy_activation(
         rows = torch.addmm(rows, left, right)
     else:
         rows.addmm_(left, right)
-    return as_images(activate_(rows, activation), x)
+    rows = leaky_relu(rows, 0.2, in_place=True) if activation == "lrelu" else F.relu_(rows)
+    return as_images(rows, x)
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool) -> Tensor:
-    """AdaIN of small images in their memory order; of large ones by F.batch_norm, image by image or
-    as one image of N * C channels. Statistics are float32. x may be written over if `in_place`."""
+    """AdaIN: small images in their memory order, large ones one by one; float32 statistics."""
     n, c, h, w = x.shape
     small = c * h * w < LARGE_IMAGE
     if small and n > 1 and full_precision(x):
@@ -111,7 +107,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool)
 
 
 class AdaIN(torch.autograd.Function):
-    """AdaIN of images in channels-last order, which `F.batch_norm` would change twice."""
+    """AdaIN that keeps channels-last order, which `F.batch_norm` would change and restore."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -127,9 +123,9 @@ class AdaIN(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, bias, mean, inverse_deviation = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient will be differentiated, too
-            # Scale and bias may be made of x. Views give each input a node of its own: otherwise
-            # the gradient by x would also count that way, which autograd adds by itself.
+        if torch.is_grad_enabled():  # the gradient will be differentiated again
+            # Scale and bias may depend on x. Views give each input a node of its own: otherwise the
+            # gradient with respect to x would include that path, which autograd adds by itself.
             inputs = [v.view_as(v) for v in (x, scale, bias)]
             x, scale, bias = inputs
             y = formulas.adain(x, scale, bias, ctx.eps)
@@ -141,7 +137,7 @@ class AdaIN(torch.autograd.Function):
         normed = torch.addcmul(-mean * inverse_deviation, pixel_rows(x), inverse_deviation)
         by_bias = rows.sum(dim=1)
         by_scale = (rows * normed).sum(dim=1)
-        # With g the gradient, z the normed x and means over pixels, by_x is
+        # With g the gradient, z the normalized x and means over pixels, by_x is
         # scale / deviation * (g - mean(g) - z * mean(g * z)).
         factor = inverse_deviation * scale[:, None]
         share = factor / -rows.shape[1]
@@ -151,19 +147,18 @@ class AdaIN(torch.autograd.Function):
 
 
 def pixel_rows(x: Tensor) -> Tensor:
-    """(N, C, H, W) -> (N, H W, C): a view of images that are channels last."""
+    """(N, C, H, W) -> (N, H W, C), a view if images are channels-last."""
     return x.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 def as_images(rows: Tensor, like: Tensor) -> Tensor:
-    """Bring back to the shape of `like`, still channels last."""
+    """Inverse of `pixel_rows`, with the shape of `like`, channels-last."""
     n, c, h, w = like.shape
     return rows.view(n, h, w, c).permute(0, 3, 1, 2)
 
 
 def adain_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
-    """One image (1, C, H, W), channels last, in place: fresh memory costs more here than
-    arithmetic."""
+    """AdaIN of a channels-last image (1, C, H, W) in place: new memory costs more than the sums."""
     mean, variance = statistics(image)
     factor = scale * torch.rsqrt(variance + eps)
     rows = image.permute(0, 2, 3, 1)
@@ -171,17 +166,16 @@ def adain_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
 
 
 def batch_norm_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
-    """F.batch_norm of one image (1, C, H, W) in half precision in place: its statistics, which are
-    float32, come first."""
+    """`F.batch_norm` of a half-precision image (1, C, H, W) in place: statistics come first."""
     unused = torch.empty_like(scale), torch.empty_like(scale)
     torch.native_batch_norm(image, scale, bias, None, None, True, 0.0, eps, out=(image, *unused))
 
 
 def statistics(image: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and (biased) variance (C,) of the channels of one image (1, C, H, W).
+    """Mean and biased variance (C,) of the channels of one image (1, C, H, W).
 
-    The kernel adds up one pixel after the other, and loses four digits over a million of them in
-    float32. Hence it is given strips, whose statistics are put together.
+    The kernel adds pixels one by one in float32 and loses four digits over a million of them, so it
+    is called on strips, whose statistics are combined.
     """
     height, width = image.shape[2:]
     strips = [

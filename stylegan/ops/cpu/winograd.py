@@ -1,18 +1,18 @@
 """Convolutions with few multiplications: minimal filtering, Lavin and Gray 2015.
 
-For four pixels of a plain convolution 16 times instead of 36, where the size doubles or halves 9
-times instead of 16. It adds more, but as often for one pair of channels as for all; so it pays on
-CPUs where they are many.
+Four pixels of a plain convolution take 16 multiplications instead of 36; where the size doubles or
+halves, 9 instead of 16. There are more additions, but their number does not grow with the pairs of
+channels: so it pays on CPUs where channels are many.
 
-Along one axis, a kernel (a, b, c) meets the pairs (e, o) of even and odd pixels of an image, with
-o- before and e+ behind a pair. Four planes are made of the image, four numbers of the kernel:
+Along one axis, a kernel (a, b, c) is applied to pairs (e, o) of even and odd pixels of an image,
+with o- before and e+ after a pair. The image gives four planes, the kernel four numbers:
 
     o- - o,   e + o,       e+ - e,   o - e
     a,        (a+b+c)/2,   c,        (a-b+c)/2
 
-With the products p, q, r, s of the two, the convolution is p + q + s at e and q + r - s at o
-(F(2, 3)), and the mean of both is p/2 + q + r/2: three products. In two
-dimensions there are 4 x 4 or 3 x 3 planes. Images are (N, H, W, C) in here, contiguous.
+With their products p, q, r, s, the convolution is p + q + s at e and q + r - s at o (F(2, 3)), and
+the mean of both is p/2 + q + r/2: three products. In two dimensions there are 4 x 4 or 3 x 3
+planes. Images in this module are (N, H, W, C), contiguous.
 """
 
 import math
@@ -27,26 +27,26 @@ from ..bilinear import BilinearMap, ByInputs, Maybe, Needed
 from ..constants import constant
 from .convolution import Size, channels_last, empty_image, image_shape, is_large, result_shape
 
-PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
-KEPT_PIXELS = 2048  # of a batch; for more, kernels are made again: it costs little beside the rest
+PART_BYTES = 2**24  # of the planes in memory at a time, approximately: they fit into a cache
+KEPT_PIXELS = 2048  # of a batch; with more pixels, converting the weight again costs little
 
-KERNEL_NUMBERS = {  # of the planes, from (a, b, c)
+KERNEL_NUMBERS = {  # coefficients of (a, b, c) for each plane
     "same": [[1.0, 0, 0], [0.5, 0.5, 0.5], [0, 0, 1.0], [0.5, -0.5, 0.5]],
     "half": [[0.5, 0, 0], [0.5, 0.5, 0.5], [0, 0, 0.5]],
-    "double": [[0, 0, 1.0], [1.0, 1.0, 1.0], [1.0, 0, 0]],  # "half" of a turned kernel, times 2
+    "double": [[0, 0, 1.0], [1.0, 1.0, 1.0], [1.0, 0, 0]],  # "half" of a flipped kernel, times 2
 }
 
 
 @lru_cache
 def kernel_matrix(size: str, dtype: torch.dtype) -> Tensor:
-    """Return the (planes, 9) matrix that makes the numbers of all planes of a 3x3 kernel."""
+    """Matrix (planes, 9) from a 3x3 kernel to its numbers for all planes."""
     with torch.inference_mode(False):
         numbers = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype, device="cpu")
         return torch.einsum("px,qy->pqyx", numbers, numbers).reshape(len(numbers) ** 2, 9)
 
 
 def pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return even and odd positions along an axis, as views."""
+    """Even and odd positions along an axis, as views."""
     split = x.unflatten(dim, (-1, 2))
     return split.select(dim + 1, 0), split.select(dim + 1, 1)
 
@@ -60,7 +60,7 @@ def but_last(x: Tensor, dim: int) -> Tensor:
 
 
 def image_planes(x: Tensor, dim: int, along: int) -> Tensor:
-    """The planes of an image along one axis, 3 or 4: (..., 2h, ...) -> (along, ..., h, ...)."""
+    """Three or four planes along one axis: (..., 2h, ...) -> (along, ..., h, ...)."""
     e, o = pairs(x, dim)
     out = x.new_empty(along, *e.shape)
     torch.sub(but_last(o, dim), but_first(o, dim), out=but_first(out[0], dim))
@@ -86,7 +86,7 @@ def image_planes_transposed(planes: Tensor, dim: int, out: Tensor) -> Tensor:
 
 
 def sums(planes: Tensor, dim: int, out: Tensor) -> Tensor:
-    """From the products of four planes to the convolution: (4, ..., h, ...) -> (..., 2h, ...)."""
+    """Combine products of four planes along one axis: (4, ..., h, ...) -> (..., 2h, ...)."""
     e, o = pairs(out, dim)
     torch.add(planes[0], planes[1], out=e)
     e.add_(planes[3])
@@ -106,13 +106,13 @@ def sums_transposed(y: Tensor, dim: int) -> Tensor:
 
 
 def large_planes(x: Tensor, along: int) -> Tensor:
-    """x (N, 2h, 2w, C) -> (along^2, N h w, C)."""
+    """Planes of the large image: x (N, 2h, 2w, C) -> (along^2, N h w, C)."""
     planes = image_planes(image_planes(x, 1, along), 3, along)
     return planes.reshape(along**2, -1, x.shape[-1])
 
 
 def from_large_planes(planes: Tensor, out: Tensor) -> None:
-    """Transpose of `large_planes`, into an image (N, 2h, 2w, C)."""
+    """Transpose of `large_planes`, written to `out` (N, 2h, 2w, C)."""
     n, h, w, c = out.shape
     along = 3 if len(planes) == 9 else 4
     planes = planes.view(along, along, n, h // 2, w // 2, c)
@@ -128,7 +128,7 @@ def small_planes(y: Tensor, along: int) -> Tensor:
 
 
 def from_small_planes(products: Tensor, out: Tensor) -> None:
-    """From the products of the planes to the result, an image out (N, h, w, K)."""
+    """Combine products of all planes into the small image `out` (N, h, w, K)."""
     if len(products) == 9:
         torch.sum(products, 0, out=out.view(products.shape[1:]))
         return
@@ -139,10 +139,10 @@ def from_small_planes(products: Tensor, out: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Winograd(BilinearMap):
-    """Products of planes, of images that go through it in parts.
+    """Products of planes, for a few images at a time.
 
-    A convolution that changes the size leads from a large image to a small one or back, and so do
-    its derivatives; `is_large` says which is which.
+    A convolution that changes the size maps a large image to a small one or back, and so do its
+    derivatives; `is_large` says which is which.
     """
 
     size: Size
@@ -186,28 +186,27 @@ class Winograd(BilinearMap):
         return by_x if needed[0] else None, by_w
 
     def parts(self, *images: Tensor) -> Iterator[slice]:
-        """Return ranges of the images whose planes fit into a cache together."""
+        """Ranges of images whose planes fit into a cache together."""
         each = max(math.prod(x.shape[1:]) * x.element_size() for x in images) * 4
         at_once = max(1, PART_BYTES // each)
         n = max(map(len, images))
         return (slice(i, i + at_once) for i in range(0, n, at_once))
 
     def planes(self, image: Tensor, *, first: bool) -> Tensor:
-        """Of the first image of the convolution, or of (the gradient of) the second."""
+        """Planes of the input of the convolution (`first`), or of the gradient of its output."""
         along = 4 if self.size == "same" else 3  # one axis
         large = is_large(self.size, first=first)
         return large_planes(image, along) if large else small_planes(image, along)
 
     def multiply(self, planes: Tensor, kernels: Tensor, out: Tensor, *, first: bool) -> None:
-        """From the planes of one image to the other image."""
+        """Write the product of one image's planes to the other image."""
         if is_large(self.size, first=first):
             from_small_planes(torch.bmm(planes, kernels.transpose(1, 2)), out)
         else:
             from_large_planes(torch.bmm(planes, kernels), out)
 
     def kernels(self, weight: Tensor) -> Tensor:
-        """The prepared weight: (a, b, 3, 3) -> (planes, a, b), a of the small image, b of the
-        large one."""
+        """The prepared weight: (a, b, 3, 3) -> (planes, a, b); the small image has a channels."""
         planes = torch.mm(self.numbers(weight), weight.reshape(-1, 9).t())
         return planes.view(-1, *weight.shape[:2])
 
@@ -215,7 +214,7 @@ class Winograd(BilinearMap):
         return torch.mm(by_kernels.flatten(1).t(), self.numbers(weight)).view(weight.shape)
 
     def numbers(self, weight: Tensor) -> Tensor:
-        """The (planes, 9) matrix from a weight to what the images' planes are multiplied with."""
+        """Matrix (planes, 9) from a 3x3 weight to the numbers that planes are multiplied with."""
         return constant(kernel_matrix, weight)(self.size, weight.dtype) * self.scale
 
 
