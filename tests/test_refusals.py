@@ -81,7 +81,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("report nowhere", "nowhere", 1),
     ("report begun --data nowhere", "nowhere", 1),
     ("train --batch-gpu 4 -o batch_gpu=8", "batch_gpu is given by -o and by", 2),
-    ("train --data pictures --processes 8", "--processes needs --dry-run", 2),
+    ("train --data pictures --processes 8", "--processes requires --dry-run", 2),
     ("train --data pictures --processes 8 --dry-run", "add --device cuda", 2),
     ("train --data ''", "the name is empty", 2),
     ("train --out ''", "the name is empty", 2),
