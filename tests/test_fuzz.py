@@ -29,6 +29,7 @@ from stylegan.files.latents import read_latents, write_latents
 from stylegan.machine.messages import message
 from stylegan.networks import Generator
 from stylegan.training import TrainState
+from stylegan.training.state import NETWORKS
 
 MAX_SECONDS = 5  # of the processor, for one file
 MAX_BYTES = 2**30  # of address space that one file may take; threads reserve some of it
@@ -100,7 +101,7 @@ def use_checkpoint(path):
     use_generator(path)
     payload = checkpoint.load(path)
     good = checkpoint.load(path.with_name("a.pt" if payload["kind"] == "generator" else "b.pt"))
-    for network in checkpoint.NETWORKS[payload["kind"]]:
+    for network in {"weights", *NETWORKS} & payload.keys():
         for name, tensor in good[network].items():
             assert torch.equal(payload[network][name], tensor)
 

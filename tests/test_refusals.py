@@ -71,7 +71,7 @@ MISTAKES = [  # words, what the line says, the exit code
     (f"{TRAIN} --data flat --labels", "labels were asked for, but the images of ", 1),
     (f"{TRAIN} --data damaged --strict", "a/broken.png (", 1),
     (f"{TRAIN} --data pictures --out notes", f"notes {NOTES}", 1),
-    (f"{TRAIN} --data pictures --init-from critic.pt", "critic.pt holds a discriminator", 1),
+    (f"{TRAIN} --data pictures --init-from critic.pt", "critic.pt holds no generator", 1),
     (f"{TRAIN} --data pictures --init-from text.pt", "text.pt is not a checkpoint", 1),
     (f"{TRAIN} --data pictures --init-from faces64", "nothing in faces64 fits", 1),
     ("video walk gone.pt --out there.webp", "there.webp exists; pass --overwrite", 1),

@@ -29,6 +29,7 @@ from stylegan.training import Share, TrainState, draw, meaning, start, train_ste
 from stylegan.training.costs import Machine
 from stylegan.training.meaning import LUMA
 from stylegan.training.refitting import solve
+from stylegan.training.state import NETWORKS
 from stylegan.training.transfer import check_frozen, initialize_from
 
 
@@ -282,7 +283,7 @@ def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_sa
     trained = TrainState.create(dataclasses.replace(source, seed=5))
     loaded = loaded_of(trained.generator_ema, label_names=("b", "a", "x"))
     networks = {"generator": trained.generator, "discriminator": trained.discriminator}
-    given = {name: getattr(trained, name).state_dict() for name in checkpoint.NETWORKS["state"]}
+    given = {name: getattr(trained, name).state_dict() for name in NETWORKS}
     config = tiny_config(network={"label_dim": 4}, schedule=SHORT | {"initial_resolution": 16})
     state, untouched = TrainState.create(config), TrainState.create(config)
     lines = initialize_from(

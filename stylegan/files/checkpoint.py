@@ -10,7 +10,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,12 +22,6 @@ from stylegan.machine.messages import count, listed, readable
 FORMAT = "stylegan"
 VERSION = 1
 Kind = Literal["state", "generator", "discriminator"]
-NETWORKS = {  # fields of a file that hold the weights of a network
-    "state": ("generator", "discriminator", "generator_ema"),
-    "generator": ("weights",),
-    "discriminator": ("weights",),
-}
-MAY_HAVE = {"generator": {"discriminator"}}  # likewise, of those that others are to train on from
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # types of weights
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
 # In a pickle, names a function that makes gigabytes of a number, and that torch lets a file call.
@@ -238,14 +232,9 @@ def checked(payload: object, path: Path) -> dict[str, object]:
         )
     if version > VERSION:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
-    if not isinstance(kind, str) or kind not in NETWORKS:
-        known = ", ".join(NETWORKS)
+    if not isinstance(kind, str) or kind not in get_args(Kind):
+        known = ", ".join(get_args(Kind))
         raise ValueError(f"{path} is damaged: its kind is {reprlib.repr(kind)}, not one of {known}")
-    for name in (*NETWORKS[kind], *(MAY_HAVE.get(kind, set()) & payload.keys())):
-        try:
-            check_weights(payload.get(name))
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error} (field {name!r})") from error
     return payload
 
 
@@ -259,20 +248,14 @@ def check_weights(weights: object) -> dict[str, Tensor]:
     return dict(weights)
 
 
-def match_state_dict(
-    wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Return weights without the prefix `module.`. Raise one ValueError for all misfits."""
-    tensors = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
+def match_state_dict(wanted: Mapping[str, Tensor], weights: object) -> dict[str, Tensor]:
+    """Return weights without the prefix `module.`. Raise ValueError unless they are tensors by
+    name, finite, and each one fits a tensor of `wanted`."""
+    tensors = {name.removeprefix("module."): t for name, t in check_weights(weights).items()}
     problems = misfits(wanted, tensors)
     if problems:
         texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
         raise ValueError(f"the weights do not fit the network: {listed(texts)}")
-    return tensors
-
-
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError for weights that are not finite."""
     for name, tensor in tensors.items():
         is_broken = ~tensor.isfinite()
         if is_broken.any():
@@ -281,6 +264,7 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
                 f"{tensor.numel():,} that are NaN or infinite; take a file from before training "
                 "broke down"
             )
+    return tensors
 
 
 def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -1,21 +1,19 @@
 """A folder for the Hugging Face Hub: `model.safetensors`, as exported, and a model card."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stylegan.files.formats import README, SHARED
+from stylegan.files.formats import SHARED
 from stylegan.files.formats.official import LICENSE
 from stylegan.files.formats.own import save_safetensors
+from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.lineage import described, license_of
 from stylegan.machine.messages import readable, require
 from stylegan.sampling.pretrained import Pretrained
 
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCard
-
+README = "README.md"  # the model card
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
 TEXT = """# StyleGAN generator
 
@@ -46,21 +44,37 @@ class Card:
     text: str = ""  # anything more, in Markdown
 
 
-def save_folder(loaded: Pretrained, out: Path, card: Card, *, outputs: Outputs = KEEPING) -> None:
-    """Write a folder that can be uploaded, and that every command takes as a source."""
-    text = str(model_card(loaded, card))
-    outputs.check(out / SHARED, out / README)
+def is_for_the_hub(path: Path) -> bool:
+    """Return true if a destination is a folder: an existing one, or a name without an ending."""
+    return path.is_dir() or not path.suffix
+
+
+def save_folder(
+    loaded: Pretrained,
+    out: Path,
+    card: Card,
+    *,
+    outputs: Outputs = KEEPING,
+    sources: Iterable[Path] = (),
+) -> None:
+    """Write a folder that can be uploaded, and that every command takes as a source; none of the
+    `sources` is replaced."""
+    outputs.check(out / SHARED, out / README, sources=sources)
+    if RunFolder.of(out):
+        raise ValueError(f"{out} is a run; choose a folder of its own for the Hub")
+    require(
+        "huggingface_hub",
+        packages="huggingface-hub safetensors",
+        purpose="writing a folder for the Hub",
+    )
+    text = model_card(loaded, card)
     save_safetensors(out / SHARED, loaded, outputs=outputs)
     outputs.text(out / README, text)
 
 
-def model_card(loaded: Pretrained, card: Card) -> "ModelCard":
-    """Make the card.
-
-    Raises ValueError if huggingface_hub is missing, or without a license that the weights may have.
-    """
-    require("huggingface_hub", packages="huggingface-hub", purpose="a folder for the Hub")
-    from huggingface_hub import ModelCard, ModelCardData
+def model_card(loaded: Pretrained, card: Card) -> str:
+    """Make the text of the card. Raises ValueError without a license that the weights may have."""
+    from huggingface_hub import ModelCardData
 
     is_nvidias = license_of(loaded.lineage) == LICENSE
     license = card.license or (NONCOMMERCIAL if is_nvidias else "")
@@ -96,4 +110,4 @@ def model_card(loaded: Pretrained, card: Card) -> "ModelCard":
         shape=f"(4, {channels}, {height}, {width})",
         text=card.text,
     )
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")
+    return f"---\n{data.to_yaml()}\n---\n{text}"

@@ -5,13 +5,14 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.files.weights import Need, Weights
+from stylegan.files.weights import Weights
 from stylegan.machine.disk import errors_name, without_links
 from stylegan.machine.lineage import public_address
 from stylegan.machine.messages import listed
@@ -24,6 +25,9 @@ ACCEPTED = (
 )
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 Device = str | torch.device
+# The reason to open weights: a generator to make pictures with, all networks that there are to go
+# on training from, or a discriminator.
+Need = Literal["pictures", "training", "discriminator"]
 
 
 def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Pretrained:
@@ -55,8 +59,10 @@ def open_weights(
         try:
             with errors_name(file):
                 weights = read_weights(file, name=name_in_lineage(source, file))
-            if need is not None:
-                weights.require(need)
+            if need == "discriminator":
+                weights.require_discriminator()
+            elif need is not None:
+                weights.require_loaded()
         except (OSError, ValueError) as error:
             unusable.append(error)
             continue

@@ -4,15 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from stylegan.machine.lineage import Lineage, Source
 from stylegan.networks import Discriminator, Generator
 from stylegan.sampling.pretrained import Pretrained
-
-# The reason to open weights: a generator to make pictures with, all networks that there are to go
-# on training from, or a discriminator.
-Need = Literal["pictures", "training", "discriminator"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,24 +55,12 @@ class Weights:
         }
         return {name: network for name, network in named.items() if network is not None}
 
-    def require(self, need: Need) -> None:
-        """Raise ValueError unless the file holds the requested network."""
-        match need:
-            case "pictures":
-                self.require_loaded()
-            case "discriminator":
-                self.require_discriminator()
-            case "training" if self.loaded is None:
-                raise ValueError(
-                    f"{self.file} holds a discriminator; a state or generator is needed here"
-                )
-
     def require_loaded(self) -> Pretrained:
         """Return the generator to make pictures with. Raise ValueError if there is none."""
         if self.loaded is None:
             raise ValueError(
-                f"{self.origin} holds no generator; pictures need one: a generator-*.pt, a "
-                "state-*.pt or the run folder"
+                f"{self.origin} holds no generator; pass a generator-*.pt, a state-*.pt or the run "
+                "folder"
             )
         return self.loaded
 

@@ -10,14 +10,12 @@ from stylegan.files.formats import own
 from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.formats.program import save_onnx, save_program
-from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import KEEPING, Outputs, refuse_mistaken
 from stylegan.machine.lineage import Source, source_of
 from stylegan.machine.messages import reason_of, require
 from stylegan.sampling.pretrained import Pretrained
 
-README = "README.md"  # the model card beside them
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
@@ -73,15 +71,22 @@ def export(
     *,
     noise: NoiseInput | None = None,
     outputs: Outputs = KEEPING,
+    sources: Iterable[Path] = (),
 ) -> None:
-    """Write a generator in the format that the ending of `path` names.
+    """Write a generator in the format that the ending of `path` names; none of the `sources` is
+    replaced.
 
     .safetensors: the weights, with all else as JSON in the metadata. .onnx and .pt2 (torch.export)
     compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
     "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
     """
-    check_file(path, outputs, noise=noise)
+    outputs.check(path, endings=WRITTEN, sources=sources)
     ending = path.suffix.lower()
+    if noise is not None and ending not in PROGRAMS:
+        raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
+    if ending in NEEDED:
+        module, packages = NEEDED[ending]
+        require(module, packages=packages, purpose=f"writing {ending} files")
     if ending in PROGRAMS and loaded.look.centers is not None:
         raise ValueError(
             f"a {ending} file truncates toward the average, and {loaded.origin} has "
@@ -93,44 +98,3 @@ def export(
         return
     write = save_onnx if ending == ".onnx" else save_program
     write(path, loaded, noise or "const", outputs)
-
-
-def is_for_the_hub(path: Path) -> bool:
-    """Return true if a destination is a folder: an existing one, or a name without an ending."""
-    return path.is_dir() or not path.suffix
-
-
-def outputs_of(path: Path) -> list[Path]:
-    """Return the files that are written for a destination."""
-    return [path / SHARED, path / README] if is_for_the_hub(path) else [path]
-
-
-def check_request(
-    path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
-) -> None:
-    """Raise ValueError unless the format of a destination, a file or a folder for the Hub, supports
-    the choices and no file would be lost, nor one of the `sources` replaced."""
-    if is_for_the_hub(path):
-        outputs.check(*outputs_of(path), sources=sources)
-        if RunFolder.of(path):
-            raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
-        require(
-            "huggingface_hub",
-            packages="huggingface-hub safetensors",
-            purpose="writing a folder for the Hub",
-        )
-    else:
-        check_file(path, outputs, noise=noise, sources=sources)
-
-
-def check_file(
-    path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
-) -> None:
-    """Check a destination that is a file, as `check_request` does."""
-    outputs.check(path, endings=WRITTEN, sources=sources)
-    ending = path.suffix.lower()
-    if noise is not None and ending not in PROGRAMS:
-        raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
-    if ending in NEEDED:
-        module, packages = NEEDED[ending]
-        require(module, packages=packages, purpose=f"writing {ending} files")

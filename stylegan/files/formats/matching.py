@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.checkpoint import check_finite, match_state_dict
+from stylegan.files.checkpoint import match_state_dict
 from stylegan.schedule import resolutions
 
 N = TypeVar("N", bound=nn.Module)
@@ -83,7 +83,6 @@ def network_from(
             for m in table
         }
     tensors = match_state_dict(wanted, tensors)
-    check_finite(tensors)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
     ours = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}
