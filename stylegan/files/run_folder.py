@@ -61,7 +61,8 @@ class RunFolder:
         check_folder(self.path, written=False)
         if self.config_file.is_file():
             return self.config()
-        if self.path.is_dir() and {*self.path.iterdir()} - {self.path / LOCK, *self.unfinished()}:
+        there = set(self.path.iterdir()) if self.path.is_dir() else set()
+        if there - {self.path / LOCK, *unfinished(self.path)}:
             raise ValueError(
                 f"{self.path} is not empty and holds no config.toml, so it is not a run; choose "
                 "another --out"
@@ -176,10 +177,6 @@ class RunFolder:
                 path.unlink(missing_ok=True)
             passed.add(multiple)
 
-    def unfinished(self) -> list[Path]:
-        """Return files that killed calls have left."""
-        return [*unfinished(self.path), *unfinished(self.samples)]
-
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other calls from training here: ValueError, in all processes, if one does already.
@@ -203,7 +200,7 @@ class RunFolder:
             ) from error
         self.held = identity(self.path)
         held.callback(setattr, self, "held", None)
-        for path in self.unfinished():
+        for path in unfinished(self.path, self.samples):
             path.unlink()
 
     def check_held(self) -> None:

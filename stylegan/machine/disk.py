@@ -89,9 +89,10 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
         raise ValueError(f"{path} {what}: {reason}{after}") from error
 
 
-def unfinished(folder: Path) -> list[Path]:
-    """The files that killed calls of `Outputs.file` have left in a folder."""
-    return [path for path in folder.glob(".*") if PARTIAL.fullmatch(path.name)]
+def unfinished(*folders: Path) -> list[Path]:
+    """The files that killed calls of `Outputs.file` have left in folders."""
+    hidden = [path for folder in folders for path in folder.glob(".*")]
+    return [path for path in hidden if PARTIAL.fullmatch(path.name)]
 
 
 def sync(path: Path) -> None:

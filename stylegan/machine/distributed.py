@@ -87,7 +87,10 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
         yield
         return
     gpu = device if device.type == "cuda" else None
-    late = threading.Timer(LATE_SECONDS, lambda: console.tell(f"waiting for {others()}"))
+    world = int(os.environ["WORLD_SIZE"])
+    place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    waiting = f"waiting for the other {world - 1} of {world} processes at {place}"
+    late = threading.Timer(LATE_SECONDS, console.tell, [waiting])
     late.daemon = True
     with ending_with_torchrun():
         late.start()
@@ -128,13 +131,6 @@ def ending_with_torchrun() -> Iterator[None]:
         yield
     finally:
         over.set()
-
-
-def others() -> str:
-    """Name the processes that this one is to meet, and the place."""
-    world = int(os.environ["WORLD_SIZE"])
-    place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-    return f"the other {world - 1} of {world} processes at {place}"
 
 
 def check_torchrun() -> None:

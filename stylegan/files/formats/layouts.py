@@ -27,9 +27,7 @@ Content = Mapping[str, object]  # the content of a file: anything, until it is c
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
 NORM = math.sqrt(1e-8 / 1e-5)
 HE = math.sqrt(2)  # of styles and RGB: their He constant has sqrt(2), ours 1
-HE_DENSE = math.sqrt(
-    0.5
-)  # of mmgeneration's mapping network: their He constant has 1, ours sqrt(2)
+HE_DENSE = math.sqrt(0.5)  # of mmgeneration's mapping network: their constant has 1, ours sqrt(2)
 LATENT_NORM = 1 / (1 + 1e-6)  # to 1e-7: mmgeneration adds 1e-6 to the norm of a latent; ours is 1
 FLIPPED = methodcaller("flip", 0)  # blue, green, red -> red, green, blue
 UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it

@@ -32,24 +32,32 @@ class Inputs(TypedDict):
     noise: NotRequired[list[Tensor]]  # (N, 1, r, r) for each layer
 
 
-def images_of(
-    loaded: Pretrained,
-    z: Tensor,
-    psi: Tensor,
-    labels: Tensor | None = None,
-    noise: Noise = "const",
-) -> Tensor:
-    """Make the images (N, C, H, W) of latents, without padding; psi () is an input, whatever the
-    file says. Noise is a kind, or maps (N, 1, r, r) for each layer."""
-    generator = loaded.generator
-    ws = generator.broadcast(generator.mapping(z, labels))
-    styles = loaded.look.styles(ws, generator.w_avg, psi)
-    images = loaded.look.images(generator, styles, noise)
-    images = sampling.unpremultiply(images) if generator.config.premultiplied else images
-    if loaded.look.rectangle is None:
-        return images
-    rows, columns = sampling.active_part(loaded.look.rectangle, *images.shape[2:])
-    return images[:, :, rows, columns]
+class Program(nn.Module):
+    """The generator as torch.export takes it: `loaded.generator` and its look in one `forward`."""
+
+    def __init__(self, loaded: Pretrained, noise: str) -> None:
+        super().__init__()
+        self.generator = loaded.generator
+        self.look = loaded.look
+        self.stored: Noise = "none" if noise == "none" else "const"  # where no maps are given
+
+    def forward(
+        self,
+        z: Tensor,
+        psi: Tensor,
+        labels: Tensor | None = None,
+        noise: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Make the images (N, C, H, W) of latents, without padding; psi () is an input, whatever
+        the file says."""
+        ws = self.generator.broadcast(self.generator.mapping(z, labels))
+        styles = self.look.styles(ws, self.generator.w_avg, psi)
+        images = self.look.images(self.generator, styles, noise or self.stored)
+        images = sampling.unpremultiply(images) if self.generator.config.premultiplied else images
+        if self.look.rectangle is None:
+            return images
+        rows, columns = sampling.active_part(self.look.rectangle, *images.shape[2:])
+        return images[:, :, rows, columns]
 
 
 def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
@@ -70,24 +78,6 @@ def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
 def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
     """Make a program (z, psi, and by name labels where there are any and noise if that is "input")
     -> images without padding, any number of them, in the generator's precision, on its device."""
-
-    class Program(nn.Module):
-        """`images_of` as torch.export takes it: the forward of a module with the weights."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.generator = loaded.generator
-
-        def forward(
-            self,
-            z: Tensor,
-            psi: Tensor,
-            labels: Tensor | None = None,
-            noise: list[Tensor] | None = None,
-        ) -> Tensor:
-            return images_of(loaded, z, psi, labels, noise or stored)
-
-    stored: Noise = "none" if kind == "none" else "const"  # where no maps are given
     inputs = example_inputs(loaded, kind)
     positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.look.psi))
     by_name = {name: value for name, value in inputs.items() if name != "z"}
@@ -97,7 +87,7 @@ def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
         shapes["labels"] = any_number
     if "noise" in inputs:
         shapes["noise"] = [any_number] * len(inputs["noise"])
-    program = Program().eval()
+    program = Program(loaded, kind).eval()
     return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
