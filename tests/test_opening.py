@@ -305,9 +305,9 @@ def test_export_writes_a_folder_for_the_hub(source, tmp_path):
         (b"", "is empty"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
-            "is a pointer of Git LFS: ",
+            "is a Git LFS pointer: ",
         ),
-        (b"\n<!DOCTYPE html>\n<title>Sign in</title>", "is a web page: the address"),
+        (b"\n<!DOCTYPE html>\n<title>Sign in</title>", "is a web page: "),
     ],
 )
 def test_what_came_in_place_of_a_file_is_named(source, tmp_path, content, words):

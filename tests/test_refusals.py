@@ -65,7 +65,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("report notes", "notes holds no config.toml", 1),
     ("train --seed x", "is not a valid integer", 2),
     (f"{TRAIN} --data pictures -o schedule.total_kimgs=1", "did you mean schedule.total_kimg?", 1),
-    (f"{TRAIN} --data pictures --device cuda:99", "device cuda:99 was asked for", 1),
+    (f"{TRAIN} --data pictures --device cuda:99", "device cuda:99 does not exist", 1),
     (f"{TRAIN} --data pictures --metrics-every 1", "--metrics-every needs --metrics", 1),
     (f"{TRAIN} --data notes", "no images under notes: found 1 .txt file", 1),
     (f"{TRAIN} --data flat --labels", "labels were asked for, but the images of ", 1),
