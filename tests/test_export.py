@@ -158,7 +158,7 @@ def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
             load_generator(path)
     numbers = {**source.generator.state_dict(), "w_avg": torch.arange(ODD.w_dim)}
     safetensors.torch.save_file(numbers, path, {"stylegan": own.description_as_json(source)})
-    with pytest.raises(ValueError, match=r"w_avg holds torch\.int64, not plain real"):
+    with pytest.raises(ValueError, match=r"w_avg has dtype torch\.int64"):
         load_generator(path)
     safetensors.torch.save_file({"weight": torch.zeros(3)}, path)
     with pytest.raises(ValueError, match="without the metadata of this project"):

@@ -207,5 +207,5 @@ def test_a_run_or_state_gives_its_discriminator(run, name):
 def test_sources_without_a_discriminator_say_so(tmp_path, run):
     save_generator(tmp_path / "mine.pt", random_generator())
     for source in (tmp_path / "mine.pt", "glyphs64"):
-        with pytest.raises(ValueError, match=r"holds no discriminator; those that do: state-\*"):
+        with pytest.raises(ValueError, match="holds no discriminator"):
             entry("discriminator", source)

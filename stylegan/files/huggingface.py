@@ -1,4 +1,4 @@
-"""A folder for the Hugging Face Hub: `model.safetensors`, as exported, and a model card."""
+"""Folders for the Hugging Face Hub: `model.safetensors` and a model card."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from stylegan.machine.messages import readable, require
 from stylegan.sampling.pretrained import Pretrained
 
 README = "README.md"  # the model card
-NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
+NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, by the Hub's identifier
 TEXT = """# StyleGAN generator
 
 A generator of [StyleGAN, version 1](https://arxiv.org/abs/1812.04948), in PyTorch.
@@ -27,7 +27,7 @@ A generator of [StyleGAN, version 1](https://arxiv.org/abs/1812.04948), in PyTor
 from stylegan import load_generator
 
 G = load_generator("THIS FOLDER")
-pictures = G.sample(range(4))  # uint8 {shape}
+images = G.sample(range(4))  # uint8 {shape}
 ```
 
 {text}
@@ -36,16 +36,16 @@ pictures = G.sample(range(4))  # uint8 {shape}
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a model card that the file of weights lacks."""
+    """What a model card says beyond the file of weights."""
 
-    license: str = ""  # of the weights, as the Hub writes it: "mit"; "" = NVIDIA's, if it is theirs
-    data: str = "not specified"  # of its training, in a word or two
+    license: str = ""  # of the weights, by the Hub's identifier; "" = NVIDIA's, if inherited
+    data: str = "not specified"  # training data, in a few words
     metrics: Mapping[str, float] = field(default_factory=dict)  # by name
-    text: str = ""  # anything more, in Markdown
+    text: str = ""  # appended, in Markdown
 
 
 def is_for_the_hub(path: Path) -> bool:
-    """Return true if a destination is a folder: an existing one, or a name without an ending."""
+    """Whether a destination is a folder: it exists as one, or has no extension."""
     return path.is_dir() or not path.suffix
 
 
@@ -57,11 +57,13 @@ def save_folder(
     outputs: Outputs = KEEPING,
     sources: Iterable[Path] = (),
 ) -> None:
-    """Write a folder that can be uploaded, and that every command takes as a source; none of the
-    `sources` is replaced."""
+    """Write a folder that can be uploaded, and that every command takes as a source.
+
+    None of the `sources` is replaced. Raises ValueError without a permitted license.
+    """
     outputs.check(out / SHARED, out / README, sources=sources)
     if RunFolder.of(out):
-        raise ValueError(f"{out} is a run; choose a folder of its own for the Hub")
+        raise ValueError(f"{out} is a run folder; choose another folder")
     require(
         "huggingface_hub",
         packages="huggingface-hub safetensors",
@@ -73,19 +75,17 @@ def save_folder(
 
 
 def model_card(loaded: Pretrained, card: Card) -> str:
-    """Make the text of the card. Raises ValueError without a license that the weights may have."""
     from huggingface_hub import ModelCardData
 
     is_nvidias = license_of(loaded.lineage) == LICENSE
     license = card.license or (NONCOMMERCIAL if is_nvidias else "")
     if is_nvidias and not license.startswith("cc-by-nc"):
         raise ValueError(
-            f"these weights began from NVIDIA's, whose license goes with them: {NONCOMMERCIAL}, so "
-            f"the card cannot say {license}"
+            f"license must be {NONCOMMERCIAL}, as the weights come from NVIDIA's, got {license}"
         )
     if not license:
         raise ValueError(
-            "the model card needs the license of the weights: pass --license, such as mit"
+            "the model card needs the license of the weights; pass --license, such as mit"
         )
     data = ModelCardData(
         license=license,
