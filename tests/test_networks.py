@@ -100,9 +100,9 @@ def test_labels_select_an_embedding_and_a_logit():
 @pytest.mark.parametrize(
     ("config", "labels", "message"),
     [
-        (ODD, one_hot(2), "labels were given to a network without labels"),
-        (LABELED, None, r"labels of shape \(2, 3\) are needed; none were given"),
-        (LABELED, torch.zeros(1, 3), r"labels of shape \(2, 3\) are needed; found \(1, 3\)"),
+        (ODD, one_hot(2), "labels must be None for a network without labels"),
+        (LABELED, None, r"labels must have shape \(2, 3\), got none"),
+        (LABELED, torch.zeros(1, 3), r"labels must have shape \(2, 3\), got \(1, 3\)"),
     ],
 )
 def test_labels_are_given_exactly_when_needed(config, labels, message):
@@ -158,11 +158,11 @@ def test_noise_maps_of_layers_without_noise_are_zero_and_shift_no_other(noise):
 @pytest.mark.parametrize(
     ("noise", "message"),
     [
-        ("loud", "noise is 'const', 'random', 'none' or a list, not 'loud'"),
-        ([torch.zeros(1, 1, 4, 4)], "6 noise maps are needed, found 1"),
+        ("loud", "noise must be 'const', 'random', 'none' or a list, got 'loud'"),
+        ([torch.zeros(1, 1, 4, 4)], "noise must have 6 maps, got 1"),
         (
             [torch.zeros(1, 1, 4, 4)] * 6,
-            r"noise map must be \(2 or 1, 1, 8, 8\), not \(1, 1, 4, 4\)",
+            r"noise map must be \(2 or 1, 1, 8, 8\), got \(1, 1, 4, 4\)",
         ),
     ],
 )
@@ -175,7 +175,7 @@ def test_unusable_noise_is_refused(noise, message):
     ("options", "message"),
     [
         ({"resolution": 32}, "resolution 32 is not a power of two from 4 to 16"),
-        ({"alpha": 1.5}, "alpha must be from 0 to 1, not 1.5"),
+        ({"alpha": 1.5}, "alpha must be from 0 to 1, got 1.5"),
         ({"cutoff": -2, "psi": 0.5}, "cutoff must be None or at least 0, not -2"),
         ({"psi": float("nan")}, "psi must be a finite number of float32, not nan"),
     ],
@@ -187,11 +187,11 @@ def test_arguments_out_of_range_are_refused(options, message):
 
 def test_inputs_of_another_shape_are_refused():
     g, d = generator(), Discriminator(ODD)
-    with pytest.raises(ValueError, match=r"latents must be \(N, 5\), not \(2, 7\)"):
+    with pytest.raises(ValueError, match=r"z must be \(N, 5\), got \(2, 7\)"):
         g(torch.zeros(2, 7))
-    with pytest.raises(ValueError, match=r"ws must be \(N, 6, 7\), not \(2, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"ws must be \(N, 6, 7\), got \(2, 4, 5\)"):
         g.synthesis(torch.zeros(2, 4, 5))
-    with pytest.raises(ValueError, match=r"images must be \(N, 3, r, r\), not \(1, 3, 8, 4\)"):
+    with pytest.raises(ValueError, match=r"images must be \(N, 3, r, r\), got \(1, 3, 8, 4\)"):
         d(torch.zeros(1, 3, 8, 4))
 
 
@@ -201,12 +201,12 @@ def test_inputs_of_another_shape_are_refused():
         ({"resolution": 2048}, "resolution 2048 is not a power of two from 4 to 1024"),
         ({"label_dim": -1}, "label_dim is -1: it must be"),
         ({"pixel_norm": torch.zeros(0)}, "pixel_norm is .*: it must be a valid boolean"),
-        ({"mapping_layers": 0, "z_dim": 6, "w_dim": 5}, "w_dim must be 6, not 5"),
+        ({"mapping_layers": 0, "z_dim": 6, "w_dim": 5}, "w_dim must be 6, got 5"),
         (
             {"mapping_layers": 0, "label_dim": 2},
-            "twice z_dim long because of the labels: w_dim must be 1024, not 512",
+            "twice z_dim long because of the labels: w_dim must be 1024, got 512",
         ),
-        ({"deviation_features": 3}, "512 channels at 4x4 do not split into 3 deviation features"),
+        ({"deviation_features": 3}, "deviation_features 3 must divide the 512 channels"),
         ({"activation": "tanh"}, "activation is .tanh.: it must be 'lrelu' or 'relu'"),
     ],
 )
