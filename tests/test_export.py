@@ -139,7 +139,7 @@ def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp
     ("change", "message"),
     [
         ({"dlatent_avg": np.zeros(2)}, r"has shape \(2,\) instead of \(5,\)"),
-        ({"static_kwargs": np.array("")}, "no entry static_kwargs"),
+        ({"static_kwargs": np.array("")}, "must contain static_kwargs"),
     ],
 )
 def test_arrays_that_are_not_those_of_a_generator_are_refused(tmp_path, arrays, change, message):
@@ -170,8 +170,8 @@ def example_images(loaded, noise):
     inputs = program.example_inputs(loaded, noise)
     psi = loaded.generator.w_avg.new_tensor(loaded.look.psi)
     with torch.no_grad():
-        return program.images_of(
-            loaded, inputs["z"], psi, inputs.get("labels"), inputs.get("noise", noise)
+        return program.Program(loaded, noise)(
+            inputs["z"], psi, inputs.get("labels"), inputs.get("noise")
         )
 
 

@@ -233,7 +233,7 @@ def test_what_would_run_a_command_is_refused_without_advice_to_run_it(tmp_path, 
             return os.system, (f"touch {tmp_path / 'canary'}",)
 
     torch.save({"thing": Shell()}, tmp_path / "evil.pth", pickle, 2, new)
-    with pytest.raises(ValueError, match=r"contains objects \(\w+\.system\) .* would restore$"):
+    with pytest.raises(ValueError, match=r"holds objects \(\w+\.system\) .* would restore$"):
         load_generator(tmp_path / "evil.pth")
     assert not (tmp_path / "canary").exists()
 
@@ -242,6 +242,6 @@ def test_what_would_run_a_command_is_refused_without_advice_to_run_it(tmp_path, 
 def test_objects_in_a_checkpoint_are_refused_by_name(tmp_path, capsys, new):
     path = tmp_path / "evil.pth"
     torch.save({"thing": Evil()}, path, pickle, 2, new)
-    with pytest.raises(ValueError, match=r"contains objects \(\S*print\) that only running code"):
+    with pytest.raises(ValueError, match=r"holds objects \(\S*print\) that only running code"):
         load_generator(path)
     assert "executed" not in capsys.readouterr().out

@@ -136,7 +136,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
         if not (refused and isinstance(cause, pickle.UnpicklingError)):
             raise
         raise HoldsObjects(
-            f"{path} is not a checkpoint of this project: it contains objects ({refused[1]}) that "
+            f"{path} is not a checkpoint of this project: it holds objects ({refused[1]}) that "
             "only running code from the file would restore"
         ) from error
     return content
@@ -201,7 +201,7 @@ def check_calls(path: Path, *, old: bool) -> None:
             entries = (e for e in archive.infolist() if e.filename.lower().endswith(".pkl"))
             found = any(BYTEARRAY in archive.read(entry) for entry in entries)
     if found:
-        raise ValueError("it contains a bytearray, which weights do not need")
+        raise ValueError("it holds a bytearray, which no weights need")
 
 
 def check_tensors(content: object, size: int) -> None:
@@ -217,7 +217,7 @@ def check_tensors(content: object, size: int) -> None:
         value = waiting.pop()
         if isinstance(value, Tensor):
             if value.is_meta or value.layout != torch.strided:
-                raise ValueError("it contains a tensor that is not dense")
+                raise ValueError("it holds a tensor that is not dense")
             left -= value.nbytes
             if left < 0:
                 raise ValueError("its tensors are larger than the file: they share storage")
@@ -268,7 +268,7 @@ def match_state_dict(wanted: Mapping[str, Tensor], weights: object) -> dict[str,
         is_broken = ~tensor.isfinite()
         if is_broken.any():
             raise ValueError(
-                f"{name} contains {count(int(is_broken.sum()), 'number')} of {tensor.numel():,} "
+                f"{name} holds {count(int(is_broken.sum()), 'number')} of {tensor.numel():,} "
                 "that are NaN or infinite; use a file from before training diverged"
             )
     return tensors
