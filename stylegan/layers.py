@@ -116,8 +116,7 @@ class EqualizedConv2d(Equalized):
 class EqualizedConvTranspose2d(Equalized):
     """Nearest-neighbor upsampling and 3x3 convolution in one.
 
-    Weight (in, out, 3, 3), in the orientation of a convolution after the upsampling, at every
-    resolution.
+    Weight (in, out, 3, 3), in the orientation of a convolution after the upsampling.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, equalized: bool = True) -> None:

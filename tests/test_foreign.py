@@ -222,7 +222,11 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
         ("what.ever", torch.zeros(1), r"what\.ever is not a tensor of this network"),
         ("synthesis.layer3.style.bias", torch.zeros(1), r"bias has shape \(1,\)"),
         ("truncation.w_avg", torch.arange(16), "has dtype torch.int64 instead of"),
-        ("synthesis.layer4.blur.kernel", torch.ones(16, 1, 3, 3) / 9, "must be the low-pass filter"),
+        (
+            "synthesis.layer4.blur.kernel",
+            torch.ones(16, 1, 3, 3) / 9,
+            "must be the low-pass",
+        ),
     ],
 )
 def test_tensors_that_do_not_make_a_network_of_ours_are_named(name, tensor, message):

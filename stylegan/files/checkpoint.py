@@ -27,7 +27,8 @@ OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of files 
 # In a pickle, names a function that torch allows and that allocates gigabytes from one number.
 BYTEARRAY = b"\nbytearray\n"
 LARGEST_UNPACKED = 2**30  # bytes of compressed arrays
-# Tensors may share storage, so they may take this many bytes per byte of their file.
+# Tensors may share storage, so they may take this many bytes per byte of their file; a view that
+# repeats one number must not expand to gigabytes.
 MOST_BYTES_PER_BYTE = 16
 
 
@@ -55,10 +56,7 @@ def is_old(path: Path) -> bool:
 
 
 def load(path: Path, kind: Kind | None = None) -> dict[str, object]:
-    """Load the payload of a checkpoint of ours, on the CPU, without running code from it.
-
-    Raises ValueError if it is not of this `kind`.
-    """
+    """Load a checkpoint of ours, of this `kind`, on the CPU, without running code from it."""
     payload = checked(read_torch(path), path)
     if kind is not None and payload["kind"] != kind:
         raise ValueError(f"{path} must be a {kind} file, got a {payload['kind']} file")
@@ -108,10 +106,7 @@ def load_inert(path: Path) -> object:
 
 
 def read_torch(path: Path, *, inert: bool = False) -> object:
-    """Load any file of torch.save without running code from it.
-
-    Objects of classes raise `HoldsObjects`, or become stand-ins if `inert`.
-    """
+    """Load any torch.save file without running code from it; `inert`: see `load_inert`."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     refuse_mistaken(path)
@@ -205,11 +200,7 @@ def check_calls(path: Path, *, old: bool) -> None:
 
 
 def check_tensors(content: object, size: int) -> None:
-    """Raise ValueError unless all tensors are dense and together fit a file of `size` bytes.
-
-    Tensors may share storage, up to `MOST_BYTES_PER_BYTE`: a view that repeats one number must not
-    expand to gigabytes.
-    """
+    """Raise ValueError unless all tensors are dense and together fit a file of `size` bytes."""
     left = MOST_BYTES_PER_BYTE * size + 2**20
     waiting = [content]
     seen: set[int] = set()
@@ -255,10 +246,7 @@ def check_weights(weights: object) -> dict[str, Tensor]:
 
 
 def match_state_dict(wanted: Mapping[str, Tensor], weights: object) -> dict[str, Tensor]:
-    """Strip the prefix `module.` from names, and check that the tensors fit `wanted`.
-
-    Raises one ValueError for all that do not, and for NaN or infinity.
-    """
+    """Strip `module.` from names; ValueError unless the tensors are finite and fit `wanted`."""
     tensors = {name.removeprefix("module."): t for name, t in check_weights(weights).items()}
     problems = misfits(wanted, tensors)
     if problems:

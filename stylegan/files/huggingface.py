@@ -57,10 +57,7 @@ def save_folder(
     outputs: Outputs = KEEPING,
     sources: Iterable[Path] = (),
 ) -> None:
-    """Write a folder that can be uploaded, and that every command takes as a source.
-
-    None of the `sources` is replaced. Raises ValueError without a permitted license.
-    """
+    """Write a folder to upload, which every command accepts; none of the `sources` is replaced."""
     outputs.check(out / SHARED, out / README, sources=sources)
     if RunFolder.of(out):
         raise ValueError(f"{out} is a run folder; choose another folder")

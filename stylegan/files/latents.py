@@ -51,10 +51,7 @@ def write_latents(
 
 
 def read_latents(path: Path, generator: Generator, labels: Tensor | None = None) -> Latents:
-    """Read styles and noise maps for `generator`; ValueError if they do not fit it.
-
-    Latents `z` of a network with labels need `labels` (1, label_dim).
-    """
+    """Read styles and noise that fit `generator`; z may need `labels` (1, label_dim)."""
     if not path.is_file():
         raise FileNotFoundError(f"latents file {path} does not exist")
     try:

@@ -104,10 +104,7 @@ def located(source: str | Path) -> Path:
 
 
 def files_of(path: Path, *, states_first: bool) -> list[Path]:
-    """The file `path`, or the files of weights in a folder, in the order to try them.
-
-    Generators come before states unless `states_first`, each newest first.
-    """
+    """Files of weights at `path`, newest first, generators before states unless `states_first`."""
     if not path.is_dir():
         return [path]
     run = RunFolder(path)
@@ -131,10 +128,7 @@ def check_there(source: str | Path) -> None:
 
 
 def name_in_lineage(source: str | Path, file: Path) -> str:
-    """Name of a source's `file` in a lineage: bundled name, address, or file name.
-
-    A file of a run is preceded by the folder's name, without the path of the folder.
-    """
+    """Bundled name, address, or name (of a run: FOLDER/NAME) of a source's `file` in lineages."""
     if source in BUNDLED:
         return str(source)
     if "://" in str(source):

@@ -84,10 +84,7 @@ class RunFolder:
         skipped: Sequence[tuple[str, str]],
         lineage: Lineage = (),
     ) -> list[str]:
-        """Write configuration, lineage, data path and unusable images, if the files differ.
-
-        Returns notes for the user.
-        """
+        """Write configuration, lineage, data path and unusable images; return notes to print."""
         self.check_held()
         notes: list[str] = []
         text = to_toml(config) + lineage_toml(lineage)
@@ -208,10 +205,7 @@ class RunFolder:
             path.unlink()
 
     def check_held(self) -> None:
-        """Raise OSError if the folder was renamed or removed while this process trains here.
-
-        Everything that writes calls this first, as another run may have taken the name.
-        """
+        """Raise OSError if the folder was renamed or removed: another run may have its name now."""
         if self.held and not (self.path.is_dir() and self.held == identity(self.path)):
             raise OSError(f"{self.path} was renamed or removed during training, which has stopped")
 

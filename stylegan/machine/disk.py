@@ -274,7 +274,7 @@ def refuse_mistaken(path: Path) -> None:
 
 
 def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> None:
-    """Raise ValueError unless `folder` is or can become a folder: `empty`, `written` into."""
+    """Raise ValueError unless `folder` is or can become a folder, `empty` and `written` into."""
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; choose another folder")

@@ -58,10 +58,7 @@ class MappingNetwork(nn.Module):
         )
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Map z (N, z_dim) -> w (N, w_dim), in full float32 also under autocast and TF32.
-
-        Labels (N, label_dim) are needed exactly if the network has labels.
-        """
+        """Map z (N, z_dim), labels (N, label_dim) -> w (N, w_dim), always in full float32."""
         config = self.config
         if z.ndim != 2 or z.shape[1] != config.z_dim:
             raise ValueError(f"z must be (N, {config.z_dim}), got {tuple(z.shape)}")
@@ -234,10 +231,8 @@ class SynthesisNetwork(nn.Module):
         return images
 
     def noise_layers(self, resolution: int) -> list[Epilogue]:
-        """Layers with noise up to `resolution`, in order.
-
-        They are found by type, as a user's own block may wrap one of these blocks.
-        """
+        """Layers with noise up to `resolution`, in order."""
+        # found by type, as a user's own block may wrap one of these blocks
         blocks = (self.input, *(self.blocks[str(r)] for r in resolutions(resolution)[1:]))
         return [part for block in blocks for part in block.modules() if isinstance(part, Epilogue)]
 

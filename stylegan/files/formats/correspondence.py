@@ -60,10 +60,7 @@ KNOWN = {
 
 
 def config_from_official(settings: Mapping[str, object], names: Mapping[str, str]) -> NetworkConfig:
-    """Configuration of a network from official `settings`; `names` maps them to our fields.
-
-    Settings of other networks are ignored. Raises ValueError for one that no network has.
-    """
+    """Configuration from official `settings`; `names` maps those of this network to our fields."""
     for name in settings:
         if name not in KNOWN:
             hint = suggestion(str(name), sorted(KNOWN))

@@ -28,10 +28,7 @@ class UnknownLayout(ValueError):
 
 
 def import_weights(content: object, file: Path = Path("memory")) -> Weights:
-    """Networks from the safely loaded `content` of a checkpoint of another PyTorch program.
-
-    Raises ValueError if something does not fit, `UnknownLayout` if nothing does.
-    """
+    """Networks from the safely loaded `content` of a checkpoint of another PyTorch program."""
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):

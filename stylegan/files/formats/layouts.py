@@ -72,10 +72,7 @@ class Layout:
     notes: tuple[str, ...] = ()
 
     def match(self, name: str, weights: Tensors) -> Match | None:
-        """First match of our `name` that the file has, else the last one, which is missing.
-
-        None if the file need not have one.
-        """
+        """First match of our `name` in the file, else the last; None if the file may lack it."""
         numbers = numbers_in(name)
         block = self.first_block if self.first_block and numbers["b"] == 0 else self.block
         terms = {**numbers, "block": block.format_map(numbers), "end": name.rpartition(".")[2]}
@@ -92,8 +89,8 @@ class Layout:
         return found[-1]
 
     def matches(self, names: Iterable[str], weights: Tensors) -> Iterable[Match]:
-        """Matches of our names. If several match one tensor the last counts: a single RGB layer
-        belongs to the full resolution."""
+        """Matches of our names, one for each of their tensors."""
+        # the last counts: a single RGB layer belongs to the full resolution
         found = [match for name in names if (match := self.match(name, weights))]
         return {match.path: match for match in found}.values()
 

@@ -82,10 +82,7 @@ def tensor(path: str, value: npt.ArrayLike) -> Tensor:
 
 
 def load_official(path: str | Path, *, name: str = "") -> Weights:
-    """Read an official version 1 snapshot (G, D, Gs) without executing anything in it.
-
-    `name` is its name in lineages. Raises ValueError that describes any other file.
-    """
+    """Read an official snapshot (G, D, Gs), `name` in lineages, without executing its content."""
     path = Path(path)
     g, d, ema = read_networks(path)
     with refusing(path, "cannot be used"):
@@ -113,10 +110,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
 
 
 def load_npz(path: Path, *, name: str = "") -> Weights:
-    """Read a generator from official variables and `static_kwargs`, JSON of official arguments.
-
-    Other fields of a generator file are JSON in `meta`, or follow from both.
-    """
+    """Read official variables, arguments (`static_kwargs`) and a description (`meta`), both JSON."""
     arrays = npz_arrays(path)
     arguments = str(arrays.pop("static_kwargs", ""))
     more = str(arrays.pop("meta", ""))
@@ -150,10 +144,7 @@ def look_of(variables: Variables, settings: Arguments, full: int) -> Look:
 def shared_configs(
     g: OfficialNetwork, d: OfficialNetwork, ema: OfficialNetwork
 ) -> tuple[networks.NetworkConfig, networks.NetworkConfig]:
-    """Configurations of generators and discriminator, one for both if common settings are equal.
-
-    Raises ValueError if G and Gs differ.
-    """
+    """Configurations of Gs and D, the same if they agree; ValueError if G and Gs differ."""
     config, other = (config_from_official(n.settings, GENERATOR_SETTINGS) for n in (ema, g))
     for field, value in dataclasses.asdict(config).items():
         if value != (theirs := getattr(other, field)):

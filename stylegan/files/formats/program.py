@@ -74,11 +74,7 @@ def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
 
 @torch.no_grad()
 def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
-    """Export (z, psi, labels, noise) -> images without padding, for any batch size.
-
-    Labels and noise (if `kind` is "input") are keyword arguments. Precision and device are the
-    generator's.
-    """
+    """Export (z, psi, labels=, noise=) -> images without padding, for any batch size."""
     inputs = example_inputs(loaded, kind)
     positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.look.psi))
     by_name = {name: value for name, value in inputs.items() if name != "z"}
