@@ -110,7 +110,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
 
 
 def load_npz(path: Path, *, name: str = "") -> Weights:
-    """Read official variables, arguments (`static_kwargs`) and a description (`meta`), both JSON."""
+    """Read official variables, their arguments (`static_kwargs`) and description (`meta`)."""
     arrays = npz_arrays(path)
     arguments = str(arrays.pop("static_kwargs", ""))
     more = str(arrays.pop("meta", ""))
