@@ -48,7 +48,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("generate faces64 --batch 0", "0 is not in the range 1<=x<=", 2),
     ("generate faces64 --psi nan", "nan is not a finite number", 2),
     ("generate faces64 --device xpu", "is not a device; try cpu, cuda", 1),
-    ("generate somebody/cats", "has it, hf download somebody/cats --local-dir cats gets it", 1),
+    ("generate somebody/cats", "hf download somebody/cats --local-dir cats", 1),
     ("generate pipe.pt", "neither a regular file nor a folder", 2),
     ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
     ("info gone", "accepted are a run folder", 1),

@@ -59,12 +59,12 @@ def about(seconds: float) -> str:
 
 
 def gib(size: float) -> str:
-    """Return a number of bytes, in binary gigabytes."""
+    """Number of bytes in GiB, as text."""
     return f"{size / 2**30:.2f} GiB"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
-    """Return a line for each row, its cells at the right of their columns, or at the `left`."""
+    """Lines of a table, its columns right-aligned, those in `left` left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
