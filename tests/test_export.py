@@ -257,12 +257,12 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
 
 def test_a_program_takes_noise_as_input_where_only_fine_layers_have_any():
     source = loaded_of(with_fine_noise_only())
-    images_of = program.exported_program(source, "input").module()
+    exported = program.exported_program(source, "input").module()
     z, psi = torch.randn(3, 8), torch.tensor(0.5)
     maps = sampling.seed_noise([1, 2, 3], source.generator.config)
     with torch.no_grad():
-        found = images_of(z, psi, noise=maps)
-        assert_close(found, program.images_of(source, z, psi, noise=maps), rtol=1e-5, atol=1e-4)
+        expected = program.Program(source, "input")(z, psi, noise=maps)
+        assert_close(exported(z, psi, noise=maps), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_a_file_without_an_ending_is_refused(tmp_path):

@@ -117,7 +117,7 @@ def test_compressed_files_and_plain_arrays_are_read_or_it_is_said_what_fits(file
     with pytest.raises(ValueError, match=r"got \(3, 8\); write w or z by numpy"):
         read_latents(plain, generator)
     plain.write_bytes(plain.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"latents\.npy is damaged or no plain array"):
+    with pytest.raises(ValueError, match=r"latents\.npy is damaged or not a plain array"):
         read_latents(plain, generator)
 
 

@@ -343,5 +343,5 @@ def test_nothing_is_made_of_nothing():
     generator = random_generator()
     with pytest.raises(ValueError, match="z must not be empty"):
         generator(torch.zeros(0, TINY.z_dim))
-    with pytest.raises(ValueError, match="there are no images"):
+    with pytest.raises(ValueError, match="images must not be empty"):
         Discriminator(TINY)(torch.zeros(0, 3, 16, 16))
