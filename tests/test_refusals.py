@@ -40,7 +40,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("explore g.pt --port 0.5", "is not a valid integer", 2),
     ("export g.pt a.txt", "must end in .safetensors, .onnx, .pt2", 1),
     ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),
-    ("figure timelapse faces64", "of a run folder, but faces64 is not a folder", 1),
+    ("figure timelapse faces64", "faces64 is not a folder", 1),
     ("figure mixing g.pt --layers 4-6", "but at 16x16 there are layers 0-5", 1),
     ("figure classes classes.pt --classes=dog", "there is no class 'dog'", 1),
     ("figure neighbors g.pt", "does not say what it was trained on; pass --data", 1),
