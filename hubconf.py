@@ -1,6 +1,6 @@
 """Entry points of torch.hub: `torch.hub.list`, `help` and `load` on this repository.
 
-torch.hub lists all public names here. docs/library.md describes the entries.
+torch.hub lists every public name here. See docs/library.md.
 """
 
 from typing import TYPE_CHECKING
@@ -24,25 +24,25 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
       NVIDIA snapshot (.pkl) or its variables (.npz), a checkpoint of genforce, rosinality,
       huangzh13, lernapparat or mmgeneration, an https address of such a file with its SHA-256, or
       a bundled name (faces64). Nothing in a file is executed.
-    map_location: the device to put it on.
+    map_location: the device.
 
-    Returns a torch.nn.Module in eval mode, frozen, `G`:
+    Returns a torch.nn.Module `G` in eval mode, its weights frozen:
       G(z, labels=None, *, psi=1.0, noise="random")
         z (N, G.config.z_dim) -> images (N, G.config.image_channels, r, r), nominally in [-1, 1],
         as far as the network has grown; G.shown(resolution=32)(z) shows another resolution
       G.sample(seeds, psi=None, *, cutoff=None, labels=None, noise="const", edits=None,
                batch=None)
-        -> the pixels that `stylegan generate` writes for these seeds, uint8 (N, channels, h, w);
-        psi and cutoff are those of the file unless passed
+        -> the images that `stylegan generate` writes for these seeds, uint8 (N, channels, h, w);
+        psi and cutoff default to those of the file
       G.mapping(z) -> w (N, w_dim);  G.broadcast(w) -> ws;  G.synthesis(ws) -> images
 
     Usage:
       G = torch.hub.load(CLONE, "generator", "runs/mine", source="local")
       images = G(torch.randn(4, G.config.z_dim), psi=0.7)
-      pictures = G.sample(range(4))
+      samples = G.sample(range(4))
 
     Source: Karras, Laine, Aila 2019, https://arxiv.org/abs/1812.04948
-    License: the code is MIT; weights have the license of their maker.
+    License: the code is MIT; weights have the license of their author.
     """
     from stylegan.files.loading import load_generator
 
@@ -52,12 +52,12 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
 def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_Module":
     """A StyleGAN (version 1) discriminator with weights of your choice.
 
-    weights: a run folder of this repository, a state-*.pt, what `stylegan convert --discriminator`
-      wrote, "faces64", an official .pkl, or an https address of such a file with its SHA-256.
-      Nothing in a file is executed.
-    map_location: the device to put it on.
+    weights: a run folder of this repository, a state-*.pt, a file of `stylegan convert
+      --discriminator`, "faces64", an official .pkl, or an https address of such a file with its
+      SHA-256. Nothing in a file is executed.
+    map_location: the device.
 
-    Returns a torch.nn.Module in eval mode, its weights frozen, `D`:
+    Returns a torch.nn.Module `D` in eval mode, its weights frozen:
       D(images, labels=None, *, alpha=1.0) -> logits (N,), positive for real
         images (N, D.config.image_channels, r, r) in [-1, 1], r = 4, 8, ... D.config.resolution
 
@@ -65,7 +65,7 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
       D = torch.hub.load(CLONE, "discriminator", "runs/mine", source="local")
       logits = D(images)
 
-    License: the code is MIT; weights have the license of their maker.
+    License: the code is MIT; weights have the license of their author.
     """
     from stylegan.files.loading import open_weights
 
@@ -75,15 +75,15 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
 
 _BUNDLED = """A StyleGAN (version 1) generator of {subject}, bundled.
 
-pretrained: False gives the same network with random weights.
-map_location: the device to put it on.
+pretrained: False for the same network with random weights.
+map_location: the device.
 
 Returns a torch.nn.Module in eval mode: see the entry `generator`.
 
 Usage:
   G = torch.hub.load(CLONE, "{name}", source="local")
   images = G(torch.randn(4, G.config.z_dim), {labels}psi=0.7)
-  pictures = G.sample(range(4))
+  samples = G.sample(range(4))
 
 Source: Karras, Laine, Aila 2019, https://arxiv.org/abs/1812.04948
 License: the code and the weights are MIT; {pictures}.
@@ -104,7 +104,7 @@ def _bundled(
     return entry
 
 
-faces64 = _bundled("faces64", "64x64 rendered faces", "the pictures that it was trained on are CC0")
+faces64 = _bundled("faces64", "64x64 rendered faces", "its training images are CC0")
 glyphs64 = _bundled(
     "glyphs64",
     "64x64 digits and capital letters, gray",

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, imported at its first use: torch takes seconds."""
+    """Import a public name at its first use, as torch takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{OWNERS[name]}"), name)

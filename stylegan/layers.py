@@ -18,10 +18,9 @@ HE_GAIN = math.sqrt(2)
 
 
 def run_block(block: nn.Module, *inputs: Tensor | None, recomputed: bool) -> Tensor:
-    """Return `block(*inputs)`, which must be one tensor, made without randomness.
+    """Run `block`, with activation checkpointing if `recomputed`.
 
-    If it is `recomputed`, its inner results are not kept for gradients but computed again: less
-    memory for more time.
+    The block must return one tensor and use no random numbers.
     """
     if recomputed:
         output: Tensor = checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
@@ -115,10 +114,9 @@ class EqualizedConv2d(Equalized):
 
 
 class EqualizedConvTranspose2d(Equalized):
-    """Nearest-neighbor enlargement and 3x3 convolution in one.
+    """Nearest-neighbor upsampling and 3x3 convolution in one.
 
-    Weight (in, out, 3, 3), in the orientation in which a convolution after the enlargement would
-    use it, at every resolution.
+    Weight (in, out, 3, 3), in the orientation of a convolution after the upsampling.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, equalized: bool = True) -> None:
@@ -129,7 +127,7 @@ class EqualizedConvTranspose2d(Equalized):
 
 
 class EqualizedConvDown2d(Equalized):
-    """Blur if asked for, 3x3 convolution and 2x2 averaging in one; weight (out, in, 3, 3)."""
+    """Optional blur, 3x3 convolution and 2x2 averaging in one; weight (out, in, 3, 3)."""
 
     def __init__(
         self, in_channels: int, out_channels: int, *, blur: bool = False, equalized: bool = True
@@ -148,8 +146,8 @@ class EqualizedConvDown2d(Equalized):
 class NoiseInput(nn.Module):
     """Per-pixel noise, one map for all channels, scaled by a learned strength per channel.
 
-    Section 2 of the paper: it gives the network stochastic detail it need not invent. `const` is
-    the stored map that a picture without random detail uses. `ops.epilogue` adds the noise.
+    It gives the network stochastic detail that it need not invent; section 2 of the paper. `const`
+    is the stored map for images without random detail. `ops.epilogue` adds the noise.
     """
 
     const: Tensor  # (1, 1, resolution, resolution)

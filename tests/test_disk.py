@@ -57,7 +57,7 @@ def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
     with pytest.raises(ValueError, match="both be written"):
         REPLACING.check(loop, loop)
     for source in (tmp_path, loop):
-        with pytest.raises((ValueError, OSError), match=r"is a link to|neither a file nor"):
+        with pytest.raises((ValueError, OSError), match=r"is a broken link|neither a file nor"):
             open_weights(source)
 
 
@@ -78,9 +78,9 @@ def test_what_cannot_be_begun_is_told_with_the_name_that_was_asked_for(tmp_path)
 def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may do all
     for path in (tmp_path, tmp_path / "new" / "folder"):
-        with pytest.raises(ValueError, match=f"nothing may be written into the folder {tmp_path};"):
+        with pytest.raises(ValueError, match=f"{tmp_path} is not writable"):
             check_folder(path)
-    with pytest.raises(ValueError, match="nothing may be written"):
+    with pytest.raises(ValueError, match="is not writable"):
         KEEPING.check(tmp_path / "walk.webp")
     (tmp_path / "mine").mkdir()
     check_folder(tmp_path / "mine" / "new")

@@ -174,7 +174,7 @@ def test_the_level_of_detail_of_genforce_sets_resolution_and_alpha():
         7,
     )
     given["synthesis.lod"] = torch.tensor(6.0)
-    with pytest.raises(ValueError, match=r"synthesis.lod is \[6.0\], which is not a level"):
+    with pytest.raises(ValueError, match=r"synthesis.lod must be from 0 to .* got \[6.0\]"):
         import_weights(given)
 
 
@@ -222,8 +222,12 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
         ("synthesis.layer3.style.bias", None, "looks like a checkpoint of .*bias is missing"),
         ("what.ever", torch.zeros(1), r"what\.ever is not a tensor of this network"),
         ("synthesis.layer3.style.bias", torch.zeros(1), r"bias has shape \(1,\)"),
-        ("truncation.w_avg", torch.arange(16), "holds torch.int64, not plain real numbers"),
-        ("synthesis.layer4.blur.kernel", torch.ones(16, 1, 3, 3) / 9, "is not the low-pass filter"),
+        ("truncation.w_avg", torch.arange(16), "has dtype torch.int64 instead of"),
+        (
+            "synthesis.layer4.blur.kernel",
+            torch.ones(16, 1, 3, 3) / 9,
+            "must be the low-pass",
+        ),
     ],
 )
 def test_tensors_that_do_not_make_a_network_of_ours_are_named(name, tensor, message):
@@ -301,7 +305,7 @@ def test_objects_without_weights_beside_them_are_named(tmp_path):
         load_generator(tmp_path / "a.pth")
     own = {"format": "stylegan", "version": 1, "kind": "generator", "weights": {}, "a": slice(1)}
     torch.save(own, tmp_path / "own.pt")
-    with pytest.raises(ValueError, match=r"holds objects .* it was refused"):
+    with pytest.raises(ValueError, match=r"holds objects .* would restore"):
         load_generator(tmp_path / "own.pt")
 
 

@@ -178,8 +178,8 @@ def test_sample_takes_labels_where_there_are_any(tmp_path):
     assert list(G.label_names) == ["cat", "dog", "hen"]
     dog = torch.eye(3)[1:2]
     assert not torch.equal(G.sample([0], labels=dog), G.sample([0], labels=torch.eye(3)[:1]))
-    for wrong, found in (([1], "found list"), (dog[0], r"found \(3,\)")):
-        with pytest.raises(ValueError, match=rf"labels of shape \(2, 3\) are needed; {found}"):
+    for wrong, found in (([1], "got list"), (dog[0], r"got \(3,\)")):
+        with pytest.raises(ValueError, match=rf"labels must have shape \(2, 3\), {found}"):
             G.sample([0, 1], labels=wrong)
 
 
@@ -207,5 +207,5 @@ def test_a_run_or_state_gives_its_discriminator(run, name):
 def test_sources_without_a_discriminator_say_so(tmp_path, run):
     save_generator(tmp_path / "mine.pt", random_generator())
     for source in (tmp_path / "mine.pt", "glyphs64"):
-        with pytest.raises(ValueError, match=r"holds no discriminator; those that do: state-\*"):
+        with pytest.raises(ValueError, match="holds no discriminator"):
             entry("discriminator", source)

@@ -46,7 +46,7 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
     exec(code.replace("THIS FOLDER", str(tmp_path)), found)
     label = torch.eye(2)[[0, 1, 0, 1]] if labels else None
     expected = np.stack(list(source.pictures(range(4), labels=label)))
-    assert np.array_equal(found["pictures"].permute(0, 2, 3, 1), expected)
+    assert np.array_equal(found["images"].permute(0, 2, 3, 1), expected)
 
 
 def test_nothing_is_shared_without_a_license(source, tmp_path):

@@ -57,9 +57,7 @@ def test_w_stands_for_all_layers_and_z_for_what_the_mapping_makes_of_it(file):
 def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
     generator, label = random_generator(LABELED), torch.eye(3)[1:2]
     np.savez(file, z=numbers(*Z))
-    with pytest.raises(
-        ValueError, match="it holds z latents and this network has classes: pass --class"
-    ):
+    with pytest.raises(ValueError, match="the network has classes; pass --class"):
         read_latents(file, generator)
     with torch.no_grad():
         w = generator.mapping(torch.from_numpy(numbers(*Z)), label.expand(3, 3))
@@ -71,22 +69,22 @@ def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"ws": numbers(*WS), "z": numbers(*Z)}, "found ws, z"),
-        ({"latents": numbers(*Z)}, "one array of styles is needed, found latents: ws"),
-        ({"w": numbers(*WS)}, r"w is (3, 6, 8), but this network of 16x16 needs (N, 8)"),
+        ({"ws": numbers(*WS), "z": numbers(*Z)}, "got ws, z"),
+        ({"latents": numbers(*Z)}, "got latents"),
+        ({"w": numbers(*WS)}, r"w must be (N, 8) for this network, got (3, 6, 8)"),
         (
             {"meta": np.array('{"format": "stylegan-directions"}'), "pca_vectors": numbers(2, 8)},
-            "it holds directions, not latents; --edit takes them",
+            "directions, not latents; pass it to --edit",
         ),
-        ({"w": np.ones((3, 8), int)}, "w holds int64, not floating-point numbers"),
-        ({"w": numbers(*W), **maps(layers=3)}, "layers 0 to 1, 3, 5 ... or 5, found 3"),
+        ({"w": np.ones((3, 8), int)}, "w must be floating-point, got int64"),
+        ({"w": numbers(*W), **maps(layers=3)}, "layers 0 to 1, 3, 5, ... or 5, got 3"),
         (
             {"w": numbers(*W), "noise_1": numbers(1, 1, 4, 4)},
-            "maps of noise are for layers 0 to 1, 3, 5 ... or 5, found 1",
+            "noise maps must be those of layers 0 to 1, 3, 5, ... or 5, got 1",
         ),
         (
             {"w": numbers(1, 8), **maps(), "noise_5": numbers(1, 1, 8, 8)},
-            "noise_5 is (1, 1, 8, 8), not (1, 1, 16, 16)",
+            "noise_5 must be (1, 1, 16, 16), got (1, 1, 8, 8)",
         ),
     ],
 )
@@ -99,7 +97,7 @@ def test_what_does_not_fit_is_named(file, arrays, message):
 
 def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
     np.savez(file, allow_pickle=True, ws=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(ValueError, match=r"latents\.npz is damaged or no file of plain arrays"):
+    with pytest.raises(ValueError, match=r"latents\.npz is damaged or not a file of plain arrays"):
         read_latents(file, random_generator())
     with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.npz with latents"):
         read_latents(file.with_name("gone.npz"), random_generator())
@@ -113,7 +111,7 @@ def test_compressed_files_and_plain_arrays_are_read_or_it_is_said_what_fits(file
     np.save(plain, ws)
     assert_close(read_latents(plain, generator).ws, torch.from_numpy(ws), **EXACT)
     np.save(plain, numbers(*W))
-    with pytest.raises(ValueError, match=r"not \(3, 8\); write w or z by numpy"):
+    with pytest.raises(ValueError, match=r"got \(3, 8\); write w or z by numpy"):
         read_latents(plain, generator)
 
 

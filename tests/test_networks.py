@@ -80,9 +80,9 @@ def test_labels_select_an_embedding_and_a_logit():
 @pytest.mark.parametrize(
     ("config", "labels", "message"),
     [
-        (ODD, one_hot(2), "labels were given to a network without labels"),
-        (LABELED, None, r"labels of shape \(2, 3\) are needed; none were given"),
-        (LABELED, torch.zeros(1, 3), r"labels of shape \(2, 3\) are needed; found \(1, 3\)"),
+        (ODD, one_hot(2), "labels must be None for a network without labels"),
+        (LABELED, None, r"labels must have shape \(2, 3\), got none"),
+        (LABELED, torch.zeros(1, 3), r"labels must have shape \(2, 3\), got \(1, 3\)"),
     ],
 )
 def test_labels_are_given_exactly_when_needed(config, labels, message):

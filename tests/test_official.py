@@ -80,12 +80,12 @@ def test_absent_settings_take_the_official_defaults():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"blur_filter": [1, 3, 3, 1]}, r"blur_filter \[1, 3, 3, 1\] is not supported"),
-        ({"fused_scale": "always"}, "fused_scale must be True, False or 'auto', not 'always'"),
+        ({"blur_filter": [1, 3, 3, 1]}, r"blur_filter must be .* got \[1, 3, 3, 1\]"),
+        ({"fused_scale": "always"}, "fused_scale must be True, False or 'auto', got 'always'"),
         ({"nonlinearity": "tanh"}, "activation is .tanh.: it must be"),
-        ({"resolution": "8"}, "resolution must be of type int, not '8'"),
-        ({"use_noise": "no"}, "use_noise must be of type bool, not 'no'"),
-        ({"fmap_base": 0.5}, "fmap_base must be of type int, not 0.5"),
+        ({"resolution": "8"}, "resolution must be of type int, got '8'"),
+        ({"use_noise": "no"}, "use_noise must be of type bool, got 'no'"),
+        ({"fmap_base": 0.5}, "fmap_base must be of type int, got 0.5"),
     ],
 )
 def test_a_setting_we_cannot_honor_is_refused(settings, message):
@@ -109,7 +109,7 @@ def test_missing_surplus_and_misshapen_variables_are_named_in_one_error():
     assert "G_mapping/Dense7/bias is not a tensor of this network" in str(error.value)
     assert "dlatent_avg has shape (6,) instead of (5,)" in str(error.value)
     variables = generator_variables() | {"dlatent_avg": np.array(["a"] * 5)}
-    with pytest.raises(ValueError, match="dlatent_avg holds <U1 instead of real numbers"):
+    with pytest.raises(ValueError, match="dlatent_avg must hold real numbers"):
         generator_from_official(variables, SETTINGS)
 
 
@@ -294,7 +294,7 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
         assert (loaded.resolution, loaded.look.alpha) == (8, 0.75)
     assert sorted(os.listdir(tmp_path)) == ["g.pt", "network.pkl"]
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(2)}))
-    assert "lod is 2.0, which is not a level of 8x8 images" in refused(
+    assert "lod must be from 0 to 1 at 8x8, got 2.0" in refused(
         "convert", path, tmp_path / "other.pt"
     )
 
@@ -323,7 +323,7 @@ def test_the_average_generator_has_the_architecture_of_the_trained_one(official,
     g, d, _ = snapshot_objects(official)
     other = snapshot_objects(official, {"nonlinearity": "relu"})[2]
     message = refused("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
-    assert "the networks contradict each other: activation is lrelu in G, relu in Gs" in message
+    assert "activation must be equal in G and Gs, got lrelu and relu" in message
     other = snapshot_objects(official, {"truncation_psi": 0.5, "fused_scale": True})[2]
     told("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
     assert load_generator(tmp_path / "g.pt").look.psi == 0.5

@@ -74,18 +74,18 @@ def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(o
         own.delitem(table, name)
     assert RunFolder(tmp_path / "run").config() == state.config
     with pytest.raises(
-        ValueError, match="generator is 'gain', not one of stylegan; a Python script"
+        ValueError, match="generator must be one of stylegan, got 'gain'; a Python script"
     ):
         load_generator(tmp_path / "run")
 
 
 def test_a_configuration_takes_known_names_only():
     for option in ("generator_loss", "discriminator_loss"):
-        with pytest.raises(ValueError, match=f"{option} is 'own', not one of .*script must add"):
+        with pytest.raises(ValueError, match=f"{option} must be one of .* got 'own'"):
             build_config({option: "own"})
         assert getattr(build_config({option: "own"}, unknown_parts=True), option) == "own"
     for option in ("generator", "discriminator"):
-        with pytest.raises(ValueError, match=f"network.{option} is 'other', not one of stylegan"):
+        with pytest.raises(ValueError, match=f"network.{option} must be one of stylegan, "):
             build_config({"network": {option: "other"}})
 
 

@@ -33,7 +33,7 @@ def test_a_torchvision_that_does_not_load_is_said_before_images_are_prepared(
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('no operator torchvision::nms')")
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    message = r"torchvision, which does not load \(no operator .*install torch torchvision again"
+    message = r"torchvision, which does not load \(no operator .*install torch torchvision"
     with pytest.raises(ValueError, match=message):
         run(tiny_config(schedule=SHORT), store, tmp_path / "run")
     assert not (tmp_path / "run").exists()

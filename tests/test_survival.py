@@ -348,7 +348,7 @@ def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
     assert differing(longer.to_payload(), whole[1].to_payload()) == []
     (copy,) = file.parent.glob("config-*.toml")
     assert copy.read_text() == edited and load_config(file).schedule == tiny_config().schedule
-    assert f"config.toml changes; with its comments it is {copy} now" in told
+    assert any(line.startswith("config.toml changes; ") and str(copy) in line for line in told)
 
 
 # Numerical health

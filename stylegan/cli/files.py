@@ -202,25 +202,24 @@ def export(
     stylegan export faces64 faces64.onnx --psi 0.5
     stylegan export runs/mine mine/ --license mit --trained-on "300 photos of mine"
     """
-    to_folder = formats.is_for_the_hub(destination)
+    to_folder = huggingface.is_for_the_hub(destination)
     if to_folder and noise is not None:
         raise click.UsageError("--noise requires .onnx or .pt2")
     if not to_folder and (license_name or trained_on):
         raise click.UsageError("--license and --trained-on require a FOLDER/")
     weights = open_weights(source)
-    formats.check_request(destination, outputs, noise=noise, sources=[weights.file])
     loaded = weights.require_loaded()
     loaded = loaded.shown(psi=psi, cutoff=cutoff)
     if to_folder:
         card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
-        huggingface.save_folder(loaded, destination, card, outputs=outputs)
+        huggingface.save_folder(loaded, destination, card, outputs=outputs, sources=[weights.file])
         say(
-            f"{destination}: {formats.SHARED} and {formats.README}, of the {loaded.origin}",
-            f"{formats.README} can be edited",
+            f"{destination}: {formats.SHARED} and {huggingface.README}, of the {loaded.origin}",
+            f"{huggingface.README} can be edited",
         )
         return
     with working(f"writing {destination}"):
-        formats.export(loaded, destination, noise=noise, outputs=outputs)
+        formats.export(loaded, destination, noise=noise, outputs=outputs, sources=[weights.file])
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
 
 

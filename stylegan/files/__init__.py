@@ -1,1 +1,1 @@
-"""Files of weights in every format, the generators that they hold, and the folders of runs."""
+"""Run folders, and files of weights in every format."""

@@ -10,7 +10,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,27 +22,21 @@ from stylegan.machine.messages import count, listed, readable
 FORMAT = "stylegan"
 VERSION = 1
 Kind = Literal["state", "generator", "discriminator"]
-NETWORKS = {  # fields of a file that hold the weights of a network
-    "state": ("generator", "discriminator", "generator_ema"),
-    "generator": ("weights",),
-    "discriminator": ("weights",),
-}
-MAY_HAVE = {"generator": {"discriminator"}}  # likewise, of those that others are to train on from
-FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # types of weights
-OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
-# In a pickle, names a function that makes gigabytes of a number, and that torch lets a file call.
+FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # dtypes of weights
+OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of files of torch < 1.6
+# In a pickle, names a function that torch allows and that allocates gigabytes from one number.
 BYTEARRAY = b"\nbytearray\n"
-LARGEST_UNPACKED = 2**30  # bytes of arrays that were compressed
-# Tensors may take this many bytes for each byte of their file, as two may share their numbers.
-# A view that repeats one number a billion times is refused.
+LARGEST_UNPACKED = 2**30  # bytes of compressed arrays
+# Tensors may share storage, so they may take this many bytes per byte of their file; a view that
+# repeats one number must not expand to gigabytes.
 MOST_BYTES_PER_BYTE = 16
 
 
 def save(
     path: Path, kind: Kind, payload: Mapping[str, object], *, outputs: Outputs = KEEPING
 ) -> None:
-    """Write one of our files; readers see the old file or the complete new one."""
-    content = io.BytesIO()  # an error of a full disk within torch's writer would end the process
+    """Write a file atomically: readers see the old file or the complete new one."""
+    content = io.BytesIO()  # torch's own writer aborts the process when the disk is full
     torch.save({"format": FORMAT, "version": VERSION, "kind": kind, **payload}, content)
     with outputs.file(path) as file:
         file.write(content.getbuffer())
@@ -51,49 +45,48 @@ def save(
 def is_zip(path: Path) -> bool:
     try:
         return zipfile.is_zipfile(path)
-    except zipfile.BadZipFile:  # one that claims to lie on several disks
+    except zipfile.BadZipFile:  # claims to span several disks
         return False
 
 
 def is_old(path: Path) -> bool:
-    """Return true if torch.save before version 1.6 wrote the file, which is no archive."""
+    """Whether torch < 1.6 wrote the file, which is not an archive then."""
     with open(path, "rb") as file:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
 def load(path: Path, kind: Kind | None = None) -> dict[str, object]:
-    """Return the payload of one of our files, on the CPU, loaded without running code from it.
-    Raise ValueError if it is not of the `kind` that is needed."""
+    """Load a checkpoint of ours, of this `kind`, on the CPU, without running code from it."""
     payload = checked(read_torch(path), path)
     if kind is not None and payload["kind"] != kind:
-        raise ValueError(f"{path} is a {payload['kind']} file; a {kind} file is needed here")
+        raise ValueError(f"{path} must be a {kind} file, got a {payload['kind']} file")
     return payload
 
 
 class HoldsObjects(ValueError):
-    """A file holds objects of classes, which plain tensors and Python's own values are not."""
+    """A file contains objects of classes, not only tensors and plain Python values."""
 
 
 class Inert(list[object]):
-    """A stand-in for an object of a class that is not looked up: takes all and does nothing."""
+    """Stands in for an object whose class is not looked up; ignores arguments and state."""
 
     def __init__(self, *args: object) -> None:
         super().__init__()
 
     def __setstate__(self, state: object) -> None: ...
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # it may be a key
+    __hash__ = object.__hash__  # type: ignore[assignment]  # as it may be a key
 
 
 class InertMapping:
-    """The same for a class of dictionaries: torch fills those of one exact type only."""
+    """Like `Inert`, for dict subclasses: torch fills dictionaries of one exact type only."""
 
     def __new__(cls, *args: object) -> OrderedDict[object, object]:  # type: ignore[misc]
         return OrderedDict()
 
 
 def load_inert(path: Path) -> object:
-    """Read an archive of torch.save, with an inert stand-in for each object."""
+    """Load an archive of torch.save, with an inert stand-in for each object."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     classes: dict[str, type] = {name: type(name, (Inert,), {}) for name in names}
     while True:
@@ -113,8 +106,7 @@ def load_inert(path: Path) -> object:
 
 
 def read_torch(path: Path, *, inert: bool = False) -> object:
-    """Read a file of torch.save, ours or not, without running code from it. `inert`: with inert
-    stand-ins for objects of classes, which are a `HoldsObjects` otherwise."""
+    """Load any torch.save file without running code from it; `inert`: see `load_inert`."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     refuse_mistaken(path)
@@ -127,7 +119,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
                 check_entries(path)
             check_calls(path, old=old)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's remarks on odd content
+                warnings.simplefilter("ignore")  # of torch, about odd content
                 if inert:
                     content = load_inert(path)
                 else:
@@ -139,19 +131,19 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
         if not (refused and isinstance(cause, pickle.UnpicklingError)):
             raise
         raise HoldsObjects(
-            f"{path} is not a checkpoint of this project: it holds objects "
-            f"({refused[1]}) that only running code from the file would restore, so it was refused"
+            f"{path} is not a checkpoint of this project: it holds objects ({refused[1]}) that "
+            "only running code from the file would restore"
         ) from error
     return content
 
 
 def is_npz(path: Path) -> bool:
-    """Return true if the file is an archive of NumPy arrays and nothing else."""
+    """Whether the file is an archive of NumPy arrays and nothing else."""
     try:
         with errors_name(path), zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        return False  # if it should be one, `read_torch` says why not
+        return False  # `read_torch` describes what is wrong
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 
@@ -161,35 +153,34 @@ def is_npy(path: Path) -> bool:
 
 
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read every array of a file that `numpy.savez` or `savez_compressed` has written, by name."""
+    """Load the arrays of an .npz file by name, without pickle."""
     refuse_mistaken(path)
-    with refusing(path, "is damaged or no file of plain arrays"):
+    with refusing(path, "is damaged or not a file of plain arrays"):
         check_entries(path, unpacked=LARGEST_UNPACKED)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
-        if others:  # NumPy gives the bytes of what does not begin as its files do
-            raise ValueError(f"its entry {others[0]} is no array")
+        if others:  # NumPy returns the bytes of entries in other formats
+            raise ValueError(f"its entry {others[0]} is not an array")
     return arrays
 
 
 def npy_array(path: Path) -> np.ndarray:
-    """Read the one array of a file that `numpy.save` has written."""
-    with refusing(path, "is damaged or no plain array"):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # fails if cut short
+    """Load the array of an .npy file, without pickle."""
+    with refusing(path, "is damaged or not a plain array"):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # fails if truncated
     return np.array(array)
 
 
 def check_entries(path: Path, *, unpacked: int = 0) -> None:
-    """Raise ValueError unless the entries of a zip archive are undamaged and together not larger
-    than the file, or `unpacked` bytes if that is more."""
+    """Raise ValueError if a zip entry is damaged, or all exceed both the file and `unpacked`."""
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
         if size > max(path.stat().st_size, unpacked):
             raise ValueError("its entries are larger than the file")
         damaged = archive.testzip()
     if damaged is not None:
-        raise ValueError(f"its entry {damaged} does not have the CRC-32 that it was written with")
+        raise ValueError(f"the CRC-32 of its entry {damaged} is wrong")
 
 
 def check_calls(path: Path, *, old: bool) -> None:
@@ -209,7 +200,7 @@ def check_calls(path: Path, *, old: bool) -> None:
 
 
 def check_tensors(content: object, size: int) -> None:
-    """Raise ValueError unless the tensors of a file of `size` bytes are plain and fit into it."""
+    """Raise ValueError unless all tensors are dense and together fit a file of `size` bytes."""
     left = MOST_BYTES_PER_BYTE * size + 2**20
     waiting = [content]
     seen: set[int] = set()
@@ -217,74 +208,62 @@ def check_tensors(content: object, size: int) -> None:
         value = waiting.pop()
         if isinstance(value, Tensor):
             if value.is_meta or value.layout != torch.strided:
-                raise ValueError("it holds a tensor that is not a plain one with numbers")
+                raise ValueError("it holds a tensor that is not dense")
             left -= value.nbytes
             if left < 0:
-                raise ValueError("its tensors are larger than the file: they share their numbers")
+                raise ValueError("its tensors are larger than the file: they share storage")
         elif isinstance(value, dict | list | tuple) and id(value) not in seen:
-            seen.add(id(value))  # lists may lie in one another, twice in each: 2**40 values
+            seen.add(id(value))  # lists nested twice in one another are 2**40 values
             waiting += value.values() if isinstance(value, dict) else value
 
 
 def checked(payload: object, path: Path) -> dict[str, object]:
-    """Return the content of `path`. Raise ValueError unless this version can use it."""
+    """Check the content of `path`: ValueError unless this version can use it."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
     version = payload.get("version")
     kind = payload.get("kind")
     if type(version) is not int:
         raise ValueError(
-            f"{path} is damaged: its version is {reprlib.repr(version)}, not a whole number"
+            f"{path} is damaged: version must be an integer, got {reprlib.repr(version)}"
         )
     if version > VERSION:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
-    if not isinstance(kind, str) or kind not in NETWORKS:
-        known = ", ".join(NETWORKS)
-        raise ValueError(f"{path} is damaged: its kind is {reprlib.repr(kind)}, not one of {known}")
-    for name in (*NETWORKS[kind], *(MAY_HAVE.get(kind, set()) & payload.keys())):
-        try:
-            check_weights(payload.get(name))
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error} (field {name!r})") from error
+    if not isinstance(kind, str) or kind not in get_args(Kind):
+        known = ", ".join(get_args(Kind))
+        raise ValueError(f"{path} is damaged: kind must be {known}, got {reprlib.repr(kind)}")
     return payload
 
 
 def check_weights(weights: object) -> dict[str, Tensor]:
-    """Return the weights. Raise ValueError unless they are a dictionary from names to tensors."""
+    """Check that `weights` map names to tensors; ValueError if not."""
     if not isinstance(weights, Mapping):
-        raise ValueError(f"weights must be tensors by name, not {type(weights).__name__}")
+        raise ValueError(f"weights must be tensors by name, got {type(weights).__name__}")
     for name, value in weights.items():
         if not (isinstance(name, str) and isinstance(value, Tensor)):
-            raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
+            raise ValueError(f"weights must be tensors by name; {name!r} is {type(value).__name__}")
     return dict(weights)
 
 
-def match_state_dict(
-    wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Return weights without the prefix `module.`. Raise one ValueError for all misfits."""
-    tensors = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
+def match_state_dict(wanted: Mapping[str, Tensor], weights: object) -> dict[str, Tensor]:
+    """Strip `module.` from names; ValueError unless the tensors are finite and fit `wanted`."""
+    tensors = {name.removeprefix("module."): t for name, t in check_weights(weights).items()}
     problems = misfits(wanted, tensors)
     if problems:
         texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
         raise ValueError(f"the weights do not fit the network: {listed(texts)}")
-    return tensors
-
-
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError for weights that are not finite."""
     for name, tensor in tensors.items():
         is_broken = ~tensor.isfinite()
         if is_broken.any():
             raise ValueError(
-                f"{name} holds {count(int(is_broken.sum()), 'number')} of "
-                f"{tensor.numel():,} that are NaN or infinite; take a file from before training "
-                "broke down"
+                f"{name} holds {count(int(is_broken.sum()), 'number')} of {tensor.numel():,} "
+                "that are NaN or infinite; use a file from before training diverged"
             )
+    return tensors
 
 
 def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the reason by name for tensors that are missing, surplus or not like `wanted`."""
+    """Reasons, by name, why tensors do not fit `wanted`; empty if all do."""
     problems = {name: "is missing" for name in wanted if name not in tensors}
     for name, tensor in tensors.items():
         if name not in wanted:
@@ -293,5 +272,5 @@ def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict
             expected = tuple(wanted[name].shape)
             problems[name] = f"has shape {tuple(tensor.shape)} instead of {expected}"
         elif tensor.dtype not in FLOATS and wanted[name].dtype in FLOATS:
-            problems[name] = f"holds {tensor.dtype}, not plain real numbers"
+            problems[name] = f"has dtype {tensor.dtype} instead of a floating-point one"
     return problems

@@ -1,4 +1,4 @@
-"""Files that a name or an address stands for, and the hashes in their names."""
+"""Bundled and downloaded files, verified by the hash in their name or address."""
 
 import re
 import sys
@@ -16,18 +16,18 @@ BUNDLED_LICENSE = "MIT"
 
 
 def bundled_file(name: str) -> Path:
-    """Return the file of a bundled network, which must have the hash in its name."""
+    """Path of a bundled network, verified by the hash in its name."""
     files = [path for path in WEIGHTS.glob(f"{name}-*.pt") if hash_prefix(path.name)]
     if len(files) != 1:
         raise FileNotFoundError(
-            f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there should be one; get "
-            "the whole repository or install the package again"
+            f"{WEIGHTS} must contain one file {name}-<hash>.pt, got {len(files)}; clone the whole "
+            "repository or reinstall the package"
         )
     return verified(files[0], str(hash_prefix(files[0].name)))
 
 
 def bundled_name(path: Path, sha256: str) -> str | None:
-    """Return the name of a bundled network if this is its file, or a copy under the same name."""
+    """Name of the bundled network that `path` is, or is a copy of under the same name; or None."""
     name = path.stem.rpartition("-")[0]
     bundled = WEIGHTS / path.name
     if name not in BUNDLED or not bundled.is_file():
@@ -36,12 +36,14 @@ def bundled_name(path: Path, sha256: str) -> str | None:
 
 
 def downloaded(url: str) -> Path:
-    """Fetch the file at an https address, once, to the cache of torch.hub. The address has the
-    first digits of its SHA-256, at least 8, as `NAME-<digits>.pt` or `#sha256=<digits>`."""
+    """Download an https address to the cache of torch.hub, unless it is there.
+
+    The address contains at least 8 digits of the SHA-256: `NAME-<digits>.pt` or `#sha256=<digits>`.
+    """
     if not re.fullmatch("https://[!-~]+/[!-~]*", url):
         raise ValueError(
-            f"{url} is not an https address without blanks; use one, or download the "
-            "file and give its path"
+            f"{url} is not an https address without blanks; use one, or download the file and "
+            "pass its path"
         )
     parts = urlsplit(url)
     name = PurePosixPath(parts.path).name
@@ -52,8 +54,8 @@ def downloaded(url: str) -> Path:
     )
     if promised is None:
         raise ValueError(
-            f"{url} does not specify the SHA-256 of the file, so a forged one would not be "
-            "noticed; add #sha256=<its first 8 to 64 digits>, or download it and give its path"
+            f"{url} does not specify the SHA-256 of the file; add #sha256=<its first 8 to 64 "
+            "digits>, or download it and pass its path"
         )
     digits = promised[1]
     path = hub_cache() / ("" if digits == hash_prefix(name) else digits) / name
@@ -65,8 +67,8 @@ def downloaded(url: str) -> Path:
             )
         except (HTTPException, OSError, RuntimeError, UnicodeError) as error:
             raise OSError(
-                f"{url} could not be downloaded ({error}); without a network, put the file "
-                f"at {path} or give the path of a local copy"
+                f"{url} could not be downloaded ({error}); without a network, put the file at "
+                f"{path} or pass the path of a local copy"
             ) from error
     return verified(path, digits)
 
@@ -76,19 +78,19 @@ def hub_cache() -> Path:
 
 
 def hash_prefix(file_name: str) -> str | None:
-    """Return the digits of SHA-256 in `NAME-<digits>.pt`, at least 8."""
-    if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):  # of a run: a number of images
+    """First digits of the SHA-256 in `NAME-<digits>.pt`, at least 8; or None."""
+    if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):  # of a run: the digits count images
         return None
     digits = re.search(r"-([0-9a-f]{8,64})\.", file_name)
     return digits[1] if digits else None
 
 
 def verified(path: Path, promised: str) -> Path:
-    """Return `path`. Raise ValueError unless its SHA-256 begins with the digits `promised`."""
+    """Check that the SHA-256 of `path` begins with the digits `promised`; ValueError if not."""
     digest = sha256_of(path)
     if not digest.startswith(promised):
         raise ValueError(
             f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; delete it "
-            "and get it again"
+            "and download it again"
         )
     return path

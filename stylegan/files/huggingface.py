@@ -1,22 +1,20 @@
-"""A folder for the Hugging Face Hub: `model.safetensors`, as exported, and a model card."""
+"""Folders for the Hugging Face Hub: `model.safetensors` and a model card."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stylegan.files.formats import README, SHARED
+from stylegan.files.formats import SHARED
 from stylegan.files.formats.official import LICENSE
 from stylegan.files.formats.own import save_safetensors
+from stylegan.files.run_folder import RunFolder
 from stylegan.machine.disk import KEEPING, Outputs
 from stylegan.machine.lineage import described, license_of
 from stylegan.machine.messages import readable, require
 from stylegan.sampling.pretrained import Pretrained
 
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCard
-
-NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
+README = "README.md"  # the model card
+NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, by the Hub's identifier
 TEXT = """# StyleGAN generator
 
 A generator of [StyleGAN, version 1](https://arxiv.org/abs/1812.04948), in PyTorch.
@@ -29,7 +27,7 @@ A generator of [StyleGAN, version 1](https://arxiv.org/abs/1812.04948), in PyTor
 from stylegan import load_generator
 
 G = load_generator("THIS FOLDER")
-pictures = G.sample(range(4))  # uint8 {shape}
+images = G.sample(range(4))  # uint8 {shape}
 ```
 
 {text}
@@ -38,40 +36,53 @@ pictures = G.sample(range(4))  # uint8 {shape}
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a model card that the file of weights lacks."""
+    """What a model card says beyond the file of weights."""
 
-    license: str = ""  # of the weights, as the Hub writes it: "mit"; "" = NVIDIA's, if it is theirs
-    data: str = "not specified"  # of its training, in a word or two
+    license: str = ""  # of the weights, by the Hub's identifier; "" = NVIDIA's, if inherited
+    data: str = "not specified"  # training data, in a few words
     metrics: Mapping[str, float] = field(default_factory=dict)  # by name
-    text: str = ""  # anything more, in Markdown
+    text: str = ""  # appended, in Markdown
 
 
-def save_folder(loaded: Pretrained, out: Path, card: Card, *, outputs: Outputs = KEEPING) -> None:
-    """Write a folder that can be uploaded, and that every command takes as a source."""
-    text = str(model_card(loaded, card))
-    outputs.check(out / SHARED, out / README)
+def is_for_the_hub(path: Path) -> bool:
+    """Whether a destination is a folder: it exists as one, or has no extension."""
+    return path.is_dir() or not path.suffix
+
+
+def save_folder(
+    loaded: Pretrained,
+    out: Path,
+    card: Card,
+    *,
+    outputs: Outputs = KEEPING,
+    sources: Iterable[Path] = (),
+) -> None:
+    """Write a folder to upload, which every command accepts; none of the `sources` is replaced."""
+    outputs.check(out / SHARED, out / README, sources=sources)
+    if RunFolder.of(out):
+        raise ValueError(f"{out} is a run folder; choose another folder")
+    require(
+        "huggingface_hub",
+        packages="huggingface-hub safetensors",
+        purpose="writing a folder for the Hub",
+    )
+    text = model_card(loaded, card)
     save_safetensors(out / SHARED, loaded, outputs=outputs)
     outputs.text(out / README, text)
 
 
-def model_card(loaded: Pretrained, card: Card) -> "ModelCard":
-    """Make the card.
-
-    Raises ValueError if huggingface_hub is missing, or without a license that the weights may have.
-    """
-    require("huggingface_hub", packages="huggingface-hub", purpose="a folder for the Hub")
-    from huggingface_hub import ModelCard, ModelCardData
+def model_card(loaded: Pretrained, card: Card) -> str:
+    from huggingface_hub import ModelCardData
 
     is_nvidias = license_of(loaded.lineage) == LICENSE
     license = card.license or (NONCOMMERCIAL if is_nvidias else "")
     if is_nvidias and not license.startswith("cc-by-nc"):
         raise ValueError(
-            f"these weights began from NVIDIA's, whose license goes with them: {NONCOMMERCIAL}, so "
-            f"the card cannot say {license}"
+            f"license must be {NONCOMMERCIAL}, as the weights come from NVIDIA's, got {license}"
         )
     if not license:
         raise ValueError(
-            "the model card needs the license of the weights: pass --license, such as mit"
+            "the model card needs the license of the weights; pass --license, such as mit"
         )
     data = ModelCardData(
         license=license,
@@ -96,4 +107,4 @@ def model_card(loaded: Pretrained, card: Card) -> "ModelCard":
         shape=f"(4, {channels}, {height}, {width})",
         text=card.text,
     )
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")
+    return f"---\n{data.to_yaml()}\n---\n{text}"

@@ -1,17 +1,18 @@
-"""From whatever names weights (run folder, file, address, bundled name) to the networks."""
+"""From a run folder, file, address or bundled name to its networks."""
 
 import difflib
 import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.files.weights import Need, Weights
+from stylegan.files.weights import Weights
 from stylegan.machine.disk import errors_name, without_links
 from stylegan.machine.lineage import public_address
 from stylegan.machine.messages import listed
@@ -24,17 +25,23 @@ ACCEPTED = (
 )
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 Device = str | torch.device
+# What to open weights for: to generate images, to initialize training from all networks there are,
+# or for the discriminator.
+Need = Literal["pictures", "training", "discriminator"]
 
 
 def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Pretrained:
-    """Open the generator of what `open_weights` takes, in eval mode and frozen: gradients reach z
-    and w, and weights after `requires_grad_()`."""
+    """Load a generator in eval mode, its weights frozen; gradients still reach z and w.
+
+    Accepts whatever `open_weights` does. `sample` and `forward` default to the settings in the
+    file.
+    """
     loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
     return loaded.requires_grad_(requires_grad=False)
 
 
 def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Pretrained:
-    """Return a network with random weights, as `load_generator` does one of a file."""
+    """Generator with random weights, in eval mode and frozen like one of `load_generator`."""
     generator = make_generator(config).eval().to(map_location)
     return Pretrained(generator, origin="random weights").requires_grad_(requires_grad=False)
 
@@ -42,12 +49,12 @@ def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") 
 def open_weights(
     source: str | Path, *, need: Need | None = "pictures", map_location: Device = "cpu"
 ) -> Weights:
-    """Open the networks of what is `ACCEPTED`. A bundled name comes before a path (write ./faces64
-    for a folder called that). Nothing in a file is ever executed.
+    """Load the networks of a source (see `ACCEPTED`). Nothing in a file is ever executed.
 
-    Of a folder the newest file is taken that can be read and has what is needed: generator files
-    before states for "pictures", and states, which hold all networks, before those for "training"
-    or a "discriminator". None: whatever the file holds. ValueError if none can be used.
+    A bundled name takes precedence over a path (write ./faces64 for a folder of that name). In a
+    folder, the newest usable file counts: generator files before states for "pictures", states,
+    which contain all networks, first otherwise; with `need` None, whatever the file contains.
+    Raises ValueError or OSError if none can be used.
     """
     place = located(source)
     unusable: list[OSError | ValueError] = []
@@ -55,8 +62,10 @@ def open_weights(
         try:
             with errors_name(file):
                 weights = read_weights(file, name=name_in_lineage(source, file))
-            if need is not None:
-                weights.require(need)
+            if need == "discriminator":
+                weights.require_discriminator()
+            elif need is not None:
+                weights.require_loaded()
         except (OSError, ValueError) as error:
             unusable.append(error)
             continue
@@ -72,7 +81,7 @@ def open_weights(
 
 
 def located(source: str | Path) -> Path:
-    """Return the file or folder that `source` stands for, downloaded if it is an address."""
+    """Resolve `source` to a file or folder; an address is downloaded."""
     if source in BUNDLED:
         return bundled_file(str(source))
     if "://" in str(source):
@@ -80,14 +89,14 @@ def located(source: str | Path) -> Path:
     path = Path(source)
     if not path.exists():
         if path.is_symlink():
-            raise FileNotFoundError(f"{path} is a link to what is not there")
+            raise FileNotFoundError(f"{path} is a broken link")
         beside = list(BUNDLED) if path.parent == Path() else []
         with suppress(OSError):
             beside += [neighbor.name for neighbor in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
         hint = f"accepted are {ACCEPTED}"
         if HUB_NAME.fullmatch(str(source)) and not path.parent.exists():
-            hint = f"if the Hub has it, hf download {source} --local-dir {path.name} gets it"
+            hint = f"if it is on the Hub, run hf download {source} --local-dir {path.name}"
         if near:
             hint = f"did you mean {path.with_name(near[0])}?"
         raise FileNotFoundError(f"there is no {path}; {hint}")
@@ -95,8 +104,7 @@ def located(source: str | Path) -> Path:
 
 
 def files_of(path: Path, *, states_first: bool) -> list[Path]:
-    """Return the file `path`, or the files of weights in a folder, in the order in which to try
-    them: generators before states unless `states_first`, each from the newest on."""
+    """Files of weights at `path`, newest first, generators before states unless `states_first`."""
     if not path.is_dir():
         return [path]
     run = RunFolder(path)
@@ -107,22 +115,20 @@ def files_of(path: Path, *, states_first: bool) -> list[Path]:
         files.append(path / SHARED)
     if not files:
         raise FileNotFoundError(
-            f"the folder {path} holds neither generator-*.pt nor state-*.pt nor {SHARED}, "
-            "so it is not a run that has saved anything; name another folder, or a file"
+            f"the folder {path} holds neither generator-*.pt nor state-*.pt nor {SHARED}; pass a "
+            "run that has saved something, or a file"
         )
     return files
 
 
 def check_there(source: str | Path) -> None:
-    """Raise FileNotFoundError if a source has no file of weights; none is read, nor an address
-    asked."""
+    """Raise FileNotFoundError if a source has no file of weights; addresses are not requested."""
     if "://" not in str(source):
         files_of(located(source), states_first=False)
 
 
 def name_in_lineage(source: str | Path, file: Path) -> str:
-    """Return the name of a source's `file` in a lineage: its bundled name, its address, or its
-    name, for a file of a run with that of the folder; not where the folder lies."""
+    """Bundled name, address, or name (of a run: FOLDER/NAME) of a source's `file` in lineages."""
     if source in BUNDLED:
         return str(source)
     if "://" in str(source):

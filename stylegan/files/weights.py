@@ -1,43 +1,39 @@
-"""The content of a file of weights: the answer of every format, and of `loading.open_weights`."""
+"""Content of a file of weights, as every format and `loading.open_weights` return it."""
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from stylegan.machine.lineage import Lineage, Source
 from stylegan.networks import Discriminator, Generator
 from stylegan.sampling.pretrained import Pretrained
 
-# The reason to open weights: a generator to make pictures with, all networks that there are to go
-# on training from, or a discriminator.
-Need = Literal["pictures", "training", "discriminator"]
-
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The networks in a file, their description, and where they came from.
+    """Networks in a file, their description, and where they came from.
 
-    A run in the folder `mine` that began from `faces64` writes generator-000600000.pt. Of that file
+    A run in the folder `mine`, initialized from `faces64`, writes generator-000600000.pt. Its
 
     - `lineage` is (faces64): where its weights came from;
-    - `own_entry` is mine/generator-000600000.pt: the file as the lineages of others name it;
-    - `child_lineage()` is (faces64, mine/generator-000600000.pt): of a run that begins from it.
+    - `own_entry` is mine/generator-000600000.pt: the file's name in other lineages;
+    - `child_lineage()` is (faces64, mine/generator-000600000.pt): of a run initialized from it.
 
-    Of a foreign or bundled file nothing earlier is known: all three are the file itself.
+    Nothing earlier is known of a foreign or bundled file: all three are the file itself.
     """
 
     file: Path
     kind: str  # "generator file", "official snapshot", ...
-    loaded: Pretrained | None  # the average generator, to make pictures with
-    generator: Generator | None = None  # the one that training moves; the average if it is alone
+    loaded: Pretrained | None  # the average generator, for images
+    generator: Generator | None = None  # as trained; the average if the file has no other
     discriminator: Discriminator | None = None
-    lineage: Lineage = ()  # where the weights came from, the oldest first
-    own_entry: Source | None = None  # the file itself, in the lineage of what begins from it
-    notes: Sequence[str] = ()  # assumptions, and differences from the publisher's program
-    source: str = ""  # as it was given, if not the file
-    left_out: Sequence[str] = ()  # newer files of that source that were not used, with reasons
+    lineage: Lineage = ()  # where the weights came from, oldest first
+    own_entry: Source | None = None  # the file in the lineage of what is initialized from it
+    notes: Sequence[str] = ()  # assumptions, and differences from the original program
+    source: str = ""  # as the user wrote it, if not the file
+    left_out: Sequence[str] = ()  # newer files of the source that could not be used, and why
 
     def __str__(self) -> str:
         return self.source or str(self.file)
@@ -51,7 +47,7 @@ class Weights:
         return None if self.loaded is None else self.loaded.generator
 
     def networks(self) -> dict[str, Generator | Discriminator]:
-        """Return the networks of the file, by their name in a state of training."""
+        """Networks of the file, by their name in a training state."""
         named = {
             "generator": self.generator,
             "discriminator": self.discriminator,
@@ -59,48 +55,38 @@ class Weights:
         }
         return {name: network for name, network in named.items() if network is not None}
 
-    def require(self, need: Need) -> None:
-        """Raise ValueError unless the file holds the requested network."""
-        match need:
-            case "pictures":
-                self.require_loaded()
-            case "discriminator":
-                self.require_discriminator()
-            case "training" if self.loaded is None:
-                raise ValueError(
-                    f"{self.file} holds a discriminator; a state or generator is needed here"
-                )
-
     def require_loaded(self) -> Pretrained:
-        """Return the generator to make pictures with. Raise ValueError if there is none."""
+        """The average generator; ValueError if there is none."""
         if self.loaded is None:
             raise ValueError(
-                f"{self.origin} holds no generator; pictures need one: a generator-*.pt, a "
-                "state-*.pt or the run folder"
+                f"{self.origin} holds no generator; pass a generator-*.pt, a state-*.pt or a "
+                "run folder"
             )
         return self.loaded
 
     def require_discriminator(self) -> Discriminator:
         if self.discriminator is None:
             raise ValueError(
-                f"{self.file} holds no discriminator; those that do: state-*.pt of a run, what "
-                "`stylegan convert --discriminator` writes, faces64, official .pkl"
+                f"{self.file} holds no discriminator; pass a state-*.pt, a file of `stylegan "
+                "convert --discriminator`, faces64 or an official .pkl"
             )
         return self.discriminator
 
     def child_lineage(self, copied: str = "") -> Lineage:
-        """Return the lineage for a run that begins from this file, its last entry. `copied`:
-        tensors that each network took over; "" = the file as a whole."""
+        """Lineage of a run initialized from this file, which comes last.
+
+        copied: how many tensors each network took; "" = the file as a whole.
+        """
         if self.own_entry is None:
             return self.lineage
         before = [source for source in self.lineage if source.sha256 != self.own_entry.sha256]
         return (*before, dataclasses.replace(self.own_entry, copied=copied))
 
     def as_parent(self) -> Pretrained:
-        """Return the generator to make networks from: its lineage ends with this file."""
+        """The generator as origin of other networks: its lineage ends with this file."""
         return self.require_loaded().but(lineage=self.child_lineage())
 
     def with_lineage_of(self, entry: Source) -> Self:
-        """Return a copy whose lineage is the file itself, `entry`: of a foreign or bundled one."""
+        """Copy whose lineage is the file itself, `entry`: for foreign and bundled files."""
         loaded = self.loaded and self.loaded.but(lineage=(entry,))
         return dataclasses.replace(self, loaded=loaded, lineage=(entry,), own_entry=entry)

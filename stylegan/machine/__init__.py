@@ -1,1 +1,1 @@
-"""Ground of any program: messages, plain values, files, processes, threads, versions."""
+"""General helpers: messages, validation, files, processes, hardware limits, versions."""

@@ -1,4 +1,4 @@
-"""Entries of a folder that can be made again: listed, removed, limited in their sum of sizes."""
+"""Cache folders: list their entries, and evict those used longest ago."""
 
 import contextlib
 import re
@@ -9,12 +9,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of entries: files, or folders of files."""
+    """One kind of entry: a file, or a folder of files."""
 
     name: re.Pattern[str]
-    about: Callable[[Path], tuple[str, str, str]]  # images, pixels a side, source, as texts
+    about: Callable[[Path], tuple[str, str, str]]  # number of images, resolution, source
     remove: Callable[[Path], None]
-    used: str = ""  # the file within whose time is that of the last use
+    used: str = ""  # file inside the entry whose modification time is the last use
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Entry:
 
 
 def entries(folder: Path, kind: Kind) -> list[Entry]:
-    """All entries of a kind in a folder, those used last first; no links."""
+    """Entries of a kind in a folder, most recently used first; symbolic links are left out."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         if kind.name.fullmatch(path.name) and not path.is_symlink():
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, or another's
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, or of another program
                 last_used = (path / kind.used).stat().st_mtime
                 files = path.iterdir() if path.is_dir() else [path]
                 size = sum(file.stat().st_size for file in files)
@@ -39,7 +39,7 @@ def entries(folder: Path, kind: Kind) -> list[Entry]:
 
 
 def evict(found: Iterable[Entry], most_bytes: int, keep: Path) -> None:
-    """Remove entries, those at the end first, until their sizes sum to `most_bytes`; not `keep`."""
+    """Remove the last of the entries, except `keep`, until `most_bytes` remain."""
     total = 0
     for entry in found:
         total += entry.size_bytes

@@ -1,23 +1,25 @@
-"""The voice of the library: a `Console` hears news for the user, and the progress of work."""
+"""Console interface: where the library sends messages and progress."""
 
 from stylegan.machine.messages import message
 
-joined_rank = 0  # of this process in the group that it has joined, if any, also after leaving it
+joined_rank = 0  # of this process in its process group, also after the group has ended
 
 
 class Console:
-    """Says nothing. A program that wants to hear more makes a class of its own from it."""
+    """A console that ignores messages and progress. Subclass it to show them."""
 
     def tell(self, text: str) -> None:
-        """Tell the user a line of text."""
+        """Show a line of text."""
 
     def progress(self, what: object, done: int, total: int) -> None:
-        """Tell the user that `done` of `total` images (or steps, or frames) of the work `what` are
-        done. In a training it is a `training.TrainingProgress`, at every line of the log."""
+        """Report that `done` of `total` items of the task `what` are finished.
+
+        `what` is a short description, or while training a `TrainingProgress`, at every log line.
+        """
 
 
 class Printing(Console):
-    """Prints what a user should know."""
+    """A console that prints messages to stdout."""
 
     def tell(self, text: str) -> None:
         print(message(text), flush=True)

@@ -1,4 +1,4 @@
-"""Files on disk: atomic writes, locks, and the check that an output may be written."""
+"""Files: atomic writes, locks, and checks of outputs before the work starts."""
 
 import contextlib
 import errno
@@ -17,18 +17,20 @@ from filelock import FileLock, Timeout
 from stylegan.machine.messages import reason_of
 
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial", re.S)
-UNFINISHED = ".unfinished"  # at the end of the name of a folder that is being written
-LOCK = ".lock"  # the file by which a process holds a folder
-LOCK_SECONDS = 0.2  # to try again, as a call that ends takes the file along
+UNFINISHED = ".unfinished"  # suffix of a folder while it is written
+LOCK = ".lock"  # file that a process locks to own a folder
+LOCK_SECONDS = 0.2  # to retry, as a process that ends removes the lock file
 NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL
 NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
 
 
 @contextmanager
 def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Make a hidden folder beside `out` to write files into, which becomes `out` unless there is an
-    error: ValueError if `out` is not empty. While another process does so, `waiting` is called, and
-    its end awaited; unfinished folders of killed ones are removed."""
+    """Yield a hidden folder next to `out`, which is renamed to `out` on success.
+
+    Raises ValueError if `out` is not empty. If another process is writing `out`, call `waiting` and
+    block. Unfinished folders of killed processes are removed.
+    """
     folder = out.with_name(f".{out.name[:40]}{UNFINISHED}")
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(out.parent)
@@ -41,7 +43,7 @@ def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iter
             for path in (*folder.iterdir(), folder):
                 sync(path)
             with contextlib.suppress(FileNotFoundError):
-                out.rmdir()  # an empty one is in the way on Windows
+                out.rmdir()  # Windows does not rename onto an empty folder
             folder.rename(out)
             sync(out.parent)
         finally:
@@ -49,7 +51,7 @@ def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iter
 
 
 def remove_unfinished(parent: Path) -> None:
-    """Remove the folders that killed calls of `atomic_folder` have left: their locks are free."""
+    """Remove folders that killed calls of `atomic_folder` left: nobody holds their locks."""
     for path in parent.glob(f".*{UNFINISHED}{LOCK}"):
         with contextlib.suppress(OSError), FileLock(path, blocking=False):
             shutil.rmtree(path.with_suffix(""), ignore_errors=True)
@@ -58,7 +60,7 @@ def remove_unfinished(parent: Path) -> None:
 
 @contextmanager
 def errors_name(path: Path | str) -> Iterator[None]:
-    """Give `path` to errors of the system inside that name no file, as those of reading do."""
+    """Set `filename` on OSErrors raised inside that have none, such as those of `read()`."""
     try:
         yield
     except OSError as error:
@@ -68,17 +70,19 @@ def errors_name(path: Path | str) -> Iterator[None]:
 
 
 def is_of_system(error: Exception) -> bool:
-    """Whether an error of reading a file says nothing of its content: a drive fails, memory is
-    full. Libraries raise OSErrors without a number for damaged content."""
-    # EINVAL: a damaged archive sends its reader to before its beginning
+    """Whether reading failed by the machine (a drive, no memory), not by the file's content."""
+    # damaged content: OSErrors of libraries, without errno, and EINVAL for offsets below 0
     number = error.errno if isinstance(error, OSError) else None
     return isinstance(error, MemoryError) or number not in (None, errno.EINVAL)
 
 
 @contextmanager
 def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
-    """Turn an error inside, but one of the system, into a ValueError: the file `path`, and `what`
-    it is or cannot be. Values of a damaged or hostile file can raise almost anything."""
+    """Re-raise errors as ValueError("{path} {what}: {reason}; {advice}").
+
+    Errors of the machine (`is_of_system`) pass through. A parser of a damaged or hostile file can
+    raise almost anything.
+    """
     try:
         yield
     except Exception as error:
@@ -89,14 +93,15 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
         raise ValueError(f"{path} {what}: {reason}{after}") from error
 
 
-def unfinished(folder: Path) -> list[Path]:
-    """The files that killed calls of `Outputs.file` have left in a folder."""
-    return [path for path in folder.glob(".*") if PARTIAL.fullmatch(path.name)]
+def unfinished(*folders: Path) -> list[Path]:
+    """Temporary files that killed calls of `Outputs.file` left in the folders."""
+    hidden = [path for folder in folders for path in folder.glob(".*")]
+    return [path for path in hidden if PARTIAL.fullmatch(path.name)]
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are safe on the disk, where that is possible."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders, and files only to write to them
+    """Flush a file, or the names in a folder, to the disk. Does nothing on Windows."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders, or sync read-only files
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -107,7 +112,7 @@ def sync(path: Path) -> None:
 
 
 def wait_for_disk(descriptor: int) -> None:
-    """Wait until what was written is on the disk; network drives may not know how."""
+    """Flush written data to the disk; some network drives do not support it."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -117,9 +122,11 @@ def wait_for_disk(descriptor: int) -> None:
 
 @contextmanager
 def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a file, which is made, and removed at the end. While another process holds it, `waiting`
-    is called and its end awaited; without `waiting` that is a BlockingIOError. On file systems
-    without locks nothing is checked."""
+    """Hold the lock file `path`, created here and removed on exit.
+
+    If another process holds it, call `waiting` and block; without `waiting`, raise BlockingIOError.
+    Nothing is checked on file systems without locks.
+    """
     holder = FileLock(path, timeout=LOCK_SECONDS)
     held: tuple[int, int] | None = None
     try:
@@ -137,15 +144,15 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
-            if held in (None, identity(path)):  # else it is that of another folder
+        with contextlib.suppress(OSError):  # on Windows `release` removes it
+            if held in (None, identity(path)):  # else the folder was replaced by another
                 path.unlink()
         holder.release()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """The files that are to be written: checked before the work, and written atomically."""
+    """Writes files atomically, and checks before the work that they can be written."""
 
     overwrite: bool  # replace files that exist
 
@@ -156,9 +163,11 @@ class Outputs:
         sources: Iterable[Path] = (),
         exist_ok: bool = False,
     ) -> None:
-        """Raise ValueError unless a file may be written to each of the paths, which end in one of
-        `endings`, if there are any, and none is one of the `sources`. With `exist_ok` the writer
-        decides what may be replaced."""
+        """Raise ValueError unless every path can be written.
+
+        Paths must end in one of `endings` (if given) and differ from each other and from `sources`.
+        `exist_ok` leaves the decision about existing files to the writer.
+        """
         originals = {identity(source) for source in sources if source.is_file()}
         checked: set[Path] = set()
         for path in paths:
@@ -182,8 +191,10 @@ class Outputs:
 
     @contextmanager
     def file(self, path: Path) -> Iterator[BinaryIO]:
-        """Open a file to write, renamed to `path` once it is complete and on the disk, removed on
-        errors; make its folder. Raise FileExistsError if there is a file by then that stays."""
+        """Open a temporary file in the folder, which is created; rename it once it is on the disk.
+
+        Raises FileExistsError if `path` exists by then and must stay.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
         try:
@@ -197,17 +208,17 @@ class Outputs:
                 )
             os.replace(partial, path)
         except BaseException as error:
-            with contextlib.suppress(OSError):  # there may be no such file
+            with contextlib.suppress(OSError):  # it may not exist
                 partial.unlink()
             if isinstance(error, OSError) and error.errno:
-                where = error.filename  # not known of a full disk; PyAV's errors cannot be changed
+                where = error.filename  # unknown for a full disk; PyAV's errors are read-only
                 named = str(path) if where in (None, partial, str(partial)) else where
                 raise OSError(error.errno, error.strerror, named) from error
             raise
         sync(path.parent)
 
     def content(self, path: Path, content: bytes) -> None:
-        """Write a file, or leave one of the same content. Raises ValueError if another is kept."""
+        """Write a file unless it has this content. Raises ValueError if another one exists."""
         if path.is_file() and path.read_bytes() == content:
             return
         self.check(path)
@@ -215,40 +226,39 @@ class Outputs:
             file.write(content)
 
     def text(self, path: Path, text: str) -> None:
-        """Write text; file names in it need not be UTF-8."""
+        """Write text, in which file names need not be UTF-8."""
         self.content(path, text.encode("utf-8", "surrogateescape"))
 
 
 REPLACING = Outputs(overwrite=True)
-KEEPING = Outputs(overwrite=False)  # the default of all that writes files of users
+KEEPING = Outputs(overwrite=False)  # the default of functions that write files for users
 
 
 def is_there(path: Path) -> bool:
-    """True if a name is taken, also by a link to nothing, which is somebody's, too."""
+    """Whether a path is taken, also by a broken link, which belongs to somebody too."""
     return path.exists() or path.is_symlink()
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """Return a file's identity: equal for two paths to one file."""
+    """Device and inode, equal for two paths to the same file."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
 
 def what_begins_with(start: bytes) -> str:
-    """Return the end of "it is ..." for a file that is not the one that was to be fetched, where
-    its first bytes tell; "" if they do not."""
+    """Describe an empty file, Git LFS pointer or web page by its first bytes; else ""."""
     text = start.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
     if not start:
         return "empty"
     if text.startswith(b"version https://git-lfs"):
-        return "a pointer of Git LFS: `git lfs pull` fetches the file itself"
+        return "a Git LFS pointer: `git lfs pull` fetches the file itself"
     if text.startswith((b"<!doctype html", b"<html")):
-        return "a web page: the address of the file itself is another"
+        return "a web page: use the address of the file itself"
     return ""
 
 
 def refuse_mistaken(path: Path) -> None:
-    """Raise ValueError if a file is empty, a web page, or a pointer to one that is elsewhere."""
+    """Raise ValueError if a file is empty, a web page or a Git LFS pointer."""
     with errors_name(path), open(path, "rb") as file:
         mistake = what_begins_with(file.read(512))
     if mistake:
@@ -256,25 +266,23 @@ def refuse_mistaken(path: Path) -> None:
 
 
 def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> None:
-    """Raise ValueError unless `folder` is one, or may become one, which files may be `written`
-    into, and which may have to be `empty`."""
+    """Raise ValueError unless `folder` is or can become a folder, `empty` and `written` into."""
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; choose another folder")
     places = (folder, *folder.absolute().parents)
     place = next((path for path in places if path.exists()), places[-1])
     if written and not os.access(place, os.W_OK):  # now, not after the work
-        raise ValueError(f"nothing may be written into the folder {place}; choose another one")
+        raise ValueError(f"the folder {place} is not writable; choose another folder")
     if empty and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; choose another folder")
 
 
 def without_links(path: Path) -> Path:
-    """Follow a path through all links; links in a circle, for which some versions of `Path.resolve`
-    fail, stay as they are."""
+    """Resolve all symbolic links; `Path.resolve` fails for links in a circle before Python 3.13."""
     return Path(os.path.realpath(path))
 
 
 def name_of(path: Path) -> str:
-    """Return the name without its ending, for files made of this one."""
+    """Stem for names of files that are made from this one."""
     return path.stem if path.stem.strip(".") else path.name  # of `...png` not `..`

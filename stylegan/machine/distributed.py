@@ -1,4 +1,4 @@
-"""One process per GPU, or one alone: the few collective operations that training needs."""
+"""One process per GPU, or a single one: the few collectives that training needs."""
 
 import functools
 import os
@@ -18,12 +18,12 @@ from stylegan.machine import console as voice
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.signals import answered, ending_signals
 
-PARENT = os.getppid()  # torchrun, where it has started this process
-WATCH_SECONDS = 1.0  # between two looks at whether the parent is there
-CONNECT_SECONDS = 60.0  # to the store of torchrun, which is open before its processes start
-PATIENCE = timedelta(days=7)  # one process may prepare data or measure while others wait
-LONGEST_STEP = timedelta(minutes=30)  # in a training: a process that waits longer ends
-LATE_SECONDS = 10.0  # for processes that are to meet
+PARENT = os.getppid()  # torchrun, if it started this process
+WATCH_SECONDS = 1.0  # between two checks that the parent is alive
+CONNECT_SECONDS = 60.0  # to torchrun's store, which is open before the processes start
+PATIENCE = timedelta(days=7)  # timeout while one process prepares data or measures
+LONGEST_STEP = timedelta(minutes=30)  # timeout of collectives in training
+LATE_SECONDS = 10.0  # after which the console reports processes that have not joined
 Value = TypeVar("Value")
 
 
@@ -40,7 +40,7 @@ def local_rank() -> int:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """Return the device of this name: `auto` is the process's GPU, else MPS, else the CPU."""
+    """Resolve a device name; "auto" is this process's GPU, else MPS, else the CPU."""
     there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if name == "auto":
         name = next((kind for kind, number in there.items() if number), "cpu")
@@ -53,12 +53,12 @@ def pick_device(name: str = "auto") -> torch.device:
         device = torch.device("cuda", local_rank())
     number = there.get(device.type, 1)
     if (device.index or 0) >= number:
-        raise ValueError(f"device {device} was asked for, but PyTorch sees {number} of this type")
+        raise ValueError(f"device {device} does not exist: PyTorch sees {number} of this type")
     return device
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor of the host to the device without waiting."""
+    """Copy a CPU tensor to the device, asynchronously for CUDA."""
     if device.type != "cuda":
         return x.to(device)
     return x.pin_memory().to(device, non_blocking=True)
@@ -66,10 +66,9 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def group_of_cpus(default: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """Make a group of the CPUs beside the default one, whoever made that: agreeing never waits for
-    a device. All processes must ask for it together at first."""
+    """Create a gloo group (collectively), so that control messages never wait for a GPU."""
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    assert isinstance(group, dist.ProcessGroup)  # of which every process is a member
+    assert isinstance(group, dist.ProcessGroup)  # every process is a member
     return group
 
 
@@ -79,20 +78,22 @@ def control_group() -> dist.ProcessGroup:
 
 @contextmanager
 def process_group(device: torch.device, console: Console = SILENT) -> Iterator[None]:
-    """Join the processes that torchrun started, and leave them at the end, unless they have met
-    already. The console hears that others are late."""
+    """Initialize torch.distributed under torchrun, unless a group exists; destroy it on exit."""
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # pinned memory belongs to the current one
+        torch.cuda.set_device(device)  # pinned memory belongs to the current device
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
         yield
         return
     gpu = device if device.type == "cuda" else None
-    late = threading.Timer(LATE_SECONDS, lambda: console.tell(f"waiting for {others()}"))
+    world = int(os.environ["WORLD_SIZE"])
+    place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    waiting = f"waiting for the other {world - 1} of {world} processes at {place}"
+    late = threading.Timer(LATE_SECONDS, console.tell, [waiting])
     late.daemon = True
     with ending_with_torchrun():
         late.start()
         try:
-            # waiting for the others ends at a signal, which Python would answer only after it
+            # a signal ends the wait at once; Python would handle it only afterwards
             with answered(ending_signals(), signal.SIG_DFL):
                 backend = "nccl" if gpu else "gloo"
                 dist.init_process_group(backend, device_id=gpu, timeout=LONGEST_STEP)
@@ -109,9 +110,8 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
 
 @contextmanager
 def ending_with_torchrun() -> Iterator[None]:
-    """Send SIGTERM to this process once torchrun, which has started it, is gone, since nothing else
-    would end it. Raise ConnectionError if torchrun is gone already."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:  # started by something else
+    """Send SIGTERM to this process once torchrun, its parent, is gone: nothing else would."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # not started by torchrun
         yield
         return
     check_torchrun()
@@ -130,30 +130,22 @@ def ending_with_torchrun() -> Iterator[None]:
         over.set()
 
 
-def others() -> str:
-    """Name the processes that this one is to meet, and the place."""
-    world = int(os.environ["WORLD_SIZE"])
-    place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-    return f"the other {world - 1} of {world} processes at {place}"
-
-
 def check_torchrun() -> None:
-    """Raise ConnectionError if torchrun's store, at which processes meet, is closed; without a
-    limit of its own, connecting to it would take as long as collectives may."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # the first process will open one
+    """Raise ConnectionError if torchrun's store is closed: joining would wait for 30 minutes."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # rank 0 will open the store
         return
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         socket.create_connection(address, CONNECT_SECONDS).close()
     except OSError as error:
         raise ConnectionError(
-            f"torchrun does not answer at {address[0]}:{address[1]} ({error}): it has ended; the "
-            "same command starts anew or continues"
+            f"torchrun does not answer at {address[0]}:{address[1]} ({error}): it has ended; run "
+            "the same command again"
         ) from error
 
 
 def mean(x: Tensor) -> Tensor:
-    """Average a tensor over all processes; each holds an equal share of the batch."""
+    """Mean of a tensor over all ranks, each of which has an equal share of the batch."""
     if world_size() == 1:
         return x
     total = x.clone()
@@ -162,7 +154,7 @@ def mean(x: Tensor) -> Tensor:
 
 
 def largest(number: int) -> int:
-    """Return the largest of the numbers that the processes hold."""
+    """Maximum of a number over all ranks."""
     if world_size() == 1:
         return number
     vote = torch.tensor(number)
@@ -174,7 +166,7 @@ def largest(number: int) -> int:
 
 
 def gather(value: Value) -> list[Value]:
-    """Return the values of all processes, by rank."""
+    """Values of all ranks, in order, on every rank."""
     if world_size() == 1:
         return [value]
     values = [value] * world_size()
@@ -183,16 +175,21 @@ def gather(value: Value) -> list[Value]:
 
 
 def from_rank0(make: Callable[[], Value]) -> Value:
-    """Run `make()` in rank 0 and return its result everywhere. Files and clocks may differ between
-    processes, and collectives of unlike steps would hang, so one process decides for all."""
+    """Run `make` on rank 0 and broadcast its result.
+
+    Use it for whatever may differ between ranks (files, clocks): ranks that take different branches
+    deadlock in their collectives.
+    """
     made = on_all_ranks(lambda: make() if rank() == 0 else None, at_once=True)
     value: Value = gather(made)[0]  # type: ignore[assignment]
     return value
 
 
 def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
-    """Run `make()`, without collectives, in each process; the first of a machine goes ahead unless
-    all work `at_once`. An error that a user can cause is raised in all, so that none hangs."""
+    """Run `make` on every rank, local rank 0 first unless `at_once`; it must not use collectives.
+
+    A ValueError or OSError on one rank is raised on all of them, so that none hangs.
+    """
     in_turn = world_size() > 1 and not at_once
     group = control_group() if in_turn else None
     if in_turn and local_rank() > 0:

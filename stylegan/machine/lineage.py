@@ -1,4 +1,4 @@
-"""The lineage of weights: the files that a network began from, their hashes and licenses."""
+"""Lineage of weights: the files that a network was initialized from, with hash and license."""
 
 import dataclasses
 import hashlib
@@ -15,28 +15,28 @@ from stylegan.machine.messages import readable
 from stylegan.machine.plain import read
 from stylegan.machine.toml import toml_value
 
-NONCOMMERCIAL = "CC BY-NC"  # the beginning of licenses that go with whatever is trained from them
+NONCOMMERCIAL = "CC BY-NC"  # prefix of licenses that apply to networks trained from the weights
 UNKNOWN = "unknown"
-SECTION = "lineage"  # of a run's config.toml, beside the options
+SECTION = "lineage"  # of a run's config.toml, next to the options
 Text = Annotated[str, Field(max_length=4096)]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of weights that a network began from."""
+    """A file of weights that a network was initialized from."""
 
-    source: Text  # a bundled name, an address, or the names of folder and file, as it was given
+    source: Text  # a bundled name, an address, or the names of folder and file
     sha256: Text  # of the file
     license: Text = UNKNOWN  # of the weights
-    copied: Text = ""  # tensors that each network took over; "" = the file as a whole
+    copied: Text = ""  # number of tensors copied by each network; "" = the whole file
 
 
-Lineage = Sequence[Source]  # the oldest first; each began from those before it
-FILED = Annotated[tuple[Source, ...], Field(max_length=1000)]  # the lineage that a file specifies
+Lineage = Sequence[Source]  # oldest first, each initialized from those before it
+FILED = Annotated[tuple[Source, ...], Field(max_length=1000)]  # in a file
 
 
 def source_of(path: Path, license_name: str = UNKNOWN, *, name: str = "") -> Source:
-    """Describe a file; its name says nothing of the folders that it lies in."""
+    """Entry of a file, named without the folders that contain it."""
     text = os.fsencode(name or path.name).decode(errors="backslashreplace")
     return Source(text, sha256_of(path), license_name)
 
@@ -47,13 +47,13 @@ def sha256_of(path: Path) -> str:
 
 
 def public_address(url: str) -> str:
-    """Strip an address of its user, query and fragment, which may hold secrets."""
+    """Strip user, query and fragment, which may contain secrets, from an address."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def license_of(lineage: Lineage) -> str:
-    """Return the license for weights of this lineage: a non-commercial one wins."""
+    """License of weights with this lineage; a non-commercial license wins."""
     licenses = [source.license for source in lineage]
     for license_name in licenses:
         if license_name.startswith(NONCOMMERCIAL):
@@ -64,7 +64,7 @@ def license_of(lineage: Lineage) -> str:
 
 
 def described(lineage: Lineage) -> list[str]:
-    """Return a line for each source, the oldest first."""
+    """One line per source, oldest first."""
     return [
         f"{readable(s.source)} (SHA-256 {readable(s.sha256[:16])}..., license "
         f"{readable(s.license)}{'; ' if s.copied else ''}{readable(s.copied) if s.copied else ''})"
@@ -73,17 +73,16 @@ def described(lineage: Lineage) -> list[str]:
 
 
 def to_plain(lineage: Lineage) -> list[dict[str, str]]:
-    """Return plain values for a file."""
     return [dataclasses.asdict(source) for source in lineage]
 
 
 def from_plain(values: object) -> tuple[Source, ...]:
-    """Read `to_plain` back. Raise ValueError for values that no file should have."""
+    """Inverse of `to_plain`. Raises ValueError for invalid values."""
     return read(FILED, values, SECTION)
 
 
 def to_toml(lineage: Lineage) -> str:
-    """Return sections for a configuration file, which are not options."""
+    """Sections for config.toml, which are not options."""
     lines = []
     for source in to_plain(lineage):
         lines += ["", f"[[{SECTION}]]", *(f"{k} = {toml_value(v)}" for k, v in source.items())]

@@ -1,4 +1,4 @@
-"""Memory that a program on a CPU has freed, kept for its next tensors; and errors of none left."""
+"""Reuse of freed CPU memory, and recognition of out-of-memory errors."""
 
 import ctypes
 import os
@@ -7,12 +7,15 @@ M_TRIM_THRESHOLD = -1  # of <malloc.h>
 M_TOP_PAD = -2
 M_MMAP_THRESHOLD = -3
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
-LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
+LARGEST_BLOCKS = (2**30, 2**25)  # bytes to keep; some versions of glibc refuse the first
 
 
 def keep_memory() -> None:
-    """Keep freed memory for the next tensors, in huge pages where there are any: glibc gives big
-    blocks back to the system, which clears them page by page. The user's own settings stay."""
+    """Tune glibc's malloc to reuse freed blocks instead of returning them to the kernel.
+
+    Blocks that go back are zeroed page by page when they are allocated again. Does nothing if the
+    user has set MALLOC_*, GLIBC_TUNABLES or LD_PRELOAD.
+    """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
         return
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
@@ -23,7 +26,7 @@ def keep_memory() -> None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return True if a device had no memory left; libraries have no class of their own for it."""
+    """Whether a device ran out of memory; libraries have no common exception for it."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
         and any(sign in str(error).lower() for sign in OUT_OF_MEMORY)

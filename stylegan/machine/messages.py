@@ -1,4 +1,4 @@
-"""Text of files, errors and lists, made fit for a message of one line."""
+"""Formatting of untrusted text, errors, lists and times for one-line messages."""
 
 import difflib
 import importlib.util
@@ -7,39 +7,37 @@ from collections.abc import Sequence
 
 
 def readable(text: object, limit: int = 200) -> str:
-    """Quote a name or text that others made, in a list or a file: with escapes unless it is
-    printable, and cut if it is long. `message` does so for a whole line that is printed."""
+    """Make untrusted text safe for a one-line message: escaped unless printable, cut at `limit`."""
     text = str(text)
     text = text if text.isprintable() and text else repr(text)
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def printable(line: str) -> str:
-    """Escape the characters of a line that are not printable, line breaks too."""
+    """Escape unprintable characters, line breaks included."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def message(text: str) -> str:
-    """Make a printable line of at most 2,000 characters, without the middle if it is longer: names
-    that others chose come first, advice last."""
+    """Escape a line and cut its middle beyond 2,000 characters: advice comes last."""
     line = printable(text)
     return line if len(line) <= 2000 else f"{line[:1400]} ... {line[-595:]}"
 
 
 def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
-    """Return the first `most` of some texts, and the number of the others."""
+    """Join the first `most` texts; "and N more" stands for the rest."""
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return between.join([*texts[:most], *more])
 
 
 def count(n: int, noun: str) -> str:
-    """Return `1 image`, `2 images`, `3 processes`."""
+    """Number with a noun: `1 image`, `2 images`, `3 processes`."""
     ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
     return f"{n:,} {noun}{ending}"
 
 
 def duration(seconds: float) -> str:
-    """Return `3d 04h`, `4h 05m`, `5m 06s` or `7s`."""
+    """Duration like `3d 04h`, `4h 05m`, `5m 06s` or `7s`."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     days, h = divmod(hours, 24)
@@ -49,7 +47,7 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return `5 seconds`, `24 minutes`, `3 hours` or `5 days`: an estimate is not more exact."""
+    """Estimated duration like `5 seconds`, `24 minutes`, `3 hours` or `5 days`."""
     minutes = seconds / 60
     hours = seconds / 3600
     days = seconds / 86_400
@@ -61,12 +59,12 @@ def about(seconds: float) -> str:
 
 
 def gib(size: float) -> str:
-    """Return a number of bytes, in binary gigabytes."""
+    """Number of bytes in GiB, as text."""
     return f"{size / 2**30:.2f} GiB"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
-    """Return a line for each row, its cells at the right of their columns, or at the `left`."""
+    """Lines of a table, its columns right-aligned, those in `left` left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
@@ -77,9 +75,11 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str
 
 
 def reason_of(error: BaseException, *, line: int | None = None, with_file: bool = False) -> str:
-    """Return the message of an error in one line: of the operating system's, the part without the
-    file, or `with_file`; of a missing key, that it is missing; of a library's long one, the `line`
-    that says it."""
+    """One-line message of an error.
+
+    OSErrors lose their path unless `with_file`; of a library's long message only line `line` is
+    kept.
+    """
     text = getattr(error, "strerror", None) or str(error)
     if with_file and isinstance(error, OSError) and error.strerror and error.filename is not None:
         text = f"{error.filename}: {text}"
@@ -92,24 +92,22 @@ def reason_of(error: BaseException, *, line: int | None = None, with_file: bool 
 
 
 def require(module: str, *, packages: str, purpose: str) -> None:
-    """Raise ValueError, with the command that installs it, if a library is missing or broken."""
+    """Raise ValueError with an install command if a library is missing or broken."""
     if importlib.util.find_spec(module) is None:
         raise ValueError(f"{purpose} needs {module}: pip install {packages}")
     try:
         importlib.import_module(module)
-    except (ImportError, OSError, RuntimeError) as error:  # torchvision beside another torch
+    except (ImportError, OSError, RuntimeError) as error:  # torchvision built for another torch
         reason = f"{module}, which does not load ({reason_of(error)})"
-        raise ValueError(f"{purpose} needs {reason}; install {packages} again, together") from error
+        raise ValueError(f"{purpose} needs {reason}; reinstall {packages} together") from error
 
 
 def parts_of(name: str) -> list[str]:
-    """Split `section.option` or `folder/name`."""
     return re.split("[./]", name)
 
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
-    """Return the known `section.option` or `folder/name` whose last part is nearest, several if
-    some are equally near; none if all are far."""
+    """Known names (`section.option`, `folder/name`) with the closest last part; none if far."""
     last = parts_of(name)[-1]
     last_parts = [parts_of(key)[-1] for key in known]
     near = difflib.get_close_matches(last, last_parts, n=1, cutoff=0.8)
@@ -121,7 +119,7 @@ def nearest_names(name: str, known: Sequence[str]) -> list[str]:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest, else those alike, or all."""
+    """End of a message about an unknown name: the closest, else those of its section, or all."""
     nearest = nearest_names(name, known)
     if nearest:
         return f"; did you mean {' or '.join(nearest)}?"

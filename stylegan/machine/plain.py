@@ -1,8 +1,8 @@
-"""Plain values from outside, of TOML, files, JSON or a user's Python: read once, by pydantic.
+"""Validation of values from outside (TOML, JSON, checkpoints, Python callers) by pydantic.
 
-The types of a dataclass say which values are right, and its `__post_init__` what they say of each
-other. Plain values are JSON: one form for all of these, in which arrays become tuples, and keys of
-tables numbers, while nothing else is converted.
+Types are given by dataclass annotations, constraints between fields by `__post_init__`. Values go
+through JSON first, so that every source gets the same rules: arrays become tuples, table keys
+numbers; nothing else is coerced.
 """
 
 import dataclasses
@@ -22,20 +22,22 @@ Value = TypeVar("Value")
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 NOT_PLAIN = "a value is nested too deeply or too large, or is text that is not Unicode"
-MOST_VALUES = 2**23  # of a file, in all lists: a file of some bytes may hold one list many times
-LARGEST = 10**12  # beyond, arithmetic with numbers of options overflows
+MOST_VALUES = 2**23  # in all lists of a file: a few bytes can repeat one list many times
+LARGEST = 10**12  # of an option: arithmetic with larger numbers overflows
 AtLeast0 = Annotated[float, Field(ge=0, le=LARGEST)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
-# of images and pixels that a file may name: up to here floats are exact
+# images or pixels in a file: floats are exact up to this bound
 Counted = Annotated[int, Field(ge=0, le=2**53)]
 
 
 def checked(kind: type[Value]) -> type[Value]:
-    """Give a dataclass a constructor that takes its arguments as `read` does. A decorator above
-    `dataclass`. ValueError names a field that is wrong."""
+    """Class decorator, above `@dataclass`: validate the constructor's arguments.
+
+    Raises ValueError naming the invalid field.
+    """
     signature = inspect.signature(kind)
     usual = kind.__init__
 
@@ -43,32 +45,36 @@ def checked(kind: type[Value]) -> type[Value]:
     def init(self: Value, *args: object, **values: object) -> None:
         made = read(kind, signature.bind(*args, **values).arguments)
         for name, value in vars(made).items():
-            object.__setattr__(self, name, value)  # of a frozen one, too
+            object.__setattr__(self, name, value)  # the dataclass may be frozen
 
     kind.__init__ = init  # type: ignore[method-assign, assignment]
     return kind
 
 
 def settle(owner: object, **kinds: Any) -> None:
-    """Take fields of a frozen dataclass, by their names, as `read` does: in the `__post_init__` of
-    one that also holds what is not plain."""
+    """Validate the named fields of a frozen dataclass, in its `__post_init__`.
+
+    For classes that `checked` cannot take because they also hold tensors or functions.
+    """
     for name, kind in kinds.items():
         object.__setattr__(owner, name, read(kind, getattr(owner, name), name))
 
 
 def read(kind: type[Value], values: object, where: object = "") -> Value:
-    """Read `values` as a `kind`: a dataclass, or any type that pydantic knows. ValueError, which
-    begins with `where`, names the first fault and its place, in one line."""
+    """Validate `values` as type `kind`, a dataclass or any type that pydantic knows.
+
+    Raises ValueError with one line, after the prefix `where`, that names the first invalid value.
+    """
     try:
         check_number(values)
         text = json.dumps(values, default=as_json)
-    except (TypeError, ValueError, RecursionError) as error:  # keys that are no text; circles
+    except (TypeError, ValueError, RecursionError) as error:  # keys that are no text; cycles
         raise ValueError(f"{where}: {NOT_PLAIN}" if where else NOT_PLAIN) from error
     return read_json(kind, text, where)
 
 
 def check_number(values: object) -> None:
-    """Raise ValueError for more than `MOST_VALUES`, before any copy of them is made."""
+    """Raise ValueError for more than `MOST_VALUES`, before they are copied."""
     waiting = [values]
     number = 0
     while waiting:
@@ -81,7 +87,7 @@ def check_number(values: object) -> None:
 
 
 def read_json(kind: type[Value], text: str | bytes, where: object = "") -> Value:
-    """Read the text of a file, as `read` does values."""
+    """Validate JSON text; see `read`."""
     try:
         made: Value = adapter(kind).validate_json(text)  # type: ignore[arg-type]
     except ValidationError as error:
@@ -91,26 +97,26 @@ def read_json(kind: type[Value], text: str | bytes, where: object = "") -> Value
 
 
 def as_json(value: object) -> object:
-    """Return a stand-in for a value that JSON does not have."""
+    """Replace a value that JSON does not have."""
     if isinstance(value, np.generic):
         return value.item()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return vars(value)
     if isinstance(value, Mapping):
         return dict(value)
-    return {type(value).__name__: str(value)}  # which is refused, and shown
+    return {type(value).__name__: str(value)}  # is rejected, and shown in the message
 
 
 @functools.cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    if dataclasses.is_dataclass(kind):  # then also of those that it holds
+    if dataclasses.is_dataclass(kind):  # the setting also applies to nested dataclasses
         setattr(kind, "__pydantic_config__", STRICT)  # noqa: B010
         return TypeAdapter(kind)
     return TypeAdapter(kind, config=STRICT)
 
 
 def told(fault: ErrorDetails, kind: type) -> str:
-    """Describe a fault that pydantic found, in one line."""
+    """Describe an error of pydantic in one line."""
     parts = [str(part) for part in fault["loc"] if not str(part).startswith(("[", "("))]
     place = readable(".".join(parts)) if parts else ""
     message = str(fault["msg"]).removeprefix("Value error, ")
@@ -122,7 +128,7 @@ def told(fault: ErrorDetails, kind: type) -> str:
             return f"{place} is missing"
         case "unexpected_keyword_argument":
             return f"unknown option {place}{suggestion(place, names_of(kind))}"
-        case "value_error":  # of what fields say of each other
+        case "value_error":  # of a `__post_init__`
             return f"{place}: {message}" if place else message
     message = message.replace("Input should be", "it must be", 1)
     shown = readable(json.dumps(value, default=str, ensure_ascii=False))
@@ -130,7 +136,7 @@ def told(fault: ErrorDetails, kind: type) -> str:
 
 
 def names_of(kind: type) -> list[str]:
-    """Return the fields of a dataclass, those of others in it as `section.name`."""
+    """Fields of a dataclass, those of nested ones as `section.name`."""
     if not dataclasses.is_dataclass(kind):
         return []
     hints = get_type_hints(kind)

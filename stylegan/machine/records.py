@@ -1,4 +1,4 @@
-"""Records of what was done: lines of JSON, and the versions and hardware behind them."""
+"""Logs as lines of JSON, and the versions and hardware behind results."""
 
 import json
 import math
@@ -14,17 +14,17 @@ import torch
 from stylegan.machine.disk import errors_name
 from stylegan.machine.version import __version__
 
-LARGEST = 1e40  # beyond float32: no measurement, and too large to draw
+LARGEST = 1e40  # beyond float32: not a measurement, and too large to plot
 LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
 
 
 def to_line(record: Mapping[str, object]) -> str:
-    """Return one line of JSON; a number that is not finite becomes null."""
+    """Format as one line of JSON; NaN and infinity become null."""
     return json.dumps(finite(record))
 
 
 def finite(value: object) -> object:
-    """Replace NaN and infinity by None, which JSON has."""
+    """Replace NaN and infinity by None."""
     if isinstance(value, Mapping):
         return {str(name): finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -33,8 +33,10 @@ def finite(value: object) -> object:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a text file, to which other processes may add some at the same time. Nothing
-    is removed: one that a full disk cut short, or that lacks its end, gets a line break."""
+    """Append a line to a text file; other processes may append at the same time.
+
+    A partial last line, as a full disk leaves it, is kept and ended by a line break.
+    """
     with errors_name(path), open(path, "ab+") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         is_whole = file.read(1) in (b"", b"\n")
@@ -42,7 +44,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_lines(path: Path, name: str) -> tuple[list[dict[str, object]], int]:
-    """Return the JSON objects in a file that have text at `name`, and the number of other lines."""
+    """JSON objects in a file that have text at `name`, and the number of other lines."""
     if not path.is_file():
         return [], 0
     records = []
@@ -51,7 +53,7 @@ def read_lines(path: Path, name: str) -> tuple[list[dict[str, object]], int]:
         for line in file:
             try:
                 value = json.loads(line)
-            except (ValueError, RecursionError):  # a run that was killed cuts the last one short
+            except (ValueError, RecursionError):  # the last line of a killed run may be partial
                 value = None
             if isinstance(value, dict) and isinstance(value.get(name), str):
                 records.append(value)
@@ -65,14 +67,14 @@ def mapping(value: object) -> Mapping[str, object]:
 
 
 def number(value: object) -> float | None:
-    """Return a number that can be drawn, else None."""
+    """Convert to a float that can be plotted, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         return None
     return float(value)
 
 
 def versions() -> dict[str, str]:
-    """Return versions of this program, Python and the libraries that results depend on."""
+    """Versions of this program, Python and the libraries that results depend on."""
     known = {"stylegan": __version__, "torch": torch.__version__}
     known["python"] = platform.python_version()
     for library in LIBRARIES:

@@ -1,4 +1,4 @@
-"""Signals that ask a program to end, and what answers signals for a while."""
+"""Signals that end a program, and temporary handlers."""
 
 import signal
 import threading
@@ -10,8 +10,7 @@ Answer = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 def ending_signals() -> list[signal.Signals]:
-    """Return SIGINT, SIGTERM, and SIGHUP of a terminal that is closed; under nohup, which has it
-    ignored, a closed terminal ends nothing, and Windows has none."""
+    """Signals that end a program: SIGINT, SIGTERM, and SIGHUP unless ignored (nohup) or missing."""
     hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     return [
         signal.SIGINT,
@@ -22,7 +21,7 @@ def ending_signals() -> list[signal.Signals]:
 
 @contextmanager
 def answered(numbers: Sequence[int], answer: Answer) -> Iterator[None]:
-    """Let `answer` get these signals inside; without effect in all threads but the main one."""
+    """Handle the signals `numbers` by `answer` inside; no effect outside the main thread."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, answer) for number in (numbers if main else ())}
     try:

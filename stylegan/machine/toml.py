@@ -1,4 +1,4 @@
-"""Reading TOML, and writing its values."""
+"""Reading TOML, and formatting its values."""
 
 import json
 import tomllib
@@ -20,7 +20,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def parse_override(text: str) -> dict[str, object]:
-    """Parse one `section.key=value` of the command line, in TOML."""
+    """Parse one `section.key=value` of the command line as TOML."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
         raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
@@ -40,6 +40,6 @@ def toml_value(value: object) -> str:
         return "{ " + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(v) for v in value) + "]"
-    if isinstance(value, str):  # TOML escapes as JSON does, and one character more
+    if isinstance(value, str):  # TOML escapes like JSON, and DEL
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)

@@ -1,3 +1,3 @@
-"""Which program this is, for results."""
+"""Version of the package."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Sizes and switches of the networks, and the checks that both networks make."""
+"""Sizes and switches of the networks, and checks of their inputs."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,20 +10,20 @@ from stylegan.machine.plain import checked
 from stylegan.ops import Activation
 from stylegan.schedule import check_resolution
 
-# The largest are beyond what anyone trains: settings of a damaged or hostile file fail before
-# networks are made.
+# Upper bounds are beyond what anyone trains: they reject damaged and hostile files before networks
+# are created.
 Width = Annotated[int, Field(ge=1, le=2**15)]
 
 
 def doublings(resolution: int) -> int:
-    """Return the number of doublings from 1 to `resolution`."""
+    """Number of doublings from 1 to `resolution`."""
     return resolution.bit_length() - 1
 
 
 @checked
 @dataclass(frozen=True)
 class NetworkConfig:
-    """Sizes and ablations of a generator and its discriminator; the defaults are the paper's."""
+    """Sizes and ablations of generator and discriminator; the defaults are the paper's."""
 
     resolution: int = 1024  # final resolution, a power of two from 4 to 1024 [pixels]
     image_channels: Annotated[int, Field(ge=1, le=2**10)] = 3  # 1 gray, 3 color, 4 with alpha
@@ -62,55 +62,55 @@ class NetworkConfig:
         check_resolution(self.resolution)
         if self.premultiplied and self.image_channels != 4:
             raise ValueError(
-                f"premultiplied needs image_channels 4, for alpha, not {self.image_channels}"
+                f"premultiplied needs image_channels 4, for alpha, got {self.image_channels}"
             )
         if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
             why = ", twice z_dim long because of the labels" if self.label_dim else ""
             raise ValueError(
                 f"without mapping layers w is the latent itself{why}: w_dim must be "
-                f"{self.mapping_inputs()}, not {self.w_dim}"
+                f"{self.mapping_inputs()}, got {self.w_dim}"
             )
         if self.channels(4) % self.deviation_features:
             raise ValueError(
-                f"{self.channels(4)} channels at 4x4 do not split into "
-                f"{self.deviation_features} deviation features"
+                f"deviation_features {self.deviation_features} must divide the "
+                f"{self.channels(4)} channels at 4x4"
             )
 
     def channels(self, resolution: int) -> int:
-        """Return the feature maps at `resolution` (2 = the discriminator's last hidden layer)."""
+        """Number of feature maps at `resolution` (2 = the discriminator's last hidden layer)."""
         stage = doublings(resolution) - 1
         wanted = int(self.channel_base / 2 ** (stage * self.channel_decay))
         return max(1, min(wanted, self.max_channels))
 
     def mapping_inputs(self) -> int:
-        """Return the length of what enters the mapping: the latent and the embedded label."""
+        """Input length of the mapping: latent and embedded label."""
         return 2 * self.z_dim if self.label_dim else self.z_dim
 
     def num_layers(self, resolution: int | None = None) -> int:
-        """Return the number of synthesis layers up to `resolution`: two each."""
+        """Number of synthesis layers up to `resolution`, two at each."""
         return 2 * doublings(self.resolution if resolution is None else resolution) - 2
 
     def num_styles(self) -> int:
-        """Return the rows of `ws`: one per synthesis layer, or a single one without styles."""
+        """Number of rows of `ws`: one per synthesis layer, or a single one without styles."""
         return self.num_layers() if self.styles else 1
 
 
 def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
     if label_dim == 0 and labels is not None:
-        raise ValueError("labels were given to a network without labels (label_dim is 0)")
+        raise ValueError("labels must be None for a network without labels (label_dim is 0)")
     shape = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
     if label_dim and shape != (n, label_dim):
-        problem = "none were given" if labels is None else f"found {shape}"
-        raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {problem}")
+        found = "none" if labels is None else shape
+        raise ValueError(f"labels must have shape ({n}, {label_dim}), got {found}")
 
 
 def check_alpha(alpha: float) -> bool:
-    """Return True if a resolution fades in with this weight. Raise ValueError if it is invalid."""
+    """Whether a resolution fades in with the weight `alpha`; ValueError if it is invalid."""
     if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must be from 0 to 1, not {alpha}")
+        raise ValueError(f"alpha must be from 0 to 1, got {alpha}")
     return alpha < 1
 
 
 def rgb_sizes(resolution: int, alpha: float) -> list[int]:
-    """Return the resolutions whose RGB layers are in use: two while `resolution` grows in."""
+    """Resolutions whose RGB layers are active: two while `resolution` fades in."""
     return [resolution, resolution // 2] if alpha < 1 and resolution > 4 else [resolution]

@@ -33,7 +33,7 @@ class FromRGB(nn.Module):
 
 
 class DiscriminatorBlock(nn.Module):
-    """Halves the resolution: convolve; blur, convolve and average in one."""
+    """Convolution; then blur, convolution and 2x2 averaging to half the resolution."""
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
         super().__init__()
@@ -91,17 +91,17 @@ class Discriminator(nn.Module):
     def forward(
         self, images: Tensor, labels: Tensor | None = None, *, alpha: float = 1.0
     ) -> Tensor:
-        """Judge images (N, image_channels, r, r) at any r from 4 to the full resolution -> (N,).
+        """Logits (N,) of images (N, image_channels, r, r) at any r from 4 to the full resolution.
 
-        While r grows in, `alpha` in [0, 1] is its weight against the resolution below it. With
-        labels, the logits of the classes are summed with the labels as weights.
+        While r fades in, `alpha` in [0, 1] is its weight against r / 2. With labels (N, label_dim),
+        the result is the sum of the classes' logits weighted by the labels.
         """
         n, channels, height, width = images.shape
         if not n:
-            raise ValueError("there are no images to judge")
+            raise ValueError("images must not be empty")
         if height != width or channels != self.config.image_channels:
             expected = f"(N, {self.config.image_channels}, r, r)"
-            raise ValueError(f"images must be {expected}, not {tuple(images.shape)}")
+            raise ValueError(f"images must be {expected}, got {tuple(images.shape)}")
         resolution = check_resolution(height, self.config.resolution)
         fading = check_alpha(alpha)
         check_labels(labels, self.config.label_dim, n)
@@ -115,7 +115,7 @@ class Discriminator(nn.Module):
         return logits.squeeze(1) if labels is None else (logits * labels.to(logits.dtype)).sum(1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
-        """Yield the weights behind the logit of an image of `resolution`."""
+        """Parameters that the logit of an image of `resolution` depends on."""
         parts: list[nn.Module] = [self.from_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]
         parts += [self.blocks[str(r)] for r in resolutions(resolution)[1:]]
         for part in (*parts, self.head):

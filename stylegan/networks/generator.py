@@ -1,4 +1,4 @@
-"""z -> w -> image: the mapping and the synthesis network. Sections 2 and 3 of the paper."""
+"""z -> w -> image: mapping and synthesis network. Sections 2 and 3 of the paper."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -58,13 +58,12 @@ class MappingNetwork(nn.Module):
         )
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Map z (N, z_dim), and labels (N, label_dim) exactly when the network has labels, to w (N,
-        w_dim) in full float32, also under autocast and TF32."""
+        """Map z (N, z_dim), labels (N, label_dim) -> w (N, w_dim), always in full float32."""
         config = self.config
         if z.ndim != 2 or z.shape[1] != config.z_dim:
-            raise ValueError(f"latents must be (N, {config.z_dim}), not {tuple(z.shape)}")
-        check_labels(labels, config.label_dim, z.shape[0])  # torch.export fixes what `len` tells
-        with without_autocast(z), in_float32():  # a few small products decide the whole image
+            raise ValueError(f"z must be (N, {config.z_dim}), got {tuple(z.shape)}")
+        check_labels(labels, config.label_dim, z.shape[0])  # torch.export makes `len` constant
+        with without_autocast(z), in_float32():  # cheap, and errors here change the whole image
             w = at_least_float32(z)
             if labels is not None and self.label_embedding is not None:
                 w = torch.cat([w, labels.to(w.dtype) @ self.label_embedding.to(w.dtype)], dim=1)
@@ -75,8 +74,9 @@ class MappingNetwork(nn.Module):
 
 
 class Epilogue(nn.Module):
-    """The operations after each convolution of the synthesis network: noise, bias, activation,
-    normalization, style; figure 1b of the paper. Each is left out where an ablation says so.
+    """Operations after each convolution: noise, bias, activation, normalization, style.
+
+    Figure 1b of the paper. Ablations leave some of them out.
     """
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
@@ -90,7 +90,7 @@ class Epilogue(nn.Module):
             self.style = Style(config.w_dim, channels, equalized=config.equalized)
 
     def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
-        """Apply all to x (N, C, H, W), the result of a layer, which may be written over."""
+        """Apply all to x (N, C, H, W), which may be overwritten."""
         return epilogue(
             x,
             noise,
@@ -111,7 +111,7 @@ class InputBlock(nn.Module):
         channels = config.channels(4)
         if config.constant_input:
             self.const = nn.Parameter(torch.ones(1, channels, 4, 4))
-        else:  # sqrt(2) / 4 keeps the variance that Progressive GAN's own input layer has
+        else:  # sqrt(2) / 4: the variance of Progressive GAN's input layer
             self.dense = EqualizedLinear(
                 config.w_dim,
                 channels * 16,
@@ -126,7 +126,7 @@ class InputBlock(nn.Module):
 
     def forward(self, ws: Tensor, *noise: Tensor | None) -> Tensor:
         if self.constant_input:
-            x = self.const.repeat(ws.shape[0], 1, 1, 1)  # a copy: the epilogue writes over it
+            x = self.const.repeat(ws.shape[0], 1, 1, 1)  # a copy, as the epilogue overwrites it
         else:
             x = self.dense(ws[:, 0]).unflatten(1, (-1, 4, 4))
         x = self.epilogue0(x, ws[:, 0], noise[0])
@@ -135,7 +135,7 @@ class InputBlock(nn.Module):
 
 
 class SynthesisBlock(nn.Module):
-    """Doubles the resolution: enlarge, convolve, blur, epilogue; convolve, epilogue."""
+    """Upsampling, convolution, blur, epilogue; then convolution, epilogue."""
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
         super().__init__()
@@ -203,11 +203,10 @@ class SynthesisNetwork(nn.Module):
         alpha: float = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
-        """Make images (N, image_channels, resolution, resolution) of ws (N, num_styles, w_dim).
+        """Map ws (N, num_styles, w_dim) -> images (N, image_channels, resolution, resolution).
 
-        While `resolution` grows in, `alpha` in [0, 1] is its weight against the one below it; at
-        4x4 there is none below and alpha has no effect. Rows of `ws` that the resolution does
-        not need are ignored.
+        While `resolution` fades in, `alpha` in [0, 1] is its weight against the one below it; it
+        has no effect at 4x4. Rows of `ws` that the resolution does not need are ignored.
         """
         config = self.config
         full = config.resolution
@@ -215,7 +214,7 @@ class SynthesisNetwork(nn.Module):
         fading = check_alpha(alpha) and resolution > 4
         if ws.ndim != 3 or ws.shape[1:] != (config.num_styles(), config.w_dim):
             expected = f"(N, {config.num_styles()}, {config.w_dim})"
-            raise ValueError(f"ws must be {expected}, not {tuple(ws.shape)}")
+            raise ValueError(f"ws must be {expected}, got {tuple(ws.shape)}")
         if config.styles:
             rows = [ws[:, i : i + 2] for i in range(0, config.num_layers(resolution), 2)]
         else:
@@ -232,16 +231,18 @@ class SynthesisNetwork(nn.Module):
         return images
 
     def noise_layers(self, resolution: int) -> list[Epilogue]:
-        """Return the layers that noise enters up to `resolution`, in order. They are found by their
-        type: a block of a user's own may hold one of these blocks."""
+        """Layers with noise up to `resolution`, in order."""
+        # found by type, as a user's own block may wrap one of these blocks
         blocks = (self.input, *(self.blocks[str(r)] for r in resolutions(resolution)[1:]))
         return [part for block in blocks for part in block.modules() if isinstance(part, Epilogue)]
 
     def noise_maps(self, n: int, resolution: int, noise: Noise) -> Sequence[Tensor | None]:
-        """Return the map for each layer: stored, drawn or given; None without noise. A layer that
-        has none in a network with noise has a map of 0, which it ignores."""
+        """Noise map of each layer: stored, drawn or passed; None without noise.
+
+        In a network with noise, a layer without noise gets a map of 0, which it ignores.
+        """
         layers = self.noise_layers(resolution)
-        # not of a parameter: replicas of DataParallel have none
+        # not a parameter: replicas of DataParallel have none
         like = next((layer.noise.const for layer in layers if layer.noise is not None), None)
         if like is None or noise == "none":
             return [None] * len(layers)
@@ -259,20 +260,20 @@ class SynthesisNetwork(nn.Module):
                 for layer, m in zip(layers, stored, strict=True)
             ]
         if isinstance(noise, str):
-            raise ValueError(f"noise is 'const', 'random', 'none' or a list, not {noise!r}")
+            raise ValueError(f"noise must be 'const', 'random', 'none' or a list, got {noise!r}")
         if len(noise) < len(layers):
-            raise ValueError(f"{len(layers)} noise maps are needed, found {len(noise)}")
+            raise ValueError(f"noise must have {len(layers)} maps, got {len(noise)}")
         for noise_map, m in zip(noise, stored, strict=False):
             if noise_map.shape[0] not in (1, n) or noise_map.shape[1:] != m.shape[1:]:
                 expected = f"({n} or 1, 1, {m.shape[2]}, {m.shape[3]})"
-                raise ValueError(f"a noise map must be {expected}, not {tuple(noise_map.shape)}")
+                raise ValueError(f"a noise map must be {expected}, got {tuple(noise_map.shape)}")
         return noise
 
 
 class Generator(nn.Module):
-    """z -> w -> image, with the average of w that truncation needs."""
+    """z -> w -> image, with the average of w for truncation."""
 
-    w_avg: Tensor  # (w_dim,) moving average of w, updated by the training step alone
+    w_avg: Tensor  # (w_dim,) moving average of w, only updated by the training step
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -292,30 +293,29 @@ class Generator(nn.Module):
         alpha: float = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
-        """Make images (N, image_channels, resolution, resolution) of z (N, z_dim), nominally in
-        [-1, 1].
+        """Generate images (N, image_channels, resolution, resolution), nominally in [-1, 1].
 
-        psi: truncation toward the average, 1 = none, 0 = the average image, any real number.
-        cutoff: layers that it reaches, None = all. resolution, alpha: see `SynthesisNetwork`.
-        noise: "const" uses the stored maps, "random" draws from torch's global generator at every
-        call (`sampling.generate` draws from each seed instead), "none" leaves noise out; or one map
-        per layer.
+        z (N, z_dim), labels (N, label_dim).
+        psi, cutoff: truncation toward w_avg in the first `cutoff` layers, None for all; psi may be
+            any number, 1 is none.
+        resolution, alpha: see `SynthesisNetwork`.
+        noise: "const" (stored maps), "random" (torch's global RNG), "none", or one map per layer.
         """
         if not len(z):
-            raise ValueError("z has no rows, so there is nothing to make")
+            raise ValueError("z must not be empty")
         ws = truncate(self.broadcast(self.mapping(z, labels)), self.w_avg, psi, cutoff)
         images: Tensor = self.synthesis(ws, resolution=resolution, alpha=alpha, noise=noise)
         return images
 
     def broadcast(self, w: Tensor) -> Tensor:
-        """Repeat w (N, w_dim) for every layer: ws (N, num_styles, w_dim), a view, of which
-        `clone()` makes numbers that can be changed one by one. What training does instead to mix
-        styles is in `training/step.py`."""
+        """Expand w (N, w_dim) to ws (N, num_styles, w_dim), a view.
+
+        `clone()` it to edit single layers. Training mixes styles in `training/step.py` instead.
+        """
         return w[:, None].expand(-1, self.config.num_styles(), -1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
-        """Yield the weights behind an image of `resolution` and `alpha`, given a new latent and
-        noise."""
+        """Parameters that an image of `resolution` and `alpha` depends on."""
         parts: list[nn.Module] = [self.synthesis.input]
         parts += [self.synthesis.blocks[str(r)] for r in resolutions(resolution)[1:]]
         parts += [self.synthesis.to_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]

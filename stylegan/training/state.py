@@ -22,7 +22,7 @@ from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks
 
-NETWORKS = checkpoint.NETWORKS["state"]
+NETWORKS = ("generator", "discriminator", "generator_ema")
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
 Payload = dict[str, Any]  # of a state file: plain tensors and plain Python, by name
 Score = int | Annotated[float, AllowInfNan()]  # not a number: it could not be measured
@@ -161,9 +161,9 @@ class TrainState:
         counters = Counters.of(payload)
         for name in NETWORKS:
             network = getattr(self, name)
-            weights = checkpoint.match_state_dict(network.state_dict(), payload[name])
-            checkpoint.check_finite(weights)
-            network.load_state_dict(weights)
+            network.load_state_dict(
+                checkpoint.match_state_dict(network.state_dict(), payload[name])
+            )
         for name in OPTIMIZATION:
             getattr(self, name).load_state_dict(payload[name])
         self.stage_networks = None

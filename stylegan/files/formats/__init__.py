@@ -1,4 +1,4 @@
-"""Every format of a file of weights: which files are of it, how they are read and written."""
+"""Formats of files of weights: recognition, reading and writing."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,18 +10,16 @@ from stylegan.files.formats import own
 from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.formats.program import save_onnx, save_program
-from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.machine.disk import KEEPING, Outputs, refuse_mistaken
 from stylegan.machine.lineage import Source, source_of
 from stylegan.machine.messages import reason_of, require
 from stylegan.sampling.pretrained import Pretrained
 
-README = "README.md"  # the model card beside them
-SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
-PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
+SHARED = "model.safetensors"  # weights in a folder for the Hugging Face Hub
+PROGRAMS = (".onnx", ".pt2")  # cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
-NEEDED = {  # to write them: a module, and the packages to install for it
+NEEDED = {  # to write an extension: a module, and the packages to install
     ".safetensors": ("safetensors", "safetensors"),
     ".onnx": ("onnxscript", "onnx onnxscript"),
 }
@@ -29,34 +27,33 @@ NoiseInput = Literal["input", "const", "none"]
 
 
 def read_weights(path: Path, *, name: str = "") -> Weights:
-    """Read weights from a file of any format, called `name` in its lineage. Raise ValueError,
-    naming it, if the format is unknown."""
+    """Read a file of any format, called `name` in its lineage; ValueError if it is unknown."""
     if path.suffix in PROGRAMS:
         raise ValueError(
-            f"{path} is an exported program, which cannot be read back; use the file that it was "
-            "made from"
+            f"{path} is an exported program, which cannot be read back; pass the file it was "
+            "exported from"
         )
-    if not path.is_file():  # a pipe or a device would be read forever
+    if not path.is_file():  # reading a pipe or device may never end
         raise ValueError(f"{path} is neither a file nor a folder")
     refuse_mistaken(path)
     if own.is_safetensors(path):
         return own.load_safetensors(path, name=name)
     if checkpoint.is_npz(path):
         return load_npz(path, name=name)
-    with open(path, "rb") as file:  # 0x80: a pickle, as official files and those of old torch are
+    with open(path, "rb") as file:  # 0x80: a pickle, of the official program or old torch
         pickled = file.read(1) == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
     if pickled and not checkpoint.is_old(path):
         return load_official(path, name=name)
     refusal = None
     try:
         content = checkpoint.read_torch(path)
-    except checkpoint.HoldsObjects as error:  # that other programs keep beside the weights
+    except checkpoint.HoldsObjects as error:  # which other programs save next to the weights
         refusal = error
         content = checkpoint.read_torch(path, inert=not checkpoint.is_old(path))
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT and not refusal:
         weights = own.weights_of(content, path, name=name)
         entry = weights.own_entry
-        # a bundled file is its own origin, also as a copy under another name
+        # a bundled file is its own origin, also a copy of it
         if entry and (bundled := bundled_name(path, entry.sha256)):
             return weights.with_lineage_of(Source(bundled, entry.sha256, BUNDLED_LICENSE))
         return weights
@@ -73,60 +70,14 @@ def export(
     *,
     noise: NoiseInput | None = None,
     outputs: Outputs = KEEPING,
+    sources: Iterable[Path] = (),
 ) -> None:
-    """Write a generator in the format that the ending of `path` names.
+    """Write a generator in the format of the file extension; none of the `sources` is replaced.
 
-    .safetensors: the weights, with all else as JSON in the metadata. .onnx and .pt2 (torch.export)
-    compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
-    "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
+    .safetensors: the weights, with the description as JSON in the metadata. .onnx and .pt2
+    (torch.export): a program that computes images, without padding, from z, psi and labels, if any.
+    Its `noise` is "const" (default) for the stored maps, "input" for maps as inputs, or "none".
     """
-    check_file(path, outputs, noise=noise)
-    ending = path.suffix.lower()
-    if ending in PROGRAMS and loaded.look.centers is not None:
-        raise ValueError(
-            f"a {ending} file truncates toward the average, and {loaded.origin} has "
-            f"{len(loaded.look.centers)} centers; write .safetensors, or convert it with --centers "
-            "none"
-        )
-    if ending == ".safetensors":
-        own.save_safetensors(path, loaded, outputs=outputs)
-        return
-    write = save_onnx if ending == ".onnx" else save_program
-    write(path, loaded, noise or "const", outputs)
-
-
-def is_for_the_hub(path: Path) -> bool:
-    """Return true if a destination is a folder: an existing one, or a name without an ending."""
-    return path.is_dir() or not path.suffix
-
-
-def outputs_of(path: Path) -> list[Path]:
-    """Return the files that are written for a destination."""
-    return [path / SHARED, path / README] if is_for_the_hub(path) else [path]
-
-
-def check_request(
-    path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
-) -> None:
-    """Raise ValueError unless the format of a destination, a file or a folder for the Hub, supports
-    the choices and no file would be lost, nor one of the `sources` replaced."""
-    if is_for_the_hub(path):
-        outputs.check(*outputs_of(path), sources=sources)
-        if RunFolder.of(path):
-            raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
-        require(
-            "huggingface_hub",
-            packages="huggingface-hub safetensors",
-            purpose="writing a folder for the Hub",
-        )
-    else:
-        check_file(path, outputs, noise=noise, sources=sources)
-
-
-def check_file(
-    path: Path, outputs: Outputs, *, noise: NoiseInput | None, sources: Iterable[Path] = ()
-) -> None:
-    """Check a destination that is a file, as `check_request` does."""
     outputs.check(path, endings=WRITTEN, sources=sources)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
@@ -134,3 +85,13 @@ def check_file(
     if ending in NEEDED:
         module, packages = NEEDED[ending]
         require(module, packages=packages, purpose=f"writing {ending} files")
+    if ending in PROGRAMS and loaded.look.centers is not None:
+        raise ValueError(
+            f"{ending} files truncate toward w_avg, but {loaded.origin} has centers; write "
+            ".safetensors, or convert it with --centers none"
+        )
+    if ending == ".safetensors":
+        own.save_safetensors(path, loaded, outputs=outputs)
+        return
+    write = save_onnx if ending == ".onnx" else save_program
+    write(path, loaded, noise or "const", outputs)

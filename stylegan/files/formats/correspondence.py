@@ -1,4 +1,4 @@
-"""Official names and layouts of settings and variables, each written once."""
+"""Official names and layouts of settings and variables."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -51,8 +51,7 @@ GENERATOR_SETTINGS = MAPPING_SETTINGS | SYNTHESIS_SETTINGS
 
 KNOWN = {
     *GENERATOR_SETTINGS, *DISCRIMINATOR_SETTINGS, "blur_filter", "fused_scale",
-    # not a property of the weights: they act at run time or in training, or need no translation
-    # because one path computes the same
+    # ignored: they act at run time or in training, or both values compute the same
     "dlatent_avg_beta", "dlatent_broadcast", "dtype", "force_clean_graph", "func_name",
     "is_template_graph", "is_training", "is_validation", "randomize_noise", "structure",
     "style_mixing_prob", "truncation_cutoff", "truncation_cutoff_val", "truncation_psi",
@@ -61,8 +60,7 @@ KNOWN = {
 
 
 def config_from_official(settings: Mapping[str, object], names: Mapping[str, str]) -> NetworkConfig:
-    """Return the configuration that official `settings` ask of a network whose settings have these
-    `names`. Those of its sister networks are ignored; one that no network has is a ValueError."""
+    """Configuration from official `settings`; `names` maps those of this network to our fields."""
     for name in settings:
         if name not in KNOWN:
             hint = suggestion(str(name), sorted(KNOWN))
@@ -74,13 +72,12 @@ def config_from_official(settings: Mapping[str, object], names: Mapping[str, str
     }
     blur = settings.get("blur_filter", [1, 2, 1])
     if blur not in (None, [], (), [1, 2, 1], (1, 2, 1)):
-        raise ValueError(f"blur_filter {blur} is not supported; only [1, 2, 1] or None is")
+        raise ValueError(f"blur_filter must be [1, 2, 1] or None, got {blur}")
     return NetworkConfig(**fields, blur=bool(blur))
 
 
 def converted(name: str, value: Any, default: T) -> T:
-    """Return `value` as the type of `default`. Raise ValueError if that changes a number: 1 is
-    taken for True, and 8192.0 for 8192."""
+    """Convert `value` to the type of `default` if it stays equal (1 to True, 8192.0 to 8192)."""
     kind = type(default)
     try:
         result = kind(value)
@@ -88,11 +85,11 @@ def converted(name: str, value: Any, default: T) -> T:
             return result
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(f"{name} must be of type {kind.__name__}, not {value!r}")
+    raise ValueError(f"{name} must be of type {kind.__name__}, got {value!r}")
 
 
 def truncation_from_official(settings: Mapping[str, object]) -> tuple[float, int | None]:
-    """Return our psi and cutoff: officially None for either, or a cutoff <= 0, means none."""
+    """psi and cutoff; officially None for either, or a cutoff <= 0, means no truncation."""
     psi = settings.get("truncation_psi", 0.7)
     cutoff = settings.get("truncation_cutoff", 8)
     if psi is None or cutoff is None:
@@ -102,10 +99,10 @@ def truncation_from_official(settings: Mapping[str, object]) -> tuple[float, int
 
 
 def fusion_from_official(settings: Mapping[str, object]) -> Callable[[int], bool]:
-    """Return a test of resolutions: does the program enlarge to one by a transposed convolution?"""
+    """Predicate: does the program upsample to this resolution by a transposed convolution?"""
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):
-        raise ValueError(f"fused_scale must be True, False or 'auto', not {fused!r}")
+        raise ValueError(f"fused_scale must be True, False or 'auto', got {fused!r}")
     return lambda resolution: resolution >= FUSED_FROM if fused == "auto" else bool(fused)
 
 
@@ -113,7 +110,7 @@ DENSE = (1, 0)  # [in, out] -> (out, in)
 CONV = (3, 2, 0, 1)  # [kh, kw, in, out] -> (out, in, kh, kw)
 CONV_TRANSPOSE = (2, 3, 0, 1)  # [kh, kw, in, out] -> (in, out, kh, kw)
 
-# Patterns of our names -> the official ones, in the terms of `official_matches`; the first counts.
+# Patterns of our names -> templates of official ones (`official_matches`); the first match counts.
 NETWORKS = {"mapping": "G_mapping/", "synthesis": "G_synthesis/"}
 GENERATOR_NAMES = {
     "w_avg": "dlatent_avg",
@@ -139,7 +136,7 @@ DISCRIMINATOR_NAMES = {
 
 
 def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) -> Iterator[Match]:
-    """Yield the official variables of our weights; `fused`: see `fusion_from_official`."""
+    """Match our weights to official variables; for `fused` see `fusion_from_official`."""
     full = max((numbers_in(name)["r"] for name in state if "_rgb." in name), default=4)
     start = "4x4/Const" if any(name.endswith("input.const") for name in state) else "4x4/Dense"
     names = DISCRIMINATOR_NAMES if "head.out.weight" in state else GENERATOR_NAMES
@@ -160,5 +157,5 @@ def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) 
         axes: tuple[int, ...] = ()
         if name.endswith(".weight"):
             axes = DENSE if tensor.ndim == 2 else CONV_TRANSPOSE if enlarging else CONV
-        # TF's conv2d_transpose does not flip its kernel as upscale + conv2d does
+        # TF's conv2d_transpose does not flip the kernel, while upscale + conv2d does
         yield Match(name, path, axes, rotated=enlarging and fused(r))

@@ -1,4 +1,4 @@
-"""Checkpoints of other PyTorch programs, see `layouts`, -> our networks."""
+"""Checkpoints of other PyTorch programs (see `layouts`) -> our networks."""
 
 import dataclasses
 import itertools
@@ -19,17 +19,16 @@ from stylegan.sampling import Look, cyclic_one_hot, mapped
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
-AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
-CHUNK = 1024  # of them at once
+AVERAGED = 10_240  # latents for w_avg, if a file lacks it
+CHUNK = 1024  # latents at a time
 
 
 class UnknownLayout(ValueError):
-    """A file holds no generator that has one of the layouts."""
+    """The file contains no generator of a known layout."""
 
 
 def import_weights(content: object, file: Path = Path("memory")) -> Weights:
-    """Read the networks of a file of another PyTorch program from its `content`, safely loaded.
-    Raise ValueError for what does not fit."""
+    """Networks from the safely loaded `content` of a checkpoint of another PyTorch program."""
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
@@ -42,7 +41,7 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
 
 
 def generators_in(content: Content) -> Iterator[Content]:
-    """Yield candidate weights of a generator: the average one alone, if there is one."""
+    """Candidates for the weights of a generator; the average one alone, if there is one."""
     models = content.get("models", content)
     state = content.get("state_dict", content)
     if isinstance(models, Mapping):
@@ -59,7 +58,7 @@ def generators_in(content: Content) -> Iterator[Content]:
 
 
 def starting(weights: Mapping[object, object], start: str) -> Content:
-    """Return the tensors whose names begin so, without that and the prefix of DataParallel."""
+    """Tensors whose names begin with `start`, without it and the prefix of DataParallel."""
     return {
         str(name).removeprefix(start).removeprefix("module."): value
         for name, value in weights.items()
@@ -68,7 +67,7 @@ def starting(weights: Mapping[object, object], start: str) -> Content:
 
 
 def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -> Weights:
-    """Read the generator whose weights are `stored`, in eval mode."""
+    """Build the generator whose weights are `stored`, in eval mode."""
     tensors = check_weights(stored)
     kernels = {name: t for name, t in tensors.items() if re.fullmatch(layout.blur, name)}
     left_out = {*kernels, *layout.ignored}
@@ -86,7 +85,7 @@ def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -
     notes = layout.notes
     if layout.match("w_avg", weights) is None:
         network.w_avg.copy_(mean_w(network))
-        if layout.may_lack_average:  # of a training without truncation
+        if layout.may_lack_average:  # the training used no truncation
             psi = 1.0
             cutoff = None
             notes = layout.notes[:1]
@@ -107,16 +106,16 @@ def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     blocks = (f"synthesis.blocks.{2**n}.conv1.weight" for n in itertools.count(3))
     dense = shapes(layout, layers, weights)
     if not dense:
-        raise ValueError("there are no layers of a mapping network")
+        raise ValueError("the layers of the mapping network are missing")
     inputs = dense[0][1]
     labels = shapes(layout, ["mapping.label_embedding"], weights)
     label_dim = labels[0][0] if labels else 0
     if label_dim and inputs % 2:
-        raise ValueError(f"the mapping network has {inputs} inputs, not a latent and a label")
+        raise ValueError(f"inputs of a mapping with labels must be even, got {inputs}")
     convs = shapes(layout, itertools.chain(["synthesis.input.conv.weight"], blocks), weights)
     rgb = shapes(layout, ["synthesis.to_rgb.4.weight"], weights)
     if not rgb:
-        raise ValueError("there is no RGB layer")
+        raise ValueError("the RGB layer is missing")
     return dataclasses.replace(
         widths_of([channels for channels, *_ in convs]),
         label_dim=label_dim,
@@ -132,22 +131,22 @@ def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
 
 
 def shapes(layout: Layout, names: Iterable[str], weights: Tensors) -> list[tuple[int, ...]]:
-    """Return the shapes of the weights with these names of ours, up to the first missing one."""
+    """Shapes in the file of the weights with our `names`, up to the first missing one."""
     found = []
     for match in (layout.match(name, weights) for name in names):
         if match is None or match.path not in weights:
             break
         sizes = tuple(weights[match.path].shape)
         if len(sizes) not in (2, 4) or 0 in sizes:
-            raise ValueError(f"{match.path} has shape {sizes}, where 2 or 4 dimensions are due")
+            raise ValueError(f"{match.path} must have 2 or 4 dimensions, got shape {sizes}")
         found.append(sizes)
     return found
 
 
 def widths_of(channels: list[int]) -> NetworkConfig:
-    """Return a configuration of layers so wide at 4x4, 8x8, ..."""
+    """Configuration whose layers have these channels at 4x4, 8x8, ..."""
     if not 1 <= len(channels) <= 20:
-        raise ValueError(f"the network has {len(channels)} blocks")
+        raise ValueError(f"the network must have 1 to 20 blocks, got {len(channels)}")
     sizes = [4 * 2**i for i in range(len(channels))]
     cap = max(channels)
     below = [(r, c) for r, c in zip(sizes, channels, strict=True) if c < cap]
@@ -157,36 +156,36 @@ def widths_of(channels: list[int]) -> NetworkConfig:
         if [config.channels(r) for r in sizes] == channels:
             return config
     raise ValueError(
-        f"the layers have {', '.join(map(str, channels))} channels from 4x4 on; only widths that "
-        "halve with each doubling below a maximum are supported"
+        "channels must halve with each doubling of the resolution below a maximum, got "
+        f"{', '.join(map(str, channels))} from 4x4 on"
     )
 
 
 def check_blurs(layout: Layout, config: NetworkConfig, kernels: Tensors) -> None:
-    """Raise ValueError unless a file has the right number of low-pass filters, all ours."""
+    """Raise ValueError unless the low-pass filters are [1, 2, 1], and as many as blocks need."""
     blocks = len(resolutions(config.resolution)) - 1
     if len(kernels) != (layout.blurs * blocks if config.blur else 0):
-        raise ValueError(f"{len(kernels)} low-pass filters are there for {blocks} blocks")
+        raise ValueError(f"found {len(kernels)} low-pass filters for {blocks} blocks")
     row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
     expected = torch.outer(row, row) / 16
     for name, kernel in kernels.items():
         right = kernel.dtype in FLOATS and kernel.numel() > 0
         right = right and (kernel.shape[1:] == (1, 3, 3) or kernel.shape == (3, 3))
         if not right or not torch.allclose(kernel.double(), expected.expand_as(kernel), atol=1e-4):
-            raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
+            raise ValueError(f"{name} must be the low-pass filter [1, 2, 1]")
 
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:
-    """Return the resolution up to which some noise strength has left zero, its first value."""
+    """Highest resolution with a noise strength that is not zero, the initial value."""
     layers = synthesis.noise_layers(synthesis.config.resolution)
     moved = [i for i, e in enumerate(layers) if e.noise is not None and e.noise.strength.any()]
     if not moved:
-        raise ValueError("all noise strengths are zero: nothing of the network has been trained")
+        raise ValueError("all noise strengths are zero: the network is untrained")
     return int(4 * 2 ** (moved[-1] // 2))
 
 
 def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
-    """Fill the stored noise maps from seed 0; `shared`: one map for both layers of a resolution."""
+    """Fill the stored noise maps from seed 0, with one map per resolution if `shared`."""
     random = torch.Generator().manual_seed(0)
     stored = [m for n, m in synthesis.named_buffers() if n.endswith("noise.const")]
     for first, second in zip(stored[::2], stored[1::2], strict=True):
@@ -197,7 +196,7 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
 
 @torch.no_grad()
 def mean_w(generator: Generator, label_rows: Tensor | None = None) -> Tensor:
-    """Average w, where none is stored: over fixed latents, with classes or `label_rows` in turn."""
+    """Mean w over fixed latents, with classes or `label_rows` alternating."""
     config = generator.config
     random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)

@@ -1,8 +1,8 @@
-"""Where five other PyTorch programs keep the tensors of a generator, and how their numbers differ.
+"""Names of a generator's tensors in five other PyTorch programs, and differences of their values.
 
-All but lernapparat's, whose forward pass a test writes down, are compared with the publishers'
-programs, which computed the numbers in `tests/foreign/`. Where a program differs from the official
-one, weights are scaled so that our network computes the same.
+Tests compare all with outputs of the original programs in `tests/foreign/`, except lernapparat's,
+whose forward pass a test contains. Where a program differs from the official one, weights are
+scaled so that our network computes the same.
 """
 
 import dataclasses
@@ -21,25 +21,23 @@ from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
 Tensors = Mapping[str, Tensor]
-Content = Mapping[str, object]  # the content of a file: anything, until it is checked
+Content = Mapping[str, object]  # of a file, unchecked
 
 # Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
 NORM = math.sqrt(1e-8 / 1e-5)
-HE = math.sqrt(2)  # of styles and RGB: their He constant has sqrt(2), ours 1
-HE_DENSE = math.sqrt(
-    0.5
-)  # of mmgeneration's mapping network: their He constant has 1, ours sqrt(2)
+HE = math.sqrt(2)  # for styles and RGB: their He constant has sqrt(2), ours 1
+HE_DENSE = math.sqrt(0.5)  # for mmgeneration's mapping: their constant has 1, ours sqrt(2)
 LATENT_NORM = 1 / (1 + 1e-6)  # to 1e-7: mmgeneration adds 1e-6 to the norm of a latent; ours is 1
 FLIPPED = methodcaller("flip", 0)  # blue, green, red -> red, green, blue
-UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
-LAST_CONV = "*.conv[.1]*"  # `conv` of the input block, `conv1` of the others
-# of 128x128 and more, see `matching.FUSED_FROM`: the resolutions of three digits and more
+UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as in our upsampling convolution
+LAST_CONV = "*.conv[.1]*"  # `conv` in the input block, `conv1` in others
+# blocks from 128x128 (`matching.FUSED_FROM`), which are resolutions of three or more digits
 FUSED = "*.blocks.???*.conv0.weight"
 
 
 class Progress(NamedTuple):
-    """The progress of a generator's training, as far as a file records it."""
+    """Progress of a generator's training, as far as a file contains it."""
 
     resolution: int | None = None
     alpha: float = 1.0
@@ -48,34 +46,33 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The tensors of a generator in the files of a program, and the settings that these lack.
+    """Tensors of a generator in a program's files, and settings that these files lack.
 
-    A rule is a `Match` of patterns: our names as `fnmatch` has them, their name as a template of
-    `numbers_in` ours and of the `block`. A tensor of ours without a rule is 0, drawn or computed.
+    A rule is a `Match` of patterns: our names as in `fnmatch`, their name as a template with
+    `numbers_in` ours and the `block`. A tensor without a rule is 0, drawn or computed.
     """
 
     program: str
-    needed: tuple[str, ...]  # names that no other layout has
+    needed: tuple[str, ...]  # names that identify the layout
     rules: tuple[Match, ...]
-    block: str = ""  # the beginning of names of a block
-    first_block: str = ""  # ... of that of 4x4, if it differs
-    blur: str  # names of the low-pass filters
-    blurs: int = 1  # of them in each block
-    has_no_blur: bool = False  # where the filters are missing; else that is an error
+    block: str = ""  # prefix of names in a block
+    first_block: str = ""  # prefix in the 4x4 block, if it differs
+    blur: str  # regex of the names of low-pass filters
+    blurs: int = 1  # low-pass filters per block
+    has_no_blur: bool = False  # if the filters are missing; otherwise that is an error
     ignored: tuple[str, ...] = ()
     bias_before_blur: bool = False  # as in NetworkConfig
     activation_before_blur: bool = False
     shared_noise: bool = False  # one map for both layers of a resolution
     psi: float = 0.7
     cutoff: int | None = None
-    may_lack_average: bool = False  # of w; it is not truncated then
-    # reads how far training got, from all content of a file and the weights
+    may_lack_average: bool = False  # w_avg may be missing; then there is no truncation
+    # from the whole content of a file and the weights
     progress: Callable[[Content, Tensors, NetworkConfig], Progress] = lambda *_: Progress()
     notes: tuple[str, ...] = ()
 
     def match(self, name: str, weights: Tensors) -> Match | None:
-        """Return the first match of one of our names that the file has, else the last: it is
-        missing. None where the file need not have one."""
+        """First match of our `name` in the file, else the last; None if the file may lack it."""
         numbers = numbers_in(name)
         block = self.first_block if self.first_block and numbers["b"] == 0 else self.block
         terms = {**numbers, "block": block.format_map(numbers), "end": name.rpartition(".")[2]}
@@ -92,24 +89,23 @@ class Layout:
         return found[-1]
 
     def matches(self, names: Iterable[str], weights: Tensors) -> Iterable[Match]:
-        """Return the matches of our names. Of several for one of their tensors the last counts:
-        an only RGB layer is that of the full resolution."""
+        """Matches of our names, one for each of their tensors."""
+        # the last counts: a single RGB layer belongs to the full resolution
         found = [match for name in names if (match := self.match(name, weights))]
         return {match.path: match for match in found}.values()
 
 
 def about_zero(bias: Tensor) -> Tensor:
-    """Turn biases of a style whose first half are scales about 1 into ours, which are about 0."""
+    """Subtract 1 from the scales, the first half of a style's biases: ours are about 0."""
     return torch.cat([bias.chunk(2)[0] - 1, bias.chunk(2)[1]])
 
 
 def he_scaled(strength: Tensor) -> Tensor:
-    """Scale noise strengths (1, channels, 1, 1) that have a He constant."""
+    """Scale noise strengths (1, C, 1, 1) with a He constant -> (C,)."""
     return strength.flatten().double() * (NORM * math.sqrt(2 / strength.numel()))
 
 
 def progress_of_genforce(content: Content, weights: Tensors, config: NetworkConfig) -> Progress:
-    """Read the growth from the level of detail; images seen, where the file says it."""
     if "synthesis.lod" not in weights:
         raise ValueError("synthesis.lod is missing")
     lod = weights["synthesis.lod"].reshape(-1).tolist()
@@ -121,7 +117,6 @@ def progress_of_genforce(content: Content, weights: Tensors, config: NetworkConf
 
 
 def progress_of_mmgeneration(content: Content, weights: Tensors, config: NetworkConfig) -> Progress:
-    """Read growth and images seen, where the file says them."""
     state = content.get("state_dict")
     others = {**content, **state} if isinstance(state, Mapping) else {}
 
@@ -144,7 +139,7 @@ ROSINALITY = (
     Match("mapping.layers.*.weight", "style.{2i+1}.linear.weight_orig", factor=100),  # ours: 0.01
     Match("mapping.layers.*.bias", "style.{2i+1}.linear.bias", factor=100),
     Match("*.input.const", "{block}.conv1.input", factor=NORM),
-    # of a transposed convolution, so (in, out, k, k); a quarter: ours are summed, theirs averaged
+    # of a transposed convolution: (in, out, k, k); a quarter, as ours sums and theirs averages
     Match("*.conv0.weight", "{block}.conv1.0.weight", rotated=True, factor=NORM / 4),
     Match("*.conv0.weight", "{block}.conv1.1.conv.weight_orig", UP, factor=NORM),
     Match("*.blocks.*.epilogue0.bias", "{block}.conv1.0.bias", factor=NORM),
@@ -172,7 +167,7 @@ GENFORCE = (
     Match("*.affine.*", "synthesis.layer{2b+j}.style.{end}"),
     Match("*.to_rgb.*", "synthesis.output{b}.{end}"),
 )
-# The official networks, but for the normalization.
+# The official networks, except for the normalization.
 BLOCKS_OF_LERNAPPARAT = (
     Match("*.input.const", "{block}.const", factor=NORM),
     Match("*.input.epilogue0.bias", "{block}.bias", factor=NORM),
@@ -198,7 +193,7 @@ HUANGZH13 = (
     *BLOCKS_OF_LERNAPPARAT,
     Match("*.to_rgb.*", "g_synthesis.to_rgb.{b}.{end}"),
 )
-# As rosinality's, but for the mapping network and the order of colors.
+# As rosinality's, except for the mapping network and the order of colors.
 MMGENERATION = (
     Match(
         "mapping.layers.0.weight",
@@ -212,7 +207,7 @@ MMGENERATION = (
     Match("*.blocks.*.epilogue0.bias", "{block}.conv1.0.conv.bias", factor=NORM),
     Match(LAST_CONV, "{block}.conv2.conv.weight_orig", factor=NORM),
     Match("*.epilogue1.bias", "{block}.conv2.conv.bias", factor=NORM),
-    # one for all channels
+    # one strength for all channels
     Match("*.strength", "{block}.noise_injector{j+1}.weight", factor=NORM, shape=(1,)),
     Match("*.noise.const", "injected_noise_{2b+j}"),
     Match("*.affine.weight", "{block}.adain{j+1}.affine.weight_orig", factor=HE),
@@ -256,7 +251,7 @@ LAYOUTS = (
         rules=LERNAPPARAT,
         block="g_synthesis.blocks.{r}x{r}",
         blur=r"g_synthesis\.blocks\.\d+x\d+\.conv0_up\.intermediate\.kernel",
-        ignored=("truncation.avg_latent",),  # of some use of it; ours is over more latents
+        ignored=("truncation.avg_latent",),  # ours averages more latents
         cutoff=8,
         progress=lambda content, weights, config: Progress(config.resolution),
         notes=(

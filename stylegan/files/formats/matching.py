@@ -1,4 +1,4 @@
-"""Tensors of a foreign file -> ours: how their layouts differ, and that none is missing or left."""
+"""Conversion of a file's tensors to ours, none missing and none left over."""
 
 import math
 import re
@@ -10,27 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.checkpoint import check_finite, match_state_dict
+from stylegan.files.checkpoint import match_state_dict
 from stylegan.schedule import resolutions
 
 N = TypeVar("N", bound=nn.Module)
 Shape = tuple[int, ...]
 
-FUSED_FROM = 128  # pixels: officially enlarged to from here on by a transposed convolution
+FUSED_FROM = 128  # resolution from which the official program fuses upsampling and convolution
 
 
 @dataclass(frozen=True)
 class Match:
-    """One of our tensors, the tensor of a file that holds it, and the difference between them."""
+    """One of our tensors, its name in a file, and how to convert it."""
 
     name: str
     path: str
-    axes: tuple[int, ...] = ()  # ours is the file's transposed so; () = as it is
-    rotated: bool = False  # ... and then turned by 180 degrees in its last two axes
-    factor: float = 1.0  # ... and multiplied
+    axes: tuple[int, ...] = ()  # permutation of the file's axes; () = none
+    rotated: bool = False  # then rotated by 180 degrees in the last two axes
+    factor: float = 1.0  # then multiplied
     change: Callable[[Tensor], Tensor] | None = None  # applied after axes and rotation
-    # In the file, if not ours. 0 in any axis stands for the length of our first axis: (1, 0, 1, 1)
-    # is (1, C, 1, 1) there for our (C,). () = ours, with its axes as in the file.
+    # Shape in the file; () = ours, permuted. 0 stands for the length of our first axis:
+    # (1, 0, 1, 1) means that our (C,) is (1, C, 1, 1) there.
     shape: Shape = ()
 
     def to_ours(self, theirs: Tensor) -> Tensor:
@@ -40,14 +40,12 @@ class Match:
         return ours if self.factor == 1 else ours.double() * self.factor
 
     def shape_in_file(self, ours: Shape) -> Shape:
-        """Return the shape of the tensor in the file for which ours has the shape `ours`."""
         back = [self.axes.index(i) for i in range(len(self.axes))]
         return tuple(n or ours[0] for n in self.shape) or tuple(ours[i] for i in back) or ours
 
 
 def numbers_in(name: str) -> dict[str, int]:
-    """Return the numbers in one of our names, for theirs: of a mapping layer (i), or of a block and
-    layer of the others: the resolution (r), the block (b) and which of its two layers (j)."""
+    """Numbers in one of our names: mapping layer i; or resolution r, block b and its layer j."""
 
     def number(before: str, otherwise: int) -> int:
         found = re.search(rf"(?:{before})\.?(\d+)", name)
@@ -68,11 +66,13 @@ def network_from(
     matches: Callable[[Mapping[str, Tensor]], Iterable[Match]],
     tensors: Mapping[str, Tensor],
 ) -> N:
-    """Make a network in eval mode with the `tensors` of a file.
+    """Build a network in eval mode from the `tensors` of a file.
 
-    `make` makes the network; `matches`, given its state, says which tensor of the file each of ours
-    is. Those without a match are 0. All are float64 if any matched tensor is, else float32.
-    Raise ValueError if a tensor is missing, left over, of another shape or not finite.
+    make: creates the network.
+    matches: maps its state to matches; tensors without a match are 0.
+
+    All are float64 if any matched tensor is, else float32. Raises ValueError if a tensor is
+    missing, left over, of another shape or not finite.
     """
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
@@ -83,7 +83,6 @@ def network_from(
             for m in table
         }
     tensors = match_state_dict(wanted, tensors)
-    check_finite(tensors)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
     ours = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}
@@ -94,10 +93,10 @@ def network_from(
 
 
 def growth(name: str, lod: object, full: int) -> tuple[int, float]:
-    """Return resolution and alpha, of `full` pixels at most, at an official level of detail."""
+    """Resolution and alpha at an official level of detail of a network of resolution `full`."""
     array = np.asarray(lod)
     levels = len(resolutions(full))
     if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() <= levels - 1:
-        raise ValueError(f"{name} is {lod}, which is not a level of {full}x{full} images")
+        raise ValueError(f"{name} must be from 0 to {levels - 1} at {full}x{full}, got {lod}")
     level = float(array.item())
     return full >> math.floor(level), 1 - level % 1

@@ -1,4 +1,4 @@
-"""Official networks: variables and settings (see `correspondence`), or a `.pkl` file, -> ours."""
+"""Official variables and settings (see `correspondence`), or a `.pkl` file -> our networks."""
 
 import dataclasses
 import re
@@ -28,22 +28,22 @@ from stylegan.machine.messages import readable
 from stylegan.sampling import Look, Rectangle
 from stylegan.sampling.pretrained import Pretrained
 
-Variables = Mapping[str, npt.ArrayLike]  # official path, relative to its network -> array
-Arguments = Mapping[str, object]  # official keyword arguments; official defaults where absent
+Variables = Mapping[str, npt.ArrayLike]  # official path, relative to the network -> array
+Arguments = Mapping[str, object]  # official keyword arguments; missing ones have the defaults
 
 LAYOUT = "official snapshot"
 LICENSE = "CC BY-NC 4.0"  # of NVIDIA's weights
-LODS = ("lod", "G_synthesis/lod")  # level of detail: the first that a network has
+LODS = ("lod", "G_synthesis/lod")  # level of detail: the first of these counts
 
 
 def mapping_from_official(variables: Variables, settings: Arguments) -> networks.MappingNetwork:
-    """Make a mapping network of `Dense0/weight`, ...; `dlatent_broadcast` is left to the caller."""
+    """Mapping network from `Dense0/weight`, ...; `dlatent_broadcast` is ignored."""
     config = config_from_official(settings, correspondence.MAPPING_SETTINGS)
     return taken(lambda: networks.MappingNetwork(config), variables, settings)
 
 
 def synthesis_from_official(variables: Variables, settings: Arguments) -> networks.SynthesisNetwork:
-    """Make a synthesis network of `4x4/Conv/weight`, ..."""
+    """Synthesis network from `4x4/Conv/weight`, ..."""
     config = config_from_official(settings, correspondence.SYNTHESIS_SETTINGS)
     return taken(lambda: networks.SynthesisNetwork(config), variables, settings)
 
@@ -51,8 +51,10 @@ def synthesis_from_official(variables: Variables, settings: Arguments) -> networ
 def generator_from_official(
     variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
 ) -> networks.Generator:
-    """Make a generator of `G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`,
-    ... `config` is that of the settings, unless what it shares with a discriminator is known."""
+    """Generator from `G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ...
+
+    `config`, by default that of the settings, may contain the discriminator's fields, too.
+    """
     config = config or config_from_official(settings, GENERATOR_SETTINGS)
     return taken(lambda: networks.Generator(config), variables, settings)
 
@@ -60,13 +62,13 @@ def generator_from_official(
 def discriminator_from_official(
     variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
 ) -> networks.Discriminator:
-    """Make a discriminator of `4x4/Conv/weight`, ..."""
+    """Discriminator from `4x4/Conv/weight`, ..."""
     config = config or config_from_official(settings, correspondence.DISCRIMINATOR_SETTINGS)
     return taken(lambda: networks.Discriminator(config), variables, settings)
 
 
 def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
-    """Build a network by `make` and load official arrays, at any level of detail."""
+    """Build a network by `make` from official arrays, at any level of detail."""
     tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
     fused = correspondence.fusion_from_official(settings)
     return network_from(make, lambda state: correspondence.official_matches(state, fused), tensors)
@@ -75,13 +77,12 @@ def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N
 def tensor(path: str, value: npt.ArrayLike) -> Tensor:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
-        raise ValueError(f"{path} holds {array.dtype} instead of real numbers")
+        raise ValueError(f"{path} must hold real numbers, got {array.dtype}")
     return torch.from_numpy(array.astype(np.float64 if array.dtype == np.float64 else np.float32))
 
 
 def load_official(path: str | Path, *, name: str = "") -> Weights:
-    """Read an official version 1 snapshot (G, D, Gs), whose lineage calls it `name`; nothing that
-    the file names is executed. ValueError says what another file is."""
+    """Read an official snapshot (G, D, Gs), `name` in lineages, without executing its content."""
     path = Path(path)
     g, d, ema = read_networks(path)
     with refusing(path, "cannot be used"):
@@ -102,21 +103,20 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
             generator_from_official(g.variables, g.settings, config),
             discriminator_from_official(d.variables, d.settings, d_config),
             notes=(
-                f"settings given: {readable(settings, 1000)}; the others are the official ones",
+                f"settings in the file: {readable(settings, 1000)}; others have official defaults",
             ),
         )
     return weights.with_lineage_of(source_of(path, LICENSE, name=name))
 
 
 def load_npz(path: Path, *, name: str = "") -> Weights:
-    """Read the generator of official variables with `static_kwargs`, the JSON of its official
-    arguments. All else that a generator file says is JSON in `meta`, or follows from both."""
+    """Read official variables, their arguments (`static_kwargs`) and description (`meta`)."""
     arrays = npz_arrays(path)
     arguments = str(arrays.pop("static_kwargs", ""))
     more = str(arrays.pop("meta", ""))
     if not arguments:
         raise ValueError(
-            f"{path} has no entry static_kwargs, the JSON of the official generator's arguments"
+            f"{path} must contain static_kwargs, the official generator's arguments as JSON"
         )
     settings = from_json(arguments, path, entry="static_kwargs")
     meta = from_json(more, path, entry="meta") if more else {}
@@ -136,7 +136,7 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
 
 
 def look_of(variables: Variables, settings: Arguments, full: int) -> Look:
-    """Return the look that the official program gives a generator, fully grown if it has no lod."""
+    """Look in the official program; fully grown if there is no lod."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
     return Look(*growth("lod", lod, full), *truncation_from_official(settings))
 
@@ -144,14 +144,11 @@ def look_of(variables: Variables, settings: Arguments, full: int) -> Look:
 def shared_configs(
     g: OfficialNetwork, d: OfficialNetwork, ema: OfficialNetwork
 ) -> tuple[networks.NetworkConfig, networks.NetworkConfig]:
-    """Return the configurations of generators and discriminator, equal if their common settings
-    are. Raise ValueError if G and Gs differ."""
+    """Configurations of Gs and D, the same if they agree; ValueError if G and Gs differ."""
     config, other = (config_from_official(n.settings, GENERATOR_SETTINGS) for n in (ema, g))
     for field, value in dataclasses.asdict(config).items():
         if value != (theirs := getattr(other, field)):
-            raise ValueError(
-                f"the networks contradict each other: {field} is {theirs} in G, {value} in Gs"
-            )
+            raise ValueError(f"{field} must be equal in G and Gs, got {theirs} and {value}")
     d_config = config_from_official(d.settings, correspondence.DISCRIMINATOR_SETTINGS)
     of_d_alone = {"deviation_group", "deviation_features"}
     common = {"blur", *correspondence.DISCRIMINATOR_SETTINGS.values()} - of_d_alone
@@ -163,8 +160,10 @@ def shared_configs(
 
 
 def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
-    """Return the part of the images that is not padding, by the name of a published file or a copy:
-    `karras2019stylegan-cars-512x384.pkl` has 512 wide and 384 high, in the middle of 512x512."""
+    """Part of the images that is not padding, by the name of a published file.
+
+    `karras2019stylegan-cars-512x384.pkl`: 512 wide and 384 high, centered in 512x512.
+    """
     size = re.search(r"-(\d{1,5})x(\d{1,5})\b", name)
     width, height = map(int, size.groups()) if size else (0, 0)
     if width == height or max(width, height) != resolution or min(width, height) < 1:

@@ -1,4 +1,4 @@
-"""Our own files: `.pt` of `checkpoint`, and `.safetensors`, whose metadata say the rest as JSON."""
+"""Our own files: `.pt` of `checkpoint`, and `.safetensors` with the description as metadata."""
 
 import dataclasses
 import json
@@ -23,13 +23,13 @@ from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
-LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
+LARGEST_HEADER = 2**23  # bytes; a 1024x1024 generator has about 20,000
 
-Payload = dict[str, Any]  # the content of a file: anything, until it is checked
+Payload = dict[str, Any]  # of a file, unchecked
 
 
 def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
-    """Read the payload of the file `path`, called `name` in its lineage; errors name the file."""
+    """Networks from the payload of the file `path`, called `name` in lineages."""
     checkpoint.checked(payload, path)
     kind = f"{payload['kind']} file"
     with refusing(path, f"is a {kind} that cannot be used"):
@@ -39,8 +39,10 @@ def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
 
 
 def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
-    """Read the networks of a payload of each `kind`, and their description; not yet `own_entry`.
-    Its values are unchecked, so any error may be raised."""
+    """Build the networks and the description from a payload, without `own_entry`.
+
+    The payload is unchecked, so any exception may be raised.
+    """
     lineage = from_plain(payload.get("lineage", ()))
     is_state = payload["kind"] == "state"
     config = read(
@@ -50,7 +52,7 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
     if payload["kind"] == "discriminator":
         critic = network_of(networks.make_discriminator, config, payload["weights"])
         return Weights(path, kind, None, discriminator=critic, lineage=lineage)
-    if "discriminator" in payload:  # of states, and of files that others are to train on from
+    if "discriminator" in payload:  # of states, and of generator files for transfer
         critic = network_of(networks.make_discriminator, config, payload["discriminator"])
     if is_state:
         schedule = read(ScheduleConfig, payload["config"]["schedule"])
@@ -58,7 +60,7 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         look = Look(stage.resolution, stage.alpha)
         average = network_of(networks.make_generator, config, payload["generator_ema"])
         generator = network_of(networks.make_generator, config, payload["generator"])
-        # without label_rows, which may be None, it is unknown whether labels are classes
+        # without an entry label_rows it is unknown whether labels are classes
         trained_on = payload["config"]["data"] if "label_rows" in payload else None
     else:
         look = Look(payload["resolution"], payload["alpha"], payload["psi"], payload["cutoff"])
@@ -85,7 +87,6 @@ def network_of(
     config: networks.NetworkConfig,
     weights: Mapping[str, Tensor],
 ) -> Network:
-    """Make a network with these weights, as `network_from`."""
     return network_from(lambda: make(config), lambda state: map(Match, state, state), weights)
 
 
@@ -96,7 +97,7 @@ def save_loaded(
     discriminator: networks.Discriminator | None = None,
     outputs: Outputs = KEEPING,
 ) -> None:
-    """Write a generator file; with its discriminator if others are to train on from it."""
+    """Write a generator file, with a discriminator for runs initialized from it."""
     payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
     if discriminator is not None:
         payload["discriminator"] = weights_on_cpu(discriminator)
@@ -119,7 +120,7 @@ def save_generator(
     lineage: Lineage = (),
     outputs: Outputs = KEEPING,
 ) -> None:
-    """Save a generator with this description, as `save_loaded` does."""
+    """Write a generator file with this description; see `Pretrained`."""
     resolution = generator.config.resolution if resolution is None else resolution
     look = Look(resolution, alpha, psi, cutoff, rectangle=active_rectangle)
     said = Pretrained(
@@ -155,7 +156,7 @@ def save_safetensors(path: Path, loaded: Pretrained, *, outputs: Outputs = KEEPI
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
     metadata = {"format": "pt", checkpoint.FORMAT: description_as_json(loaded)}
     content = save(weights, metadata)
-    size = int.from_bytes(content[:8], "little")  # of the header, JSON whose order varies
+    size = int.from_bytes(content[:8], "little")  # of the header, JSON of varying order
     header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":"))
     start = header.encode()
     start += b" " * (-len(start) % 8)
@@ -172,33 +173,32 @@ def is_safetensors(path: Path) -> bool:
 
 
 def load_safetensors(path: Path, *, name: str = "") -> Weights:
-    """Read a generator that `save_safetensors` wrote."""
     require("safetensors", packages="safetensors", purpose="a .safetensors file")
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:  # sizes agree with the file's
+        with safe_open(path, framework="pt") as file:  # checks sizes against the file's
             text = (file.metadata() or {}).get(checkpoint.FORMAT)
-            # copies: these tensors may be the file itself, mapped into memory
+            # cloned, as these tensors may be memory-mapped
             weights = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if text is None:
         raise ValueError(
-            f"{path} is a safetensors file without the metadata of this project; "
-            "`stylegan export` writes both"
+            f"{path} is a safetensors file without the metadata of this project, which `stylegan "
+            "export` writes"
         )
     payload = from_json(text, path, entry="metadata") | {"weights": weights}
     return weights_of(payload, path, name=name)
 
 
 def description_as_json(loaded: Pretrained) -> str:
-    """Return the description for a file of another format, as JSON."""
+    """Description of a generator as JSON, for files of other formats."""
     return json.dumps(HEAD | loaded.description(), allow_nan=False)
 
 
 def from_json(text: str, path: Path, *, entry: str) -> Payload:
-    """Read a JSON object that a file holds in its `entry`."""
+    """Parse a JSON object, the content of an `entry` of a file."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

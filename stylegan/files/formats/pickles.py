@@ -1,7 +1,7 @@
-"""Reading official network pickles without executing anything that they name.
+"""Reading of official network pickles without executing anything in them.
 
-A pickle is a program. This reader lets it name only what an official snapshot names, gives it an
-inert record for each, and turns the records into arrays and settings afterwards, checking all.
+A pickle is a program. This reader resolves only names of an official snapshot, to inert records,
+and then converts the checked records to arrays and settings.
 """
 
 import io
@@ -18,19 +18,19 @@ from stylegan.machine.messages import reason_of
 
 
 class OfficialFileError(ValueError):
-    """The file is not an official snapshot, or a damaged one; the message says which."""
+    """The file is damaged or not an official snapshot."""
 
 
 @dataclass(frozen=True)
 class OfficialNetwork:
-    """One network of a snapshot: the settings that were given, and its variables."""
+    """One network of a snapshot: explicit settings and variables."""
 
     settings: dict[str, object]
-    variables: dict[str, np.ndarray]  # those of components under `G_synthesis/`, `G_mapping/`
+    variables: dict[str, np.ndarray]  # of components with prefix `G_synthesis/`, `G_mapping/`
 
 
 class Inert:
-    """A stand-in for an object: keeps its arguments and state, and does nothing."""
+    """Stands in for an object: keeps arguments and state, and does nothing."""
 
     args: tuple[object, ...] = ()
     state: object = None
@@ -43,11 +43,11 @@ class Inert:
 
 
 class InertNetwork(Inert):
-    """`state`: the attributes of the official network object."""
+    """`state`: attributes of the official network object."""
 
 
 class InertArray(Inert):
-    """`state`: version, shape, dtype, whether in Fortran order, bytes."""
+    """`state`: version, shape, dtype, is Fortran order, bytes."""
 
 
 class InertScalar(Inert):
@@ -59,7 +59,7 @@ class InertDtype(Inert):
 
 
 class InertType(Inert):
-    """The array type itself, which the file passes as an argument."""
+    """The array type, which the file passes as an argument."""
 
 
 # The globals of an official snapshot, all of them.
@@ -70,7 +70,7 @@ ALLOWED: dict[tuple[str, str], type[Inert]] = {
     ("numpy.core.multiarray", "_reconstruct"): InertArray,
     ("numpy.core.multiarray", "scalar"): InertScalar,
 }
-# Instructions that fetch objects past `find_class`, and sets; no snapshot needs them.
+# Instructions that bypass `find_class`, and sets; no snapshot needs them.
 REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"}
 REFUSED |= {"EMPTY_SET", "ADDITEMS", "FROZENSET"}
 EXPECTED = "an official StyleGAN version 1 snapshot, a .pkl file with the networks (G, D, Gs)"
@@ -79,7 +79,7 @@ ORIGINS = {
     "torch_utils": "a snapshot of StyleGAN2-ADA or StyleGAN3 for PyTorch",
     "torch": "a PyTorch file",
 }
-# Who builds the generators and discriminators of other programs.
+# Functions that build the networks of other programs.
 BUILDERS = {
     "G_paper": "Progressive GAN",
     "D_paper": "Progressive GAN",
@@ -89,11 +89,11 @@ BUILDERS = {
 }
 MOST_INSTRUCTIONS = 200_000
 MAX_DIMENSIONS = 32  # of an array
-MAX_LENGTH = 2**40  # of a dimension: beyond, even the product takes long
+MAX_LENGTH = 2**40  # of a dimension: the product of larger ones takes long
 
 
 class SafeUnpickler(pickle.Unpickler):
-    """Resolves the allowed names to inert records and refuses every other."""
+    """Resolves allowed names to inert records and rejects all others."""
 
     def find_class(self, module: str, name: str) -> type[Inert]:
         try:
@@ -106,11 +106,11 @@ class SafeUnpickler(pickle.Unpickler):
 
 
 def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, OfficialNetwork]:
-    """Read G, D and Gs of an official snapshot. Raise OfficialFileError for anything else."""
+    """Read G, D and Gs of an official snapshot; OfficialFileError for anything else."""
     data = Path(path).read_bytes()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's, on escapes in the text of a damaged file
+            warnings.simplefilter("ignore")  # of Python, about escapes in a damaged file
             check_opcodes(data)
             content = SafeUnpickler(io.BytesIO(data)).load()
         match content:
@@ -134,28 +134,28 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
 
 
 def check_opcodes(data: bytes) -> None:
-    """Refuse, before loading, other formats, unusual instructions and claims of absurd size."""
+    """Reject other formats, unusual instructions and absurd sizes before loading."""
     if data[:4] == b"PK\x03\x04":
         raise OfficialFileError("is a zip archive, such as torch.save writes: use load_generator")
     if not data:
         raise OfficialFileError("is empty, which is not a pickle of protocol 2 to 4")
-    # Snapshots have protocol 3 or 4, those of Progressive GAN 2: let through to be named.
+    # Snapshots have protocol 3 or 4; those of Progressive GAN, named below, have 2.
     if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04"):
         raise OfficialFileError("is not a pickle of protocol 2 to 4")
     for number, (opcode, argument, position) in enumerate(pickletools.genops(data)):
         if number >= MOST_INSTRUCTIONS:
             raise OfficialFileError(f"has more than {MOST_INSTRUCTIONS:,} pickle instructions")
         if isinstance(argument, int) and not -(2**63) <= argument < 2**63:
-            raise OfficialFileError("has a whole number of more than 64 bits")
+            raise OfficialFileError("has an integer of more than 64 bits")
         if opcode.name in REFUSED:
             raise OfficialFileError(f"uses the pickle instruction {opcode.name}")
         memo_place = argument if opcode.name.endswith("PUT") else None
         if memo_place is not None and memo_place > (position or 0):
-            raise OfficialFileError(f"asks for {argument} memo places after {position} bytes")
+            raise OfficialFileError(f"requests {argument} memo places after {position} bytes")
 
 
 def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
-    """Return the settings and all variables of a network that `builder` must have built."""
+    """Settings and all variables of a network that `builder` must have built."""
     settings, variables, components = attributes(record, builder)
     for key, component in components.items():
         if not (isinstance(key, str) and isinstance(component, InertNetwork)):
@@ -170,7 +170,7 @@ def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
 def attributes(
     record: InertNetwork, builder: str
 ) -> tuple[dict[str, object], dict[str, np.ndarray], dict[object, object]]:
-    """Return settings, own variables and components of a network that `builder` has built."""
+    """Settings, own variables and components of a network."""
     match record.state:
         case {
             "build_func_name": str(actual),
@@ -193,7 +193,7 @@ def attributes(
 
 
 def is_plain(value: object) -> bool:
-    """Return True for a number, text, None, or a short row of numbers."""
+    """Whether a value is a number, text, None, or a short list of numbers."""
     if isinstance(value, (list, tuple)):
         return len(value) < 100 and all(is_number(v) for v in value)
     return value is None or isinstance(value, str) or is_number(value)
@@ -217,7 +217,7 @@ def named_variables(pairs: list[object]) -> dict[str, np.ndarray]:
 
 
 def numeric_array(name: str, record: Inert) -> np.ndarray:
-    """Return the array a record describes. Raise OfficialFileError unless its bytes fill it."""
+    """Array of a record; OfficialFileError unless its bytes fill the shape."""
     fortran: object = False
     shape: tuple[object, ...] = ()
     match record:

@@ -1,4 +1,4 @@
-"""The generator as a program: of torch.export, which runs with torch alone, and in ONNX."""
+"""Export of the generator as a program: torch.export, which needs torch alone, and ONNX."""
 
 import copy
 import io
@@ -18,42 +18,48 @@ from stylegan.machine.disk import Outputs
 from stylegan.networks import Noise
 from stylegan.sampling.pretrained import Pretrained
 
-# The oldest operators that torch exports, and the oldest format that has them: of ONNX 1.13, which
-# ONNX Runtime reads from 1.14 on.
+# Oldest opset that torch exports, and the oldest format with it (ONNX 1.13, ONNX Runtime 1.14).
 ONNX_OPSET = 18
 ONNX_IR = 8
 
 
 class Inputs(TypedDict):
-    """The inputs of the program, without psi: each (N, ...)."""
+    """Inputs of the program except psi."""
 
     z: Tensor  # (N, z_dim)
     labels: NotRequired[Tensor]  # (N, label_dim)
-    noise: NotRequired[list[Tensor]]  # (N, 1, r, r) for each layer
+    noise: NotRequired[list[Tensor]]  # (N, 1, r, r) per layer
 
 
-def images_of(
-    loaded: Pretrained,
-    z: Tensor,
-    psi: Tensor,
-    labels: Tensor | None = None,
-    noise: Noise = "const",
-) -> Tensor:
-    """Make the images (N, C, H, W) of latents, without padding; psi () is an input, whatever the
-    file says. Noise is a kind, or maps (N, 1, r, r) for each layer."""
-    generator = loaded.generator
-    ws = generator.broadcast(generator.mapping(z, labels))
-    styles = loaded.look.styles(ws, generator.w_avg, psi)
-    images = loaded.look.images(generator, styles, noise)
-    images = sampling.unpremultiply(images) if generator.config.premultiplied else images
-    if loaded.look.rectangle is None:
-        return images
-    rows, columns = sampling.active_part(loaded.look.rectangle, *images.shape[2:])
-    return images[:, :, rows, columns]
+class Program(nn.Module):
+    """Module to export: a generator, shown as in its file."""
+
+    def __init__(self, loaded: Pretrained, noise: str) -> None:
+        super().__init__()
+        self.generator = loaded.generator
+        self.look = loaded.look
+        self.stored: Noise = "none" if noise == "none" else "const"  # if no maps are passed
+
+    def forward(
+        self,
+        z: Tensor,
+        psi: Tensor,
+        labels: Tensor | None = None,
+        noise: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Generate images (N, C, H, W) without padding; psi () overrides that of the file."""
+        ws = self.generator.broadcast(self.generator.mapping(z, labels))
+        styles = self.look.styles(ws, self.generator.w_avg, psi)
+        images = self.look.images(self.generator, styles, noise or self.stored)
+        images = sampling.unpremultiply(images) if self.generator.config.premultiplied else images
+        if self.look.rectangle is None:
+            return images
+        rows, columns = sampling.active_part(self.look.rectangle, *images.shape[2:])
+        return images[:, :, rows, columns]
 
 
 def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
-    """Return z of two seeds and, where the program takes them, labels and the stored noise maps."""
+    """z of two seeds and, if the program takes them, labels and the stored noise maps."""
     config = loaded.generator.config
     average = loaded.generator.w_avg
     seeds = range(2)
@@ -68,26 +74,7 @@ def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
 
 @torch.no_grad()
 def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
-    """Make a program (z, psi, and by name labels where there are any and noise if that is "input")
-    -> images without padding, any number of them, in the generator's precision, on its device."""
-
-    class Program(nn.Module):
-        """`images_of` as torch.export takes it: the forward of a module with the weights."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.generator = loaded.generator
-
-        def forward(
-            self,
-            z: Tensor,
-            psi: Tensor,
-            labels: Tensor | None = None,
-            noise: list[Tensor] | None = None,
-        ) -> Tensor:
-            return images_of(loaded, z, psi, labels, noise or stored)
-
-    stored: Noise = "none" if kind == "none" else "const"  # where no maps are given
+    """Export (z, psi, labels=, noise=) -> images without padding, for any batch size."""
     inputs = example_inputs(loaded, kind)
     positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.look.psi))
     by_name = {name: value for name, value in inputs.items() if name != "z"}
@@ -97,12 +84,12 @@ def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
         shapes["labels"] = any_number
     if "noise" in inputs:
         shapes["noise"] = [any_number] * len(inputs["noise"])
-    program = Program().eval()
+    program = Program(loaded, kind).eval()
     return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
 def save_program(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -> None:
-    """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
+    """Write a file for `torch.export.load`, with the description as `stylegan.json`."""
     content = io.BytesIO()
     extra = {f"{FORMAT}.json": description_as_json(loaded)}
     torch.export.save(exported_program(loaded, noise), content, extra_files=extra)
@@ -111,13 +98,13 @@ def save_program(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -
 
 
 def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -> None:
-    """Write the program as an ONNX graph in float32, where psi has a default."""
+    """Write an ONNX graph in float32 with a default psi."""
     from onnx import helper, numpy_helper
 
     single = copy.deepcopy(loaded.generator).float().cpu()
     loaded = loaded.but(generator=single)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, of its own making
+        warnings.simplefilter("ignore")  # of torch, about its own code
         program = torch.onnx.export(
             exported_program(loaded, noise),
             dynamo=True,
