@@ -23,12 +23,6 @@ HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
 # After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
 HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
 DECODER_ERROR = re.compile(r"decoder error -?\d+$")  # all that Pillow says of what libtiff refuses
-TIFF_BITS = 258  # tags of TIFF 6.0
-TIFF_MEANING = 262
-TIFF_PLANES = 284
-TIFF_PALETTE = 320
-TIFF_SIGNS = 339  # which sort of numbers
-SIGNED = 2  # the sort that has no known range
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 OF_8_BITS = ("1", "L", "RGB")  # raw modes of PNGs whose transparent color Pillow finds
@@ -123,73 +117,67 @@ def open_image(file: IO[bytes], name: str) -> Image.Image:
         start = file.read(512)
         if what := what_begins_with(start):
             raise ValueError(f"the file is {what}")
-        image = opened(file, start)
+        file.seek(0)
+        try:
+            image = Image.open(file, formats=list(formats()))
+        except Image.UnidentifiedImageError as error:
+            if HEIC_START.match(start):
+                raise ValueError("a HEIC picture; pip install pillow-heif to read it") from error
+            *others, last = formats()
+            raise ValueError(
+                f"not a {', '.join(others)} or {last} image, a damaged one, or one of a rare kind "
+                "that cannot be read"
+            ) from error
         width, height = image.size
         if width * height > MAX_PIXELS:
             raise ValueError(f"{width}x{height} pixels are more than the limit of {MAX_PIXELS}")
-        check_pixels(image)
         return image
-
-
-def opened(file: IO[bytes], start: bytes) -> Image.Image:
-    """Open as `Image.open`. ValueError names the kind of another file, by its `start`."""
-    file.seek(0)
-    try:
-        return Image.open(file, formats=list(formats()))
-    except Image.UnidentifiedImageError as error:
-        if HEIC_START.match(start):
-            raise ValueError("a HEIC picture; pip install pillow-heif to read it") from error
-        *others, last = formats()
-        raise ValueError(
-            f"not a {', '.join(others)} or {last} image, a damaged one, or one of a rare kind that "
-            "cannot be read"
-        ) from error
 
 
 def check_pixels(image: Image.Image) -> None:
     """Raise ValueError for pixels that cannot be brought to 8 bits, or that Pillow misreads."""
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
-    if isinstance(image, PngImagePlugin.PngImageFile):
-        fault = misread_png(image)
-    else:
-        fault = misread_tiff(image) if isinstance(image, TiffImagePlugin.TiffImageFile) else ""
-    if fault:
-        raise ValueError(fault)
+    if isinstance(image, PngImagePlugin.PngImageFile) and misses_transparency(image):
+        raise ValueError(
+            "a transparent color of other than 8 bits; save it with 8, or with an alpha channel"
+        )
+    if isinstance(image, TiffImagePlugin.TiffImageFile) and misread_by_pillow(image):
+        raise ValueError(
+            "a TIFF that Pillow misreads (other than 1, 2, 4, 8 or 16 unsigned bits; 16 bits in "
+            "separate planes or with 0 as white; an 8-bit palette); save it as 8-bit RGB"
+        )
 
 
-def misread_png(image: PngImagePlugin.PngImageFile) -> str:
-    """Return a reason if the transparent color is not found: Pillow compares that of the file with
+def misses_transparency(image: PngImagePlugin.PngImageFile) -> bool:
+    """Whether the transparent color of a PNG is not found: Pillow compares that of the file with
     the pixels as it has scaled them."""
     clear = image.info.get("transparency")
     if clear is None or image.mode == "P":
-        return ""
+        return False
     stored = image.tile[0].args if image.tile else image.mode  # which is loaded already
-    if stored not in OF_8_BITS or np.max(clear) > 255:
-        return "a transparent color of other than 8 bits; save it with 8, or with an alpha channel"
-    return ""
+    return stored not in OF_8_BITS or np.max(clear) > 255
 
 
-def misread_tiff(image: TiffImagePlugin.TiffImageFile) -> str:
-    """Return the feature of a TIFF that Pillow reads against the standard or most programs."""
+def misread_by_pillow(image: TiffImagePlugin.TiffImageFile) -> bool:
+    """Whether Pillow reads a TIFF against the standard or most programs."""
     tags = image.tag_v2
-    bits = np.max(tags.get(TIFF_BITS, 1))
-    if bits not in (1, 2, 4, 8, 16):
-        return f"TIFF of {bits} bits a channel; save it with 8 or 16 bits"
-    if SIGNED in np.ravel(tags.get(TIFF_SIGNS, 1)):
-        return "TIFF of signed numbers; save it with unsigned ones"
-    if bits == 16 and tags.get(TIFF_PLANES) == 2 and len(image.getbands()) > 1:
-        return "TIFF of 16 bits in separate planes; save it with interleaved channels"
-    if bits == 16 and tags.get(TIFF_MEANING) == 0:  # heeded for 1 and 8 bits
-        return "TIFF of 16 bits in which 0 is white; save it with 0 as black"
-    if image.mode == "P" and 0 < max(tags.get(TIFF_PALETTE, (0,))) < 256:
-        return "TIFF whose palette has 8 bits in the place of 16; save it in RGB"
-    return ""
+    bits = np.max(tags.get(TiffImagePlugin.BITSPERSAMPLE, 1))
+    if bits == 16:  # with fewer, Pillow heeds both tags
+        if tags.get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == 0:
+            return True
+        if tags.get(TiffImagePlugin.PLANAR_CONFIGURATION) == 2 and len(image.getbands()) > 1:
+            return True
+    signed = 2 in np.ravel(tags.get(TiffImagePlugin.SAMPLEFORMAT, 1))
+    palette = tags.get(TiffImagePlugin.COLORMAP, (0,)) if image.mode == "P" else (0,)
+    return signed or bits not in (1, 2, 4, 8, 16) or 0 < max(palette) < 256
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
     """Read upright width and height, and Pillow's mode, from the head of the file alone."""
     image = open_image(file, name)
+    with reading(name):
+        check_pixels(image)
     width, height = image.size
     if orientation_of(image) in SIDEWAYS and image.format != "TIFF":  # whose size is upright
         width, height = height, width
