@@ -231,7 +231,7 @@ def test_a_tiff_palette_of_8_bits_is_refused():
         for factor in (256, 1)
     )
     assert read_image(wide)[:, 0, 1].tolist() == [10, 20, 250]
-    with pytest.raises(ValueError, match="a TIFF that Pillow misreads.*8-bit palette.*; save it"):
+    with pytest.raises(ValueError, match=r"a TIFF that Pillow misreads.*8-bit palette.*; save it"):
         read_image(narrow)
 
 
@@ -253,7 +253,7 @@ def test_a_tiff_of_16_bits_in_planes_is_refused_and_one_of_8_bits_is_read(channe
 
 def test_a_tiff_of_signed_numbers_is_refused():
     content = tiff(np.zeros(2, np.int8), SIZE_OF_PAIR | {258: [8], 262: [1], 277: [1], 339: [2]})
-    with pytest.raises(ValueError, match="a TIFF that Pillow misreads.*unsigned"):
+    with pytest.raises(ValueError, match=r"a TIFF that Pillow misreads.*unsigned"):
         read_image(content)
 
 

@@ -135,48 +135,33 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
     return Image.fromarray(np.clip(np.rint(mixed), 0, 255).astype(np.uint8))
 
 
-def read_landmarks(path: Path) -> dict[str, list[np.ndarray | ValueError]]:
-    """Return the points of each face of each picture, by its name, or the error that they are not a
-    face, from a CSV: a line is the name of a picture and x and y of each point; the first line may
-    be one of names. Raise ValueError if there is no face."""
-    faces: dict[str, list[np.ndarray | ValueError]] = {}
+def read_landmarks(path: Path) -> dict[str, list[list[str]]]:
+    """Return x and y of the points of each face of each picture, by its name, from a CSV: a line is
+    the name of a picture and these; the first line may be one of names. Raise ValueError if there
+    is no face."""
+    faces: dict[str, list[list[str]]] = {}
+    with errors_name(path):
+        content = path.read_bytes()
     try:
-        with errors_name(path):
-            content = path.read_bytes()
         lines = csv_lines(content)
     except (ValueError, csv.Error) as error:
-        raise unusable(path, error) from error
+        raise ValueError(f"the landmarks in {path} cannot be used: {error}") from error
     for i, (name, *numbers) in enumerate(lines):
         if i > 0 or is_image(name):
-            faces.setdefault(name.replace("\\", "/"), []).append(face_of(name, numbers))
+            faces.setdefault(name.replace("\\", "/"), []).append(numbers)
     if not faces:
         raise ValueError(f"{path} has no landmarks; {FORM}")
-    found = [face for of_one in faces.values() for face in of_one]
-    errors = [face for face in found if isinstance(face, ValueError)]
-    if len(errors) == len(found):
-        raise unusable(path, errors[0])
     return faces
 
 
-def unusable(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"the landmarks in {path} cannot be used: {error}")
-
-
-def face_of(name: str, numbers: Sequence[str]) -> np.ndarray | ValueError:
-    """Return the points in a line of landmarks, or the error that they are not a face."""
-    try:
-        with reading(name):
-            points = np.array(numbers, float)
-            points = points.reshape(-1, 2) if points.size % 2 == 0 else points
-            square_of(points)
-    except ValueError as error:
-        return error
-    return points
+def points_of(numbers: Sequence[str]) -> np.ndarray:
+    points = np.array(numbers, float)
+    return points.reshape(-1, 2) if points.size % 2 == 0 else points
 
 
 def align_files(
     source: Path,
-    landmarks: Mapping[str, Sequence[np.ndarray | ValueError]],
+    landmarks: Mapping[str, Sequence[Sequence[str]]],
     out: Path,
     size: int,
     *,
@@ -207,23 +192,22 @@ def align_files(
     sides: dict[Path, float] = {}
     for done, name in enumerate(files, 1):
         picture: Image.Image | None = None
-        for file, face in zip(files[name], landmarks[name], strict=True):
+        for file, numbers in zip(files[name], landmarks[name], strict=True):
             try:
-                if isinstance(face, ValueError):
-                    raise face
+                with reading(name):
+                    points = points_of(numbers)
+                    side = square_of(points).side
                 if picture is None:
                     with quiet_decoding():
                         picture = decode((folder / name).read_bytes(), name=str(folder / name))
                 with reading(name):
-                    square = aligned(picture, face, size)
+                    square = aligned(picture, points, size)
             except (ValueError, OSError) as error:
                 left_out.append(error)
-                if picture is None and error is not face:  # none of its faces can be made
-                    break
-            else:
-                buffer = io.BytesIO()
-                square.save(buffer, "png")
-                outputs.content(file, buffer.getvalue())
-                sides[file] = square_of(face).side
+                continue
+            buffer = io.BytesIO()
+            square.save(buffer, "png")
+            outputs.content(file, buffer.getvalue())
+            sides[file] = side
         console.progress("aligned", done, len(files))
     return sides, left_out
