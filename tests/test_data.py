@@ -86,7 +86,7 @@ def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "resolution", "message"), [
-    ({"1.png": b"text", "2.png": b""}, None, r"no image .* can be used; .* not a PNG"),
+    ({"1.png": b"text", "2.png": b""}, None, r"no image .* can be used: .*not a PNG"),
     ({"1.png": png(20, 30)}, 32, "smaller than the resolution 32: 20x30.*choose a smaller"),
 ])  # fmt: skip
 def test_no_usable_image_is_an_error(files, resolution, message, tmp_path):

@@ -189,10 +189,9 @@ def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> t
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
     source = open_source(data, include=include)
+    names = source.names[:: -(-len(source.names) // MOST_SEEN)]  # evenly spaced
     kinds = Counter(
-        kind
-        for kind in decoded(partial(kind_of_colors, source), evenly(source.names, MOST_SEEN))
-        if isinstance(kind, str)
+        kind for kind in decoded(partial(kind_of_colors, source), names) if isinstance(kind, str)
     )
     total = kinds.total()
     if not total:
@@ -213,8 +212,3 @@ def kind_of_colors(source: Source, name: str) -> str:
     if pixels[..., 3].min() < 255:
         return "transparent"
     return "gray" if (pixels[..., :2] == pixels[..., 1:3]).all() else "colored"
-
-
-def evenly(names: Sequence[str], most: int) -> Sequence[str]:
-    """Return at most so many of the names, evenly chosen."""
-    return names[:: -(-len(names) // most)]

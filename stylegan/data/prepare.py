@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -66,36 +66,45 @@ def prepare(
     waiting = f"another process prepares {out}: waiting for it"
     with atomic_folder(out, lambda: console.tell(waiting)) as folder:
         load = functools.partial(levels_of, source, preparation)
-        loaded = decoded(load, source.names, workers, console, "prepared")
-        written = write_levels(folder, loaded, preparation)
-        if not written.places:
-            small = all(reason.startswith(SMALL) for _, reason in written.skipped)
+        places: list[int] = []  # in the source, of the images that are in the store
+        skipped: list[Skipped] = []
+
+        def usable() -> Iterator[dict[int, np.ndarray]]:
+            for i, levels in enumerate(decoded(load, source.names, workers, console, "prepared")):
+                if isinstance(levels, Skipped):
+                    skipped.append(levels)
+                else:
+                    places.append(i)
+                    yield levels
+
+        hashes = write_levels(folder, usable(), preparation)
+        if not places:
+            small = all(reason.startswith(SMALL) for _, reason in skipped)
             raise ValueError(
-                f"none of the {len(written.skipped)} images under {source.path} is usable: "
-                f"{reasons_of(written.skipped)}"
-                + ("; choose a smaller resolution" if small else "")
+                f"none of the {len(skipped)} images under {source.path} is usable: "
+                f"{reasons_of(skipped)}" + ("; choose a smaller resolution" if small else "")
             )
         if strict:
-            refuse_skipped(written.skipped, len(written.places), source.path)
-        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in written.places]
+            refuse_skipped(skipped, len(places), source.path)
+        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in places]
         (folder / NAMES).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         others = [NAMES]
-        labels = source.labels.of(written.places) if source.labels is not None else None
+        labels = source.labels.of(places) if source.labels is not None else None
         if labels is not None:
             others.append(VECTORS if labels.vectors else CLASSES)
             np.save(folder / others[-1], labels.rows)
-        hashes = written.hashes | {name: sha256_of(folder / name) for name in others}
+        hashes |= {name: sha256_of(folder / name) for name in others}
         StoreMeta(
             source=source.path.name or source.path.resolve().name,
             fingerprint=fingerprint,
-            num_images=len(written.places),
+            num_images=len(places),
             resolution=resolution,
             channels=preparation.channels,
             crop=str(preparation.fit),
             premultiplied=preparation.premultiplied,
             active_rectangle=preparation.fit.active_rectangle(resolution),
             label_names=labels.names if labels else [],
-            skipped=written.skipped,
+            skipped=skipped,
             num_ignored=len(source.ignored),
             pixel_hashes=hashes,
         ).write(folder / META)
@@ -133,31 +142,19 @@ def largest_level(image: Image.Image, preparation: Preparation) -> np.ndarray:
     return premultiplied(square) if preparation.premultiplied else square
 
 
-class WrittenLevels(NamedTuple):
-    """The result for each image of a source."""
-
-    places: list[int]  # in the source, of those that are in the store
-    skipped: list[Skipped]
-    hashes: dict[str, str]  # file name -> SHA-256 of its pixels
-
-
 def write_levels(
-    folder: Path, loaded: Iterable[dict[int, np.ndarray] | Skipped], preparation: Preparation
-) -> WrittenLevels:
-    """Write the pixels of all images, a file for each size."""
+    folder: Path, images: Iterable[dict[int, np.ndarray]], preparation: Preparation
+) -> dict[str, str]:
+    """Write the pixels of all images, a file for each size. Returns file name -> their SHA-256."""
     assert preparation.resolution is not None
-    places: list[int] = []
-    skipped: list[Skipped] = []
+    num_images = 0
     hashes = {r: hashlib.sha256() for r in resolutions(preparation.resolution)}
     with contextlib.ExitStack() as stack:
         files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
         for file in files.values():
             file.seek(HEADER)
-        for i, levels in enumerate(loaded):
-            if isinstance(levels, Skipped):
-                skipped.append(levels)
-                continue
-            places.append(i)
+        for levels in images:
+            num_images += 1
             for r, pixels in levels.items():
                 files[r].write(pixels.data)
                 hashes[r].update(pixels.data)
@@ -166,29 +163,29 @@ def write_levels(
             header = {
                 "descr": "|u1",
                 "fortran_order": False,
-                "shape": (len(places), preparation.channels, r, r),
+                "shape": (num_images, preparation.channels, r, r),
             }
             np.lib.format.write_array_header_1_0(file, header)
-    digests = {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
-    return WrittenLevels(places, skipped, digests)
+    return {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
 
 
 def offered_resolution(source: Source, fit: Fit) -> int:
     """Return the largest power of two, up to 1024, that the first usable image fills."""
-    problem = ""
-    least = f"the smallest resolution is {MIN_RESOLUTION}"
-    for name in source.names:
-        try:
-            width, height, _ = source.head(name)
-            size = min(fit.native_size(width, height), MAX_RESOLUTION)
-            if size >= MIN_RESOLUTION:
-                return 1 << (size.bit_length() - 1)
-            problem = problem or f"{name} has {width}x{height} pixels; {least}"
-        except (OSError, ValueError) as error:
-            if is_of_system(error):
-                raise
-            problem = problem or str(error)
-    raise ValueError(f"no image under {source.path} can be used; the first problem: {problem}")
+
+    def size_of(name: str) -> int:
+        width, height, _ = source.head(name)
+        size = fit.native_size(width, height)
+        if size < MIN_RESOLUTION:
+            least = f"the smallest resolution is {MIN_RESOLUTION}"
+            raise ValueError(f"{width}x{height} pixels; {least}")
+        return min(size, MAX_RESOLUTION)
+
+    skipped: list[Skipped] = []
+    for size in decoded(size_of, source.names, workers=1):
+        if not isinstance(size, Skipped):
+            return 1 << (size.bit_length() - 1)
+        skipped.append(size)
+    raise ValueError(f"no image under {source.path} can be used: {reasons_of(skipped)}")
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
