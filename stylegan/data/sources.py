@@ -51,7 +51,8 @@ class Source(ABC):
         every = sorted(files)
         if not every:
             raise ValueError(f"the {self.kind} {path} is empty; {SEE}")
-        self.runs = runs_among(every)
+        history = folders_of(every, "data.txt") | folders_of(every, "log.jsonl")
+        self.runs = sorted(folders_of(every, "config.toml") & history)
         if "" in self.runs:
             raise ValueError(f"{path} is a run, not a {self.kind} of pictures; give the pictures")
         inside = tuple(f"{folder}/" for folder in self.runs)
@@ -142,12 +143,6 @@ class Source(ABC):
         if self.top != only_folder([*self.names, *self.label_files]):  # `include`, or other files
             digest.update(repr(self.top).encode())
         return digest.hexdigest()
-
-
-def runs_among(files: Sequence[str]) -> list[str]:
-    """Return the folders that hold a training run, by the relative names of all files."""
-    history = folders_of(files, "data.txt") | folders_of(files, "log.jsonl")
-    return sorted(folders_of(files, "config.toml") & history)
 
 
 def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> None:

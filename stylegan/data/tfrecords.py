@@ -37,7 +37,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
 
 def pixels(path: Path, begin: int, length: int) -> np.ndarray:
     """Return the image of a record, uint8 (C, H, W). Raise ValueError for another kind."""
-    with open(path, "rb") as file:
+    with errors_name(path), open(path, "rb") as file:
         file.seek(begin)
         record = memoryview(file.read(length))
     name = f"a record of {path}"
