@@ -207,9 +207,9 @@ def test_images_without_files_are_not_kept_in_the_cache(tmp_path):
 
 @pytest.mark.parametrize(("images", "settings", "message"), [
     ([], {}, "is empty"),
-    (PIXELS, {"labels": "abcd"}, "4 labels are given for 5 images"),
-    (PIXELS, {"labels": ["a", None, "b", "c", "a"]}, "labels are names or numbers of classes"),
-    (np.zeros((2, 8, 8, 3)), {}, r"uint8 .*, not float64 \(8, 8, 3\)"),
+    (PIXELS, {"labels": "abcd"}, "5 labels, one per image, got 4"),
+    (PIXELS, {"labels": ["a", None, "b", "c", "a"]}, "labels must be names or numbers"),
+    (np.zeros((2, 8, 8, 3)), {}, r"uint8 .*, got float64 \(8, 8, 3\)"),
     (np.zeros((2, 2, 2, 3), np.uint8), {}, "the smallest resolution is 4"),
 ])  # fmt: skip
 def test_what_is_no_image_is_refused(images, settings, message, tmp_path):

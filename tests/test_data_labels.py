@@ -128,7 +128,7 @@ def test_labels_csv_of_one_different_number_for_each_image_is_refused(tmp_path):
 ])  # fmt: skip
 def test_sub_folders_that_are_parts_of_a_data_set_are_warned_of(names, warned, tmp_path):
     found = check(folder(tmp_path / "images", {f"{name}/a.png": png() for name in names}))
-    assert any("are parts of a data set" in note for note in found.notes) is warned
+    assert any("are splits of a data set" in note for note in found.notes) is warned
 
 
 def test_other_labels_make_another_store_in_the_cache(tmp_path):

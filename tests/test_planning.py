@@ -505,7 +505,7 @@ def test_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
     planned = plan(Request("none", tmp_path, "quickstart", resolution=8, channels=mode), HERE)
     assert planned.config.network.image_channels == channels
     assert planned.config == plan(dataclasses.replace(planned.request, channels=channels)).config
-    with pytest.raises(ValueError, match="CMYK is not auto, L, RGB or RGBA"):
+    with pytest.raises(ValueError, match="CMYK"):
         Request("none", tmp_path, channels="CMYK")
 
 
