@@ -85,15 +85,12 @@ class Labels(NamedTuple):
         rare = [f"{n} {readable(name)}" for name, n in counts if n < FEW_IMAGES]
         lines = [f"{count(len(named), 'label')}: {listed(named, MOST_NAMED, ', ')}"]
         if rare:
-            rare_names = listed(rare, MOST_NAMED, ", ")
-            lines.append(
-                f"labels with fewer than {FEW_IMAGES} images are learned poorly: {rare_names}"
-            )
+            few = f"labels with fewer than {FEW_IMAGES} images are learned poorly"
+            lines.append(f"{few}: {listed(rare, MOST_NAMED, ', ')}")
         return lines
 
 
 def of_classes(classes: Sequence[str | None]) -> Labels:
-    """Labels from the class of each image, None for none."""
     names = sorted({name for name in classes if name is not None})
     place = {name: i for i, name in enumerate(names)}
     return Labels(names, np.array([-1 if c is None else place[c] for c in classes], np.int64))
@@ -161,9 +158,8 @@ def names_in_order(names: object) -> list[str]:
         numbers = list(names.values())
         if all(type(n) is int for n in numbers) and sorted(numbers) == list(range(len(names))):
             return sorted(names, key=names.__getitem__)
-    raise ValueError(
-        f"label_names must be a list of strings or {{name: number from 0}}, got {readable(names, 60)}"
-    )
+    wanted = "a list of strings, or numbers from 0 by name"
+    raise ValueError(f"label_names must be {wanted}, got {readable(names, 60)}")
 
 
 def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
