@@ -58,9 +58,9 @@ def test_an_upright_face_is_cropped_and_a_leaning_one_turned_back():
 
 
 @pytest.mark.parametrize(("points", "message"), [
-    (FACE[[1, 0, 2, 4, 3]], "the mouth is not below the eyes"),
-    (FACE + 1000, "outside of the picture"),
-    ((FACE - 50) * 100 + 50, "8000 pixels a side, in a picture of 100x100"),
+    (FACE[[1, 0, 2, 4, 3]], "the mouth must be below the eyes"),
+    (FACE + 1000, "outside of the image"),
+    ((FACE - 50) * 100 + 50, "8000 pixels a side, in an image of 100x100"),
 ])  # fmt: skip
 def test_points_that_are_not_of_this_picture_are_refused(points, message):
     with pytest.raises(ValueError, match=message):
@@ -97,10 +97,10 @@ def command(folder, *arguments, source="in", out="out"):
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    ("a.png,1,2\n", "a.png: a face is five points"),
+    ("a.png,1,2\n", "a.png: a face has five points"),
     ("a.png" + ",1,b" * 5, "a.png: could not convert string to float"),
-    ("a.png" + ",nan" * 10, "a.png: points are pixels"),
-    ("a.png" + ",-1e308,1e308" * 5, "a.png: points are pixels"),
+    ("a.png" + ",nan" * 10, "a.png: points must be pixels"),
+    ("a.png" + ",-1e308,1e308" * 5, "a.png: points must be pixels"),
     ("", "points.csv has no landmarks"),
     ('"a.png', "points.csv cannot be used"),
 ])  # fmt: skip
@@ -131,7 +131,7 @@ def test_what_cannot_be_aligned_is_said(folder):
     message = refused(*command(folder))
     assert message.startswith("Error: 1 picture left out: ") and "a.png" in message
     (folder / "in" / "a.png").unlink()
-    assert "not both a picture in" in refused(*command(folder, "--overwrite"))
+    assert "must be an image in" in refused(*command(folder, "--overwrite"))
     (folder / "points.csv").write_text(csv_of([("../x.png", FACE)]))
     waves().save(folder / "x.png")
     assert "outside of" in refused(*command(folder))

@@ -64,7 +64,7 @@ def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
     store = Store(moved)
     assert isinstance(store.images(8), np.memmap)
     assert store.labels is None
-    with pytest.raises(ValueError, match="labels are asked for"):
+    with pytest.raises(ValueError, match="labels were asked for"):
         store.one_hot([0])
 
 
@@ -167,7 +167,7 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_and_a_removed_one
     feed = batches(store, 16, batch_size=2, start=0, seed=0, workers=0)
     assert next(feed)[0].shape == (2, 3, 16, 16)
     os.truncate(store.path / "0016.npy", 500)
-    with pytest.raises(ValueError, match=r"damaged \(0016\.npy has been cut short\)"):
+    with pytest.raises(ValueError, match=r"damaged \(0016\.npy was truncated\)"):
         next(feed)
 
 
