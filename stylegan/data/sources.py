@@ -114,12 +114,9 @@ class Source(ABC):
     def notes(self) -> list[str]:
         """Notes about the files for the user, a sentence each."""
         lines = []
-        if self.runs:
-            runs = listed(list(map(readable, self.runs)), 4, ", ")
-            lines.append(f"left out as run folders: {runs}")
-        if self.grids:
-            grids = listed(list(map(readable, self.grids)), 4, ", ")
-            lines.append(f"left out as grids of generated samples: {grids}")
+        for what, names in (("run folders", self.runs), ("grids of generated samples", self.grids)):
+            if names:
+                lines.append(f"left out as {what}: {listed(list(map(readable, names)), 4, ', ')}")
         folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
         if not self.label_files and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
             parts = ", ".join(sorted(folders))
