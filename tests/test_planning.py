@@ -88,8 +88,8 @@ def test_one_thread_is_one_core(pictures):
 def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path):
     path = prepare(pictures, tmp_path / "store", Preparation(resolution=32, crop="stretch")).path
     for wrong, why in [
-        ({"resolution": 64, "options": {"data.crop": "stretch"}}, "has resolution 32, 64 is asked"),
-        ({"options": {"data.crop": "center"}}, "was prepared with crop stretch, center is asked"),
+        ({"resolution": 64, "options": {"data.crop": "stretch"}}, "has resolution 32.* 64"),
+        ({"options": {"data.crop": "center"}}, "has crop stretch.* center"),
     ]:
         with pytest.raises(ValueError, match=why):
             plan(Request("none/run", path, **wrong), HERE)
