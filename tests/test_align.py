@@ -7,7 +7,7 @@ import pytest
 from helpers.commands import look, pixels, refused, told
 from PIL import Image
 
-from stylegan.data.faces import aligned, eyes_and_mouth, read_landmarks, square_of
+from stylegan.data.faces import aligned, eyes_and_mouth, points_of, read_landmarks, square_of
 
 FACE = np.array([[40, 40], [60, 40], [50, 50], [44, 60], [56, 60]], float)  # upright, 20 wide
 
@@ -58,9 +58,9 @@ def test_an_upright_face_is_cropped_and_a_leaning_one_turned_back():
 
 
 @pytest.mark.parametrize(("points", "message"), [
-    (FACE[[1, 0, 2, 4, 3]], "the mouth is not below the eyes"),
-    (FACE + 1000, "outside of the picture"),
-    ((FACE - 50) * 100 + 50, "8000 pixels a side, in a picture of 100x100"),
+    (FACE[[1, 0, 2, 4, 3]], "the mouth must be below the eyes"),
+    (FACE + 1000, "outside of the image"),
+    ((FACE - 50) * 100 + 50, "8000 pixels a side, in an image of 100x100"),
 ])  # fmt: skip
 def test_points_that_are_not_of_this_picture_are_refused(points, message):
     with pytest.raises(ValueError, match=message):
@@ -88,17 +88,7 @@ def folder(tmp_path):
 def test_a_csv_gives_the_points_of_each_face(folder):
     found = read_landmarks(folder / "points.csv")
     assert [(n, len(faces)) for n, faces in found.items()] == [("a.png", 1), ("deep/b.jpg", 2)]
-    assert found["deep/b.jpg"][1] == pytest.approx(FACE + 10)
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["a.png,1,2\n", "a.png" + ",1,b" * 5, "a.png" + ",nan" * 10, "a.png" + ",-1e308,1e308" * 5, ""],
-)
-def test_damaged_files_are_refused_in_one_line(tmp_path, content):
-    (tmp_path / "x.csv").write_text(content)
-    with pytest.raises(ValueError, match=r"x\.csv (cannot be used|has no landmarks)"):
-        read_landmarks(tmp_path / "x.csv")
+    assert points_of(found["deep/b.jpg"][1]) == pytest.approx(FACE + 10)
 
 
 def command(folder, *arguments, source="in", out="out"):

@@ -172,7 +172,7 @@ def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_pa
     assert (store.num_images, store.channels, store.label_names) == (4, 1, ["cats", "dogs"])
     assert tuple(store.active_rectangle) == (1, 7, 0, 8)
     assert text.startswith(f"{out}: 4 images of 8x8, 1 channel, 2 labels\n")
-    assert "left out: 1 image: not a PNG" in text and "cannot be read: cats/broken.png\n" in text
+    assert "left out: 1 image: not a PNG" in text and ": cats/broken.png\n" in text
     asked = "--resolution 8 --crop pad --channels L"
     assert text.endswith(f"next: stylegan train --data {out} {asked}\n")
     told("prepare", photos, tmp_path / "dogs", "--include", "dogs", "--workers", 1, "--strict")
@@ -184,7 +184,7 @@ def test_check_prints_the_findings_and_lists_the_bad_and_strict_fails(photos):
     assert text.splitlines()[0] == f"folder {photos}: 4 usable images"
     assert "resolution  images that reach it\n     16x16                     4\n" in text
     assert "2 labels: 2 cats, 2 dogs" in text and "ignored: 1 .txt file" in text
-    assert "left out: 1 image: not a PNG" in text and "cannot be read: cats/broken.png\n" in text
+    assert "left out: 1 image: not a PNG" in text and ": cats/broken.png\n" in text
     assert "\n  cats/broken.png: not a PNG" in told("check", photos, "--list")
     strict = stylegan("check", photos, "--strict")
     assert (strict.exit_code, strict.stdout) == (1, text)

@@ -64,7 +64,7 @@ def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
     store = Store(moved)
     assert isinstance(store.images(8), np.memmap)
     assert store.labels is None
-    with pytest.raises(ValueError, match="labels are asked for"):
+    with pytest.raises(ValueError, match="labels were asked for"):
         store.one_hot([0])
 
 
@@ -86,7 +86,7 @@ def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "resolution", "message"), [
-    ({"1.png": b"text", "2.png": b""}, None, r"no image .* can be used; .* not a PNG"),
+    ({"1.png": b"text", "2.png": b""}, None, r"no image .* can be used: .*not a PNG"),
     ({"1.png": png(20, 30)}, 32, "smaller than the resolution 32: 20x30.*choose a smaller"),
 ])  # fmt: skip
 def test_no_usable_image_is_an_error(files, resolution, message, tmp_path):
@@ -123,7 +123,7 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_and_a_removed_one
     feed = batches(store, 16, batch_size=2, start=0, seed=0, workers=0)
     assert next(feed)[0].shape == (2, 3, 16, 16)
     os.truncate(store.path / "0016.npy", 500)
-    with pytest.raises(ValueError, match=r"damaged \(0016\.npy has been cut short\)"):
+    with pytest.raises(ValueError, match=r"damaged \(0016\.npy was truncated\)"):
         next(feed)
 
 
@@ -163,9 +163,9 @@ def test_images_without_files_are_not_kept_in_the_cache(tmp_path):
 
 @pytest.mark.parametrize(("images", "settings", "message"), [
     ([], {}, "is empty"),
-    (PIXELS, {"labels": "abcd"}, "4 labels are given for 5 images"),
-    (PIXELS, {"labels": ["a", None, "b", "c", "a"]}, "labels are names or numbers of classes"),
-    (np.zeros((2, 8, 8, 3)), {}, r"uint8 .*, not float64 \(8, 8, 3\)"),
+    (PIXELS, {"labels": "abcd"}, "5 labels, one per image, got 4"),
+    (PIXELS, {"labels": ["a", None, "b", "c", "a"]}, "labels must be names or numbers"),
+    (np.zeros((2, 8, 8, 3)), {}, r"uint8 .*, got float64 \(8, 8, 3\)"),
     (np.zeros((2, 2, 2, 3), np.uint8), {}, "the smallest resolution is 4"),
 ])  # fmt: skip
 def test_what_is_no_image_is_refused(images, settings, message, tmp_path):

@@ -206,9 +206,9 @@ def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
     assert cached_store(path).path == path
     assert cached_store(path, Preparation(resolution=8)).images(8).shape == (2, 3, 8, 8)
     refused = [
-        ("has resolution 16, 32 is asked for", Preparation(resolution=32)),
-        ("has 3 channels, 1 are asked for", Preparation(channels=1)),
-        ("crop center, pad is asked for", Preparation(crop="pad")),
+        ("has resolution 16, but 32 is requested", Preparation(resolution=32)),
+        ("has 3 channels, but 1 are requested", Preparation(channels=1)),
+        ("crop center, but pad is requested", Preparation(crop="pad")),
         (r"is prepared; sub-folders \(a\)", Preparation(include=("a",))),
     ]
     for words, preparation in refused:

@@ -62,7 +62,7 @@ def test_sixteen_bit_gray_is_scaled_not_clipped():
     np.testing.assert_array_equal(read[0], np.rint(values / 257))
 
 
-REFUSED = "a transparent color of other than 8 bits; save it with 8, or with an alpha channel"
+REFUSED = "the transparent color must have 8 bits; save it with 8, or with an alpha channel"
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
@@ -173,9 +173,9 @@ def damaged_inside():
     (bmp_claiming(12_000, 12_000), "12000x12000"),
     (encoded(noise(4, 4).astype(np.float32), "TIFF"), "32-bit"),
     (tiff(noise(4, 4, 4), {256: [4], 257: [4], 258: [16] * 2, 262: [1], 277: [2], 338: [2]}),
-     "a damaged one, or one of a rare kind that cannot be read"),
-    (b"II*\0" + bytes(12), "a damaged one"),
-    (damaged_inside(), "damaged, or compressed in a rare way"),
+     "a damaged or unsupported one"),
+    (b"II*\0" + bytes(12), "a damaged or unsupported one"),
+    (damaged_inside(), "damaged, or a rare compression"),
 ])  # fmt: skip
 def test_what_cannot_be_decoded_is_an_error_with_its_name(content, cause):
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
@@ -233,14 +233,14 @@ def planes(channels, kind):
 
 @pytest.mark.parametrize(("pixels", "tags", "found"), [
     (PAIR, GRAY_PAIR | {258: [16]}, [[[0, 255]]] * 3),
-    (PAIR, GRAY_PAIR | {258: [16], 262: [0]}, "16 bits.*0 is white"),
+    (PAIR, GRAY_PAIR | {258: [16], 262: [0]}, "misreads"),
     (INDICES, INDEXED | {320: (PALETTE * 256).ravel()}, [[[0, 10]], [[0, 20]], [[0, 250]]]),
-    (INDICES, INDEXED | {320: PALETTE.ravel()}, "palette.*8 bits"),
+    (INDICES, INDEXED | {320: PALETTE.ravel()}, "misreads"),
     (*planes(3, np.uint8), [[[0, 1]], [[2, 3]], [[4, 5]]]),
-    (*planes(3, "<u2"), "16 bits.*planes"),
-    (*planes(4, "<u2"), "16 bits.*planes"),
-    (np.zeros(2, np.int8), GRAY_PAIR | {258: [8], 339: [2]}, "signed"),
-    (np.zeros(3, np.uint8), GRAY_PAIR | {258: [12]}, "12 bits"),
+    (*planes(3, "<u2"), "misreads"),
+    (*planes(4, "<u2"), "misreads"),
+    (np.zeros(2, np.int8), GRAY_PAIR | {258: [8], 339: [2]}, "misreads"),
+    (np.zeros(3, np.uint8), GRAY_PAIR | {258: [12]}, "misreads"),
 ])  # fmt: skip
 def test_a_tiff_that_pillow_would_misread_is_refused(pixels, tags, found):
     content = tiff(pixels, tags)
@@ -273,7 +273,7 @@ def test_metadata_that_pillow_refuses_leaves_the_picture_out_with_the_reason():
         with pytest.raises(ValueError, match=r"a\.png: Decompressed data too large"):
             read_image(content, name="a.png")
     wrong = with_chunk(png, b"tEXt", b"Comment\0a").replace(b"Comment\0a", b"Comment\0b")
-    with pytest.raises(ValueError, match=r"a\.png: .*, a damaged one"):
+    with pytest.raises(ValueError, match=r"a\.png: .*, or a damaged or unsupported one"):
         read_image(wrong, name="a.png")
 
 

@@ -118,10 +118,10 @@ COLORED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
 
 
 @pytest.mark.parametrize(("files", "channels", "words"), [
-    ([noise(8, 8)] * 2, 1, "L: of 2 pictures looked at, 0 have transparent pixels, 2 are gray"),
-    ([noise(8, 8), COLORED], 3, "RGB: of 2 pictures"),
-    ([CLEAR, CLEAR], 4, "RGBA: of 2 pictures looked at, 2 have"),
-    ([CLEAR, COLORED, COLORED], 3, "RGB: of 3 pictures looked at, 1 have"),
+    ([noise(8, 8)] * 2, 1, "L: of 2 images read, 0 have transparent pixels, 2 are gray"),
+    ([noise(8, 8), COLORED], 3, "RGB: of 2 images read"),
+    ([CLEAR, CLEAR], 4, "RGBA: of 2 images read, 2 have"),
+    ([CLEAR, COLORED, COLORED], 3, "RGB: of 3 images read, 1 have"),
 ])  # fmt: skip
 def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
     for name, pixels in enumerate(files):

@@ -133,7 +133,7 @@ def test_runs_among_the_pictures_are_left_out_whole(make, tmp_path):
     mine["b/1.png"] = png()
     source = open_source(make(tmp_path / "images.zip", inside | mine))
     assert source.names == ["a/0.png", "b/1.png"]
-    assert source.notes() == ["folders of runs, not pictures, so left out: runs/mine"]
+    assert source.notes() == ["left out as run folders: runs/mine"]
     assert not is_store(folder(tmp_path / "photos", mine) / "b")
 
 
@@ -146,8 +146,8 @@ def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
         ("missing", FileNotFoundError, "there is no folder, zip or store"),
         ("empty", ValueError, "is empty"),
         ("empty.zip", ValueError, "is empty"),
-        ("file.txt", ValueError, "neither a folder nor a sound zip"),
-        ("texts", ValueError, r"no images .*: found 2 \.txt files, 1 file without an ending;"),
+        ("file.txt", ValueError, "neither a folder nor an intact zip"),
+        ("texts", ValueError, r"no images .*: found 2 \.txt files, 1 file without an extension;"),
     ]:
         with pytest.raises(kind, match=words) as caught:
             open_source(tmp_path / name)
@@ -178,7 +178,7 @@ def test_a_zip_of_the_current_folder_is_one_of_its_pictures(tmp_path):
     assert source.labels.names == ["a", "b"]
     assert source.read("a/0.png") == png()
     archive(tmp_path / "up.zip", {"a/0.png": png(), "../b/1.png": png()})
-    with pytest.raises(ValueError, match=r"\.\./b/1\.png lies outside of .*up\.zip; make"):
+    with pytest.raises(ValueError, match=r"\.\./b/1\.png is outside of .*up\.zip"):
         open_source(tmp_path / "up.zip")
 
 
@@ -219,7 +219,7 @@ def test_a_zip_with_two_files_of_one_name_is_refused(second, tmp_path):
         warnings.simplefilter("ignore", UserWarning)  # of zipfile
         for i, name in enumerate(["a.png", "x/c.png", second]):
             out.writestr(name, png(seed=i))
-    with pytest.raises(ValueError, match=r"images\.zip holds two files of one name"):
+    with pytest.raises(ValueError, match=r"images\.zip contains two files of the same name"):
         check(path)
 
 

@@ -79,8 +79,8 @@ def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
 
 @pytest.mark.parametrize(("content", "message"), [
     ([], "mine.tfrecords is empty"),
-    ([b"\x0a\xff\xff\xff\xff\x7f"], ".tfrecords is not an image"),
-    ([record(images(1)[0].reshape(-1))], ".tfrecords has 768 bytes of shape (768,)"),
+    ([b"\x0a\xff\xff\xff\xff\x7f"], ".tfrecords must be an image"),
+    ([record(images(1)[0].reshape(-1))], ".tfrecords has shape (768,), but 768 bytes"),
 ])  # fmt: skip
 def test_other_tfrecords_are_refused_in_one_line(content, message, tmp_path):
     file = tmp_path / "mine.tfrecords"

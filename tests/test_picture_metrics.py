@@ -85,7 +85,7 @@ def test_the_grid_of_generated_pictures_is_none_of_them(source, reals):
     told("generate", source, "--seeds", "0-3", "--out", made)
     (line,), said = lines_of(made, "--data", reals, "--metrics", "swd")
     assert line["metric"] == "swd4"
-    assert "grids that show the pictures beside them, so left out: grid.png" in said
+    assert "grids of generated samples: grid.png" in said
 
 
 @pytest.mark.parametrize(("size", "real_size"), [(20, 16), (16, 32)])

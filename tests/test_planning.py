@@ -89,8 +89,8 @@ def test_one_thread_is_one_core(pictures):
 def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path):
     path = prepare(pictures, tmp_path / "store", Preparation(resolution=32, crop="stretch")).path
     for wrong, why in [
-        ({"resolution": 64, "options": {"data.crop": "stretch"}}, "has resolution 32, 64 is asked"),
-        ({"options": {"data.crop": "center"}}, "was prepared with crop stretch, center is asked"),
+        ({"resolution": 64, "options": {"data.crop": "stretch"}}, "has resolution 32.* 64"),
+        ({"options": {"data.crop": "center"}}, "has crop stretch.* center"),
     ]:
         with pytest.raises(ValueError, match=why):
             plan(Request("none/run", path, **wrong), HERE)
@@ -472,7 +472,7 @@ def test_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
     planned = plan(Request("none", tmp_path, "quickstart", resolution=8, channels=mode), HERE)
     assert planned.config.network.image_channels == channels
     assert planned.config == plan(dataclasses.replace(planned.request, channels=channels)).config
-    with pytest.raises(ValueError, match="CMYK is not auto, L, RGB or RGBA"):
+    with pytest.raises(ValueError, match="CMYK"):
         Request("none", tmp_path, channels="CMYK")
 
 

@@ -58,7 +58,7 @@ def test_a_run_is_refused_pictures_that_have_become_readable(tmp_path, monkeypat
         for module in (images, cache_module):
             without_heif.setattr(module, "formats", lambda: ("PNG", "JPEG"))
         before = cached_store(source, cache_dir=cache)
-    assert before.skipped == [("1.heic", "a HEIC picture; pip install pillow-heif to read it")]
+    assert before.skipped == [("1.heic", "a HEIC image; pip install pillow-heif to read it")]
     after = cached_store(source, cache_dir=cache)
     assert after.names == ["0.png", "1.heic"]
     assert_refused(before, after, "other images or classes", tmp_path)

@@ -29,7 +29,6 @@ from stylegan.training import Share, TrainState, draw, meaning, start, train_ste
 from stylegan.training.costs import Machine
 from stylegan.training.meaning import LUMA
 from stylegan.training.refitting import solve
-from stylegan.training.state import NETWORKS
 from stylegan.training.transfer import check_frozen, initialize_from
 
 

@@ -1,4 +1,4 @@
-"""Any data a user names, as a store: opened if it is one, else prepared once and kept."""
+"""Any data as a store: opened if it is one, else prepared on first use and cached."""
 
 import contextlib
 import hashlib
@@ -20,13 +20,13 @@ from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 
 def default_cache_dir() -> Path:
-    """Return `$STYLEGAN_CACHE`, or the user's folder for files that can be made again."""
+    """`$STYLEGAN_CACHE`, or a folder in the user's cache."""
     try:
         if cache := os.environ.get("STYLEGAN_CACHE"):
             return Path(cache).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stylegan"
     except RuntimeError as error:  # the user has no home, as in some containers
-        raise ValueError(f"{error} Set STYLEGAN_CACHE to a folder for files to keep.") from error
+        raise ValueError(f"{error} Set STYLEGAN_CACHE to a folder.") from error
 
 
 def cached_store(
@@ -39,14 +39,13 @@ def cached_store(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Store:
-    """Return the store of a folder or zip, made on first use, and again if files change or those of
-    the store do not have their sizes. `Store.verify` finds all other damage.
+    """Open `data` as a store; prepare it on first use, and again if files change.
 
-    `data` may be a store of the settings asked for, or of a higher resolution. `strict` refuses
-    images that cannot be used, `labels`, before any work, files whose labels cannot be read.
+    A cached store whose files do not have their sizes is made again; `Store.verify` finds all other
+    damage. `data` may itself be a store of these settings, or of a higher resolution. `strict`
+    refuses data with unusable images; `labels` refuses, before any work, data without labels.
 
-    All processes call it; the first of each machine prepares, and the first of all tells the
-    console.
+    Call it on all ranks: the first of each machine prepares, rank 0 reports.
     """
     console = console if distributed.rank() == 0 else SILENT
 
@@ -63,7 +62,7 @@ def cached_store(
                     source, path, preparation, strict=strict, workers=workers, console=console
                 )
             except ValueError:
-                store = sound_store(path)  # of another process that was faster
+                store = sound_store(path)  # made by another process meanwhile
                 if store is None:
                     raise
         mark_used(store, source, preparation)
@@ -74,7 +73,7 @@ def cached_store(
         if isinstance(data, Store) or (not isinstance(data, Source) and is_store(data)):
             store = data if isinstance(data, Store) else Store(data)
             store.check_fits(preparation)
-            if preparation.resolution not in (None, store.resolution):  # of its origin is another
+            if preparation.resolution not in (None, store.resolution):  # not that of its origin
                 store.origin = store.path
         else:
             store = of_files(open_source(data, include=preparation.include))
@@ -86,24 +85,23 @@ def cached_store(
 
 
 def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
-    """Keep where the images of a cached store came from, and that it is in use now."""
-    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+    """Record the source of a cached store, and the time of its last use."""
+    with contextlib.suppress(OSError):  # the cache may be read-only
         if (origin := store.path / ORIGIN).is_file():
-            os.utime(origin)  # the time of the last use
+            os.utime(origin)
         else:
             origins = {"source": str(source.path.resolve()), "include": list(preparation.include)}
             REPLACING.text(origin, json.dumps(origins) + "\n")
 
 
 def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
-    """Return the path of a source's store in the cache, present or not. Formats that not every
-    machine reads are part of the name: with one more, more pictures may be usable. Raise ValueError
-    for images without files: others would have the same name."""
+    """Path of a source's store in the cache, whether it exists or not."""
     if isinstance(source, SequenceSource):
         raise ValueError(
-            "images that a program holds have no files by which to know them again; give the store "
-            "that stylegan.data.prepare_images makes of them"
+            "a sequence of images cannot be cached; give the store that "
+            "stylegan.data.prepare_images makes of it"
         )
+    # with more readable formats, more images may be usable
     key = repr((source.fingerprint(), StoreMeta.version, formats(), *preparation.key()))
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", source.path.resolve().stem)[:40].lstrip(".-")
@@ -111,7 +109,7 @@ def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
 
 
 def sound_store(path: Path) -> Store | None:
-    """Return the cached store; None if it must be made. One that cannot be opened is removed."""
+    """Open the cached store; remove it and return None if it is damaged."""
     if not path.is_dir():
         return None
     try:
@@ -131,8 +129,10 @@ def refuse_other_images(
     labels: bool,
     advice: str,
 ) -> None:
-    """Raise ValueError, which ends with `advice`, unless a run up to `resolution` that was
-    `trained_on` images of this identity has seen those of the data."""
+    """Raise ValueError (with `advice`) unless the run was trained on these images.
+
+    `trained_on` is the `training_identity` that the run has stored, for images up to `resolution`.
+    """
     if trained_on == data.training_identity(resolution, labels=labels):
         return
     unusable = f" (cannot be used: {reasons_of(data.skipped)})" if data.skipped else ""

@@ -1,4 +1,4 @@
-"""Look at images before training: what is there, what can be used, what not and why."""
+"""Check images before training: which can be used, and why the others cannot."""
 
 import hashlib
 import re
@@ -21,28 +21,30 @@ from .sources import Source, kinds_of, open_source
 from .store import Skipped, Store, identity_of, is_store
 
 Size = tuple[int, int]  # width, height
-MOST_NAMED = 12  # files in one line
+MOST_NAMED = 12  # files named in a line
 MOST_GROUPS = 8  # reasons
-MOST_SEEN = 256  # pictures, of which `needed_channels` looks at the colors
-NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason
+MOST_SEEN = 256  # images that `needed_channels` reads
+NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason, ignored when reasons are grouped
 
 
 @dataclass
 class Findings:
-    """The content of a folder, zip or store."""
+    """What `check` found in a folder, zip, TFRecords or store."""
 
     path: Path
-    kind: str  # folder | zip | store
+    kind: str  # "store", or the `kind` of a source
     fit: Fit
-    why_no_labels: str  # for a message, if there are none
-    labels: Labels | None = None  # of the usable images; None if one has none
-    skipped: list[Skipped] = field(default_factory=list)  # what cannot be used
+    why_no_labels: str  # for a message, if there are no labels
+    labels: Labels | None = None  # of the usable images; None unless all have one
+    skipped: list[Skipped] = field(default_factory=list)  # images that cannot be used
     ignored: list[str] = field(default_factory=list)  # files that are not images
-    notes: list[str] = field(default_factory=list)  # what a user should know, a sentence each
-    offered: Counter[Size] = field(default_factory=Counter)  # sizes, upright, of all that is read
-    sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images among them
+    notes: list[str] = field(default_factory=list)  # for the user, a sentence each
+    offered: Counter[Size] = field(default_factory=Counter)  # of all readable images, upright
+    sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
-    levels: list[str] = field(default_factory=list)  # hashes of the pixels, if decoded to a size
+    levels: list[str] = field(
+        default_factory=list
+    )  # hashes of the pixels, if checked at a resolution
 
     @property
     def num_good(self) -> int:
@@ -50,28 +52,28 @@ class Findings:
 
     @property
     def label_names(self) -> list[str]:
-        """Return the classes, or numbers of a vector, that a store of these images has."""
+        """Names of the classes, or of the numbers of a vector."""
         return self.labels.names if self.labels else []
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
-        """The `training_identity` of a store of these images, which have this resolution."""
+        """`Store.training_identity` of a store of these images, checked at this resolution."""
         rows = self.labels.rows if labels and self.labels else None
         names = [name.encode("utf-8", "replace").decode() for name in self.label_names]  # as stored
         return identity_of(self.levels, rows, names)
 
     def ends(self) -> list[str]:
-        """Return the sizes with the lowest and the highest resolution, as `640x480`."""
+        """Sizes of the lowest and highest native resolution, such as `640x480`."""
         sizes = sorted(self.sizes, key=lambda size: (self.fit.native_size(*size), size))
         return [f"{width}x{height}" for width, height in (sizes[0], sizes[-1])] if sizes else []
 
     def reach(self) -> dict[int, int]:
-        """Return resolution -> number of images that are large enough for it, down to none."""
+        """Resolution -> number of images that are large enough for it, if any."""
         sizes = [(self.fit.native_size(*size), n) for size, n in self.offered.items()]
         table = {r: sum(n for s, n in sizes if s >= r) for r in resolutions(MAX_RESOLUTION)}
         return {r: n for r, n in table.items() if n}
 
     def resolution(self) -> int | None:
-        """Return the largest resolution that all images reach."""
+        """Largest resolution for which all images are large enough."""
         return max((r for r, n in self.reach().items() if n == self.offered.total()), default=None)
 
     def lines(self) -> list[str]:
@@ -94,8 +96,7 @@ class Findings:
 
 
 def grouped(skipped: Sequence[Skipped]) -> list[str]:
-    """Return lines on images that cannot be used, by reason, with some of their names. Reasons that
-    differ in their numbers are one, of which the first is shown."""
+    """Lines with skipped images by reason, where reasons that differ only in numbers are one."""
     groups: defaultdict[str, list[Skipped]] = defaultdict(list)
     for image in skipped:
         groups[NUMBER.sub("0", image.reason)].append(image)
@@ -122,9 +123,11 @@ def check(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Findings:
-    """List the content of a folder, zip or store, and the images that `prepare` would leave out.
-    Every image is decoded, all files of a store are compared with their hashes; without `decode`
-    only the heads of files are read, and damage behind them is not found."""
+    """Check a folder, zip, TFRecords or store, and list the images that `prepare` would skip.
+
+    All images are decoded, and all files of a store hashed. With `decode=False`, only headers are
+    read, which misses other damage.
+    """
     if not isinstance(source, Source) and is_store(source):
         store = Store(source)
         return check_store(store, preparation.resolution, decode=decode, console=console)
@@ -143,7 +146,7 @@ def check(
     findings = Findings(opened.path, opened.kind, preparation.fit, opened.why_no_labels)
     findings.ignored = opened.ignored
     findings.notes = opened.notes()
-    usable: list[int] = []  # places of the images
+    usable: list[int] = []  # indices into the names
     digest = hashlib.sha256()
     looks = decoded(look, opened.names, workers, console, "checked")
     for i, (name, seen) in enumerate(zip(opened.names, looks, strict=True)):
@@ -169,7 +172,6 @@ def check(
 def check_store(
     store: Store, resolution: int | None, *, decode: bool, console: Console = SILENT
 ) -> Findings:
-    """List the content of a store; with `decode` compare all its files with their hashes."""
     if decode:
         store.verify(console=console)
     findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)
@@ -183,16 +185,14 @@ def check_store(
 
 
 def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> tuple[int, str]:
-    """Return the channels that pictures need, and a line that says so: 4 if at least half of them
-    have transparent pixels, 1 if all are gray, else 3. A store has its own."""
+    """4 if at least half of the images have transparency, 1 if all are gray, else 3; and why."""
     if not isinstance(data, Source) and is_store(data):
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
     source = open_source(data, include=include)
+    names = source.names[:: -(-len(source.names) // MOST_SEEN)]  # evenly spaced
     kinds = Counter(
-        kind
-        for kind in decoded(partial(kind_of_colors, source), evenly(source.names, MOST_SEEN))
-        if isinstance(kind, str)
+        kind for kind in decoded(partial(kind_of_colors, source), names) if isinstance(kind, str)
     )
     total = kinds.total()
     if not total:
@@ -202,19 +202,14 @@ def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> t
     else:
         channels = 1 if kinds["gray"] == total else 3
     return channels, (
-        f"channels: {MODES[channels]}: of {count(total, 'picture')} looked at, "
+        f"channels: {MODES[channels]}: of {count(total, 'image')} read, "
         f"{kinds['transparent']} have transparent pixels, {kinds['gray']} are gray"
     )
 
 
 def kind_of_colors(source: Source, name: str) -> str:
-    """Return transparent, gray or colored, for a picture."""
+    """Whether an image is "transparent", "gray" or "colored"."""
     pixels = np.asarray(normalize(source.picture(name), channels=4, name=name))
     if pixels[..., 3].min() < 255:
         return "transparent"
     return "gray" if (pixels[..., :2] == pixels[..., 1:3]).all() else "colored"
-
-
-def evenly(names: Sequence[str], most: int) -> Sequence[str]:
-    """Return at most so many of the names, evenly chosen."""
-    return names[:: -(-len(names) // most)]

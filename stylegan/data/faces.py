@@ -1,6 +1,6 @@
-"""Faces cropped as those of CelebA-HQ and FFHQ: upright, eyes and mouth at the same places.
+"""Faces cropped as in CelebA-HQ and FFHQ: upright, with eyes and mouth at fixed positions.
 
-Karras et al. 2018 (Progressive GAN), appendix C: a square whose center, size and direction follow
+Karras et al. 2018 (Progressive GAN), appendix C: center, size and direction of the square follow
 from two points of the eyes and two of the mouth.
 """
 
@@ -20,19 +20,19 @@ from stylegan.data.labels import MOST, csv_lines
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, without_links
 
-SAMPLES = 4  # of each pixel and side, which are averaged
-BORDER = 0.1  # around the square, in sides of it
-FADE = 0.3  # width in which mirrored pixels become the median color, in sides
-BLUR = 0.02  # deviation of the blur, in sides
-LARGEST = 8  # sides of a square, in those of the picture
+SAMPLES = 4  # per pixel and side, which are averaged
+BORDER = 0.1  # around the square, relative to its side
+FADE = 0.3  # width over which mirrored pixels become the median color, relative to its side
+BLUR = 0.02  # standard deviation of the blur, relative to its side
+LARGEST = 8  # side of a square, relative to the longer side of the image
 FORM = (
-    "a face is five points (the eyes, the nose, the corners of the mouth, each from left to right "
-    "in the picture) or the 68 of iBUG, x and y of each in pixels"
+    "a face has five points (the eyes, the nose, the corners of the mouth, each from left to right "
+    "in the image) or the 68 of iBUG, x and y of each in pixels"
 )
 
 
 class Square(NamedTuple):
-    """The square of a face; the first pixel of a picture is from 0 to 1."""
+    """The square of a face, in coordinates in which the first pixel spans 0 to 1."""
 
     center: np.ndarray  # x, y
     right: np.ndarray  # from the center to the middle of the right side
@@ -47,42 +47,42 @@ class Square(NamedTuple):
 
 
 def eyes_and_mouth(points: np.ndarray) -> np.ndarray:
-    """Return the eyes and corners of the mouth (4, 2), each from left to right, of a face."""
+    """Eyes and corners of the mouth (4, 2), each from left to right."""
     if points.shape == (68, 2):
         return np.stack([points[36:42].mean(0), points[42:48].mean(0), points[48], points[54]])
     return points[[0, 1, 3, 4]]
 
 
 def square_of(points: np.ndarray) -> Square:
-    """Return the square around a face (5 or 68, 2). Raise ValueError if the points are not one."""
+    """The square around a face (5 or 68, 2). Raises ValueError if the points are no face."""
     if points.shape not in ((5, 2), (68, 2)):
-        raise ValueError(f"{FORM}, not {points.shape}")
-    if not (np.abs(points) < MOST).all():  # NaN is not, either
+        raise ValueError(f"{FORM}, got {points.shape}")
+    if not (np.abs(points) < MOST).all():  # also NaN
         raise ValueError(
-            f"points are pixels, of less than {MOST:g} in absolute value; found {points.min():g} "
-            f"to {points.max():g}"
+            f"points must be pixels, below {MOST:g} in absolute value, got {points.min():g} to "
+            f"{points.max():g}"
         )
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
     eyes = (left + right) / 2
     to_right = right - left
     to_mouth = (mouth0 + mouth1) / 2 - eyes
     if not to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] > 0:
-        raise ValueError("the mouth is not below the eyes; points go from left to right")
-    direction = to_right + np.array([to_mouth[1], -to_mouth[0]])  # this one, turned right
+        raise ValueError("the mouth must be below the eyes; points go from left to right")
+    direction = to_right + np.array([to_mouth[1], -to_mouth[0]])  # that vector, turned right
     half = max(2.0 * math.hypot(*to_right), 1.8 * math.hypot(*to_mouth))
-    center = eyes + 0.1 * to_mouth + 0.5  # a number of a pixel is that of its middle
+    center = eyes + 0.1 * to_mouth + 0.5  # coordinates of points are those of pixel centers
     return Square(center, direction / math.hypot(*direction) * half)
 
 
 def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
-    """Cut out the face with these points, upright in a square of that many pixels a side."""
+    """Crop the face with these points, upright in a square of `size` pixels a side."""
     square = square_of(points)
     if square.side > LARGEST * max(image.size) or square.side < 1:
         raise ValueError(
-            f"the square would have {square.side:.4g} pixels a side, in a picture of "
+            f"the square would have {square.side:.4g} pixels a side, in an image of "
             f"{image.width}x{image.height}; are the points of another one?"
         )
-    if (factor := int(square.side / size / 2)) > 1:  # enough is left to average
+    if (factor := int(square.side / size / 2)) > 1:  # enough pixels are left to average
         image = image.reduce(factor)
         square = Square(square.center / factor, square.right / factor)
     image, square = around(image, square)
@@ -96,8 +96,10 @@ def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
 
 
 def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
-    """Return the part of the picture that the square is in, with a border, and the square in it;
-    beyond the picture it is mirrored, blurred, and fades to the median color."""
+    """The part of the image around the square, with a border, and the square in it.
+
+    Beyond its edges, the image is mirrored, blurred, and fades to the median color.
+    """
     reach = np.abs(square.right) + np.abs(square.down)
     border = math.ceil(BORDER * square.side)
     low = np.floor(square.center - reach).astype(int) - border
@@ -105,7 +107,7 @@ def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
     size = np.array(image.size)
     inside = np.maximum(low, 0), np.minimum(high, size)
     if (inside[0] >= inside[1]).any():
-        raise ValueError("the face lies outside of the picture; are the points of another one?")
+        raise ValueError("the face is outside of the image; are the points of another one?")
     (left, top), (right, bottom) = (edge.tolist() for edge in inside)
     image = image.crop((left, top, right, bottom))
     moved = Square(square.center - inside[0], square.right)
@@ -117,7 +119,7 @@ def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
 
 
 def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image:
-    """Add mirrored sides of these widths ((left, top), (right, bottom)) to the picture."""
+    """Add mirrored margins of these widths ((left, top), (right, bottom))."""
     (left, top), (right, bottom) = widths.tolist()
     pixels = np.asarray(image)
     channels = ((0, 0),) * (pixels.ndim - 2)
@@ -125,7 +127,7 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
     height, width = whole.shape[:2]
     x = np.arange(width)
     y = np.arange(height)[:, None]
-    # how far beyond the picture: 1 at the rim, 0 at the picture's edge, negative within
+    # distance beyond the image: 1 at the rim, 0 at the image's edge, negative inside
     beyond_x = np.maximum(1 - x / left, 1 - (width - 1 - x) / right)
     beyond_y = np.maximum(1 - y / top, 1 - (height - 1 - y) / bottom)
     beyond = np.maximum(beyond_x, beyond_y).reshape(height, width, *[1] * (pixels.ndim - 2))
@@ -135,58 +137,44 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
     return Image.fromarray(np.clip(np.rint(mixed), 0, 255).astype(np.uint8))
 
 
-def read_landmarks(path: Path) -> dict[str, list[np.ndarray | ValueError]]:
-    """Return the points of each face of each picture, by its name, or the error that they are not a
-    face, from a CSV: a line is the name of a picture and x and y of each point; the first line may
-    be one of names. Raise ValueError if there is no face."""
-    faces: dict[str, list[np.ndarray | ValueError]] = {}
+def read_landmarks(path: Path) -> dict[str, list[list[str]]]:
+    """Read a CSV of faces: a line is an image name, then x and y of each point.
+
+    Returns name -> numbers of each face. Raises ValueError if there is none.
+    """
+    faces: dict[str, list[list[str]]] = {}
+    with errors_name(path):
+        content = path.read_bytes()
     try:
-        with errors_name(path):
-            content = path.read_bytes()
         lines = csv_lines(content)
     except (ValueError, csv.Error) as error:
-        raise unusable(path, error) from error
+        raise ValueError(f"the landmarks in {path} cannot be used: {error}") from error
     for i, (name, *numbers) in enumerate(lines):
-        if i > 0 or is_image(name):
-            faces.setdefault(name.replace("\\", "/"), []).append(face_of(name, numbers))
+        if i > 0 or is_image(name):  # else a header
+            faces.setdefault(name.replace("\\", "/"), []).append(numbers)
     if not faces:
         raise ValueError(f"{path} has no landmarks; {FORM}")
-    found = [face for of_one in faces.values() for face in of_one]
-    errors = [face for face in found if isinstance(face, ValueError)]
-    if len(errors) == len(found):
-        raise unusable(path, errors[0])
     return faces
 
 
-def unusable(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"the landmarks in {path} cannot be used: {error}")
-
-
-def face_of(name: str, numbers: Sequence[str]) -> np.ndarray | ValueError:
-    """Return the points in a line of landmarks, or the error that they are not a face."""
-    try:
-        with reading(name):
-            points = np.array(numbers, float)
-            points = points.reshape(-1, 2) if points.size % 2 == 0 else points
-            square_of(points)
-    except ValueError as error:
-        return error
-    return points
+def points_of(numbers: Sequence[str]) -> np.ndarray:
+    points = np.array(numbers, float)
+    return points.reshape(-1, 2) if points.size % 2 == 0 else points
 
 
 def align_files(
     source: Path,
-    landmarks: Mapping[str, Sequence[np.ndarray | ValueError]],
+    landmarks: Mapping[str, Sequence[Sequence[str]]],
     out: Path,
     size: int,
     *,
     outputs: Outputs = KEEPING,
     console: Console = SILENT,
 ) -> tuple[dict[Path, float], list[ValueError | OSError]]:
-    """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
-    by the name of the picture, of several faces with `-0`, `-1`, ...
-    Returns each file with the side of its square in the picture, in pixels, and the errors of
-    pictures and faces that cannot be aligned. No other picture is lost: ValueError.
+    """Write a PNG of each face of an image, or of the images in a folder, to the folder `out`.
+
+    A file has the name of its image; several faces add `-0`, `-1`, ... Returns each file with the
+    side of its square in the image, in pixels, and the errors of skipped images and faces.
     """
     folder = source.parent if source.is_file() else source
     names = [source.name] if source.is_file() else list(landmarks)
@@ -195,9 +183,9 @@ def align_files(
     for name in names:
         path = out / name
         if name not in landmarks or not (folder / name).is_file():
-            left_out.append(ValueError(f"not both a picture in {folder} and landmarks: {name}"))
+            left_out.append(ValueError(f"{name} must be an image in {folder} and have landmarks"))
         elif without_links(out) not in without_links(path).parents:
-            left_out.append(ValueError(f"{path} would lie outside of {out}"))
+            left_out.append(ValueError(f"{path} would be outside of {out}"))
         else:
             faces = len(landmarks[name])
             ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
@@ -206,24 +194,23 @@ def align_files(
     outputs.check(*chain.from_iterable(files.values()), sources=sources, exist_ok=True)
     sides: dict[Path, float] = {}
     for done, name in enumerate(files, 1):
-        picture: Image.Image | None = None
-        for file, face in zip(files[name], landmarks[name], strict=True):
+        image: Image.Image | None = None
+        for file, numbers in zip(files[name], landmarks[name], strict=True):
             try:
-                if isinstance(face, ValueError):
-                    raise face
-                if picture is None:
-                    with quiet_decoding():
-                        picture = decode((folder / name).read_bytes(), name=str(folder / name))
                 with reading(name):
-                    square = aligned(picture, face, size)
+                    points = points_of(numbers)
+                    side = square_of(points).side
+                if image is None:
+                    with quiet_decoding():
+                        image = decode((folder / name).read_bytes(), name=str(folder / name))
+                with reading(name):
+                    square = aligned(image, points, size)
             except (ValueError, OSError) as error:
                 left_out.append(error)
-                if picture is None and error is not face:  # none of its faces can be made
-                    break
-            else:
-                buffer = io.BytesIO()
-                square.save(buffer, "png")
-                outputs.content(file, buffer.getvalue())
-                sides[file] = square_of(face).side
+                continue
+            buffer = io.BytesIO()
+            square.save(buffer, "png")
+            outputs.content(file, buffer.getvalue())
+            sides[file] = side
         console.progress("aligned", done, len(files))
     return sides, left_out

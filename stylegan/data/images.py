@@ -1,4 +1,4 @@
-"""One stated policy for turning any image file into 8-bit pixels."""
+"""From any image file to 8-bit pixels."""
 
 import contextlib
 import functools
@@ -22,43 +22,37 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
 HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
 # After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
 HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
-DECODER_ERROR = re.compile(r"decoder error -?\d+$")  # all that Pillow says of what libtiff refuses
-TIFF_BITS = 258  # tags of TIFF 6.0
-TIFF_MEANING = 262
-TIFF_PLANES = 284
-TIFF_PALETTE = 320
-TIFF_SIGNS = 339  # which sort of numbers
-SIGNED = 2  # the sort that has no known range
-SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
-MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
-OF_8_BITS = ("1", "L", "RGB")  # raw modes of PNGs whose transparent color Pillow finds
+DECODER_ERROR = re.compile(r"decoder error -?\d+$")  # of libtiff: Pillow gives no other reason
+SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
+MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte when decoded
+OF_8_BITS = ("1", "L", "RGB")  # raw modes of PNG for which Pillow matches the transparent color
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-FIRST_TO = {"La": "LA", "LAB": "RGB"}  # modes that Pillow does not convert to all of them
+FIRST_TO = {"La": "LA", "LAB": "RGB"}  # an intermediate mode, as Pillow has no direct conversion
 WHITE = (255, 255, 255, 255)
-# Of any color, in gray levels: profiles that differ less from sRGB are sRGB written differently.
+# Largest difference of any color from sRGB, in gray levels, of profiles that mean sRGB.
 SAME_COLORS = 2
-LEVELS = np.linspace(0, 255, 6).astype(np.uint8)  # of each channel, where profiles are compared
+LEVELS = np.linspace(0, 255, 6).astype(np.uint8)  # of each channel, to compare profiles at
 
-# How a picture becomes a square: center | stretch | pad | "pad 3:4"; see `Fit`
+# How an image becomes a square: center | stretch | pad | "pad 3:4"; see `Fit`
 Crop = str
 CROPS = ("center", "pad", "stretch")
-SLIMMEST = 16  # aspect
-USUAL_ASPECTS = ((4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16))  # of films and photographs
+SLIMMEST = 16  # largest ratio of the sides of an aspect
+USUAL_ASPECTS = ((4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16))  # of photographs and videos
 
 
 def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
     """Read the pixels of an image file as uint8 (channels, H, W).
 
-    - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF; AVIF where
-      Pillow was built with it, HEIC with pillow-heif. The first frame or page is taken.
-    - The EXIF orientation is applied, and colors of an embedded profile are converted to sRGB.
-      Orientations and profiles that are damaged are ignored: the pixels are sound.
-    - Palettes are looked up. Transparency is laid over white; 4 channels keep it as alpha.
+    - The format is detected from the content: PNG, JPEG, WebP, BMP, TIFF or GIF; AVIF if Pillow was
+      built with it, HEIC with pillow-heif. Of several frames or pages, the first is read.
+    - The EXIF orientation is applied, and colors are converted from an embedded profile to sRGB.
+      A damaged orientation or profile is ignored.
+    - Palettes are looked up. Transparency is composited over white; 4 channels keep it as alpha.
     - Gray is replicated to three channels; 1 channel is gray (luma of a color image).
     - 16-bit gray is scaled by 1/257 and rounded; 16-bit color keeps its high byte.
 
-    A ValueError names the file and the cause: what Pillow cannot decode, also a file cut short;
-    what it misreads (`check_pixels`); more than `MAX_PIXELS` pixels, before they are decoded.
+    Raises ValueError, with the name and the cause, if Pillow cannot decode the file or misreads it
+    (`check_pixels`), or if it has more than `MAX_PIXELS` pixels.
     """
     with quiet_decoding():
         return planes(decode(content, channels=channels, name=name))
@@ -66,7 +60,7 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
 
 @functools.cache
 def formats() -> tuple[str, ...]:
-    """Return the formats that can be read here."""
+    """Pillow's names of the formats that can be read on this machine."""
     readable_here = [*FORMATS, *(["AVIF"] if features.check("avif") else [])]
     try:
         from pillow_heif import register_heif_opener
@@ -78,24 +72,22 @@ def formats() -> tuple[str, ...]:
 
 @functools.cache
 def extensions() -> tuple[str, ...]:
-    """Return the endings of the names of images: those that Pillow knows of the formats, and of
-    HEIC, so that such a picture is left out with a reason where it cannot be read."""
+    """Extensions of image files, including HEIC, which is skipped with a reason if unreadable."""
     kinds = formats()  # first: it may register one
-    kinds = (*kinds, "MPO")  # JPEG with a second picture behind it, as stereo cameras write
+    kinds = (*kinds, "MPO")  # JPEG with a second image after it, as stereo cameras write
     of_kinds = [end for end, kind in Image.registered_extensions().items() if kind in kinds]
     return tuple(dict.fromkeys([*of_kinds, *HEIC_NAMES]))
 
 
 def is_image(name: str) -> bool:
-    """Return True if the name ends like an image's."""
+    """Whether the name has the extension of an image."""
     return name.lower().endswith(extensions())
 
 
 @contextlib.contextmanager
 def quiet_decoding() -> Iterator[None]:
-    """Silence Pillow's remarks on odd metadata: only whether the pixels can be read matters.
-    Warning filters belong to the process, so this goes around threads, not inside them."""
-    with warnings.catch_warnings():
+    """Silence Pillow's warnings about metadata, which say nothing about the pixels."""
+    with warnings.catch_warnings():  # global to the process: enter it outside of threads
         warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
         yield
@@ -103,101 +95,92 @@ def quiet_decoding() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn whatever a damaged file raises into a ValueError with its name. Errors of the system
-    stay, with the name."""
+    """Turn errors of a damaged file into a ValueError with its name; name those of the system."""
     try:
         with errors_name(name):
             yield
     except MemoryError as error:
-        raise MemoryError(f"{name}: no memory is left to read it") from error
+        raise MemoryError(f"{name}: not enough memory to read it") from error
     except Exception as error:
         if is_of_system(error):
             raise
-        reason = DECODER_ERROR.sub(r"\g<0>: damaged, or compressed in a rare way", reason_of(error))
+        reason = DECODER_ERROR.sub(r"\g<0>: damaged, or a rare compression", reason_of(error))
         raise ValueError(f"{name}: {reason}") from error
 
 
 def open_image(file: IO[bytes], name: str) -> Image.Image:
-    """Open the image in a file; its pixels are not decoded yet."""
+    """Open an image file without decoding its pixels."""
     with reading(name):
         start = file.read(512)
         if what := what_begins_with(start):
             raise ValueError(f"the file is {what}")
-        image = opened(file, start)
+        file.seek(0)
+        try:
+            image = Image.open(file, formats=list(formats()))
+        except Image.UnidentifiedImageError as error:
+            if HEIC_START.match(start):
+                raise ValueError("a HEIC image; pip install pillow-heif to read it") from error
+            *others, last = formats()
+            raise ValueError(
+                f"not a {', '.join(others)} or {last} image, or a damaged or unsupported one"
+            ) from error
         width, height = image.size
         if width * height > MAX_PIXELS:
-            raise ValueError(f"{width}x{height} pixels are more than the limit of {MAX_PIXELS}")
-        check_pixels(image)
+            raise ValueError(f"image must have at most {MAX_PIXELS} pixels, got {width}x{height}")
         return image
 
 
-def opened(file: IO[bytes], start: bytes) -> Image.Image:
-    """Open as `Image.open`. ValueError names the kind of another file, by its `start`."""
-    file.seek(0)
-    try:
-        return Image.open(file, formats=list(formats()))
-    except Image.UnidentifiedImageError as error:
-        if HEIC_START.match(start):
-            raise ValueError("a HEIC picture; pip install pillow-heif to read it") from error
-        *others, last = formats()
-        raise ValueError(
-            f"not a {', '.join(others)} or {last} image, a damaged one, or one of a rare kind that "
-            "cannot be read"
-        ) from error
-
-
 def check_pixels(image: Image.Image) -> None:
-    """Raise ValueError for pixels that cannot be brought to 8 bits, or that Pillow misreads."""
+    """Raise ValueError if the pixels have no 8-bit range, or if Pillow misreads them."""
     if image.mode in ("I", "F"):
-        raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
-    if isinstance(image, PngImagePlugin.PngImageFile):
-        fault = misread_png(image)
-    else:
-        fault = misread_tiff(image) if isinstance(image, TiffImagePlugin.TiffImageFile) else ""
-    if fault:
-        raise ValueError(fault)
+        raise ValueError("32-bit pixels have no defined range; save it with 8 or 16 bits")
+    if isinstance(image, PngImagePlugin.PngImageFile) and misses_transparency(image):
+        raise ValueError(
+            "the transparent color must have 8 bits; save it with 8, or with an alpha channel"
+        )
+    if isinstance(image, TiffImagePlugin.TiffImageFile) and misread_by_pillow(image):
+        raise ValueError(
+            "a TIFF that Pillow misreads (other than 1, 2, 4, 8 or 16 unsigned bits; 16 bits in "
+            "separate planes or with 0 as white; an 8-bit palette); save it as 8-bit RGB"
+        )
 
 
-def misread_png(image: PngImagePlugin.PngImageFile) -> str:
-    """Return a reason if the transparent color is not found: Pillow compares that of the file with
-    the pixels as it has scaled them."""
+def misses_transparency(image: PngImagePlugin.PngImageFile) -> bool:
+    """Whether Pillow misses the transparent color: it scales the pixels, but not that color."""
     clear = image.info.get("transparency")
     if clear is None or image.mode == "P":
-        return ""
-    stored = image.tile[0].args if image.tile else image.mode  # which is loaded already
-    if stored not in OF_8_BITS or np.max(clear) > 255:
-        return "a transparent color of other than 8 bits; save it with 8, or with an alpha channel"
-    return ""
+        return False
+    stored = image.tile[0].args if image.tile else image.mode  # already loaded
+    return stored not in OF_8_BITS or np.max(clear) > 255
 
 
-def misread_tiff(image: TiffImagePlugin.TiffImageFile) -> str:
-    """Return the feature of a TIFF that Pillow reads against the standard or most programs."""
+def misread_by_pillow(image: TiffImagePlugin.TiffImageFile) -> bool:
+    """Whether Pillow decodes a TIFF differently from the standard or from most programs."""
     tags = image.tag_v2
-    bits = np.max(tags.get(TIFF_BITS, 1))
-    if bits not in (1, 2, 4, 8, 16):
-        return f"TIFF of {bits} bits a channel; save it with 8 or 16 bits"
-    if SIGNED in np.ravel(tags.get(TIFF_SIGNS, 1)):
-        return "TIFF of signed numbers; save it with unsigned ones"
-    if bits == 16 and tags.get(TIFF_PLANES) == 2 and len(image.getbands()) > 1:
-        return "TIFF of 16 bits in separate planes; save it with interleaved channels"
-    if bits == 16 and tags.get(TIFF_MEANING) == 0:  # heeded for 1 and 8 bits
-        return "TIFF of 16 bits in which 0 is white; save it with 0 as black"
-    if image.mode == "P" and 0 < max(tags.get(TIFF_PALETTE, (0,))) < 256:
-        return "TIFF whose palette has 8 bits in the place of 16; save it in RGB"
-    return ""
+    bits = np.max(tags.get(TiffImagePlugin.BITSPERSAMPLE, 1))
+    if bits == 16:  # at fewer bits, Pillow respects both tags
+        if tags.get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == 0:
+            return True
+        if tags.get(TiffImagePlugin.PLANAR_CONFIGURATION) == 2 and len(image.getbands()) > 1:
+            return True
+    signed = 2 in np.ravel(tags.get(TiffImagePlugin.SAMPLEFORMAT, 1))
+    palette = tags.get(TiffImagePlugin.COLORMAP, (0,)) if image.mode == "P" else (0,)
+    return signed or bits not in (1, 2, 4, 8, 16) or 0 < max(palette) < 256
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
-    """Read upright width and height, and Pillow's mode, from the head of the file alone."""
+    """Read upright width and height, and Pillow's mode, from the header alone."""
     image = open_image(file, name)
+    with reading(name):
+        check_pixels(image)
     width, height = image.size
-    if orientation_of(image) in SIDEWAYS and image.format != "TIFF":  # whose size is upright
+    if orientation_of(image) in SIDEWAYS and image.format != "TIFF":  # its size is upright already
         width, height = height, width
     return width, height, image.mode
 
 
 def orientation_of(image: Image.Image) -> int | None:
-    """Return the EXIF orientation; None if there is none, or EXIF that is damaged."""
+    """EXIF orientation. Returns None if there is none, or if EXIF is damaged."""
     try:
         orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
     except Exception:  # damaged EXIF can raise almost anything
@@ -206,17 +189,17 @@ def orientation_of(image: Image.Image) -> int | None:
 
 
 def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.Image:
-    """Decode the image to Pillow's mode L, RGB or RGBA, by the policy of `read_image`."""
+    """Decode a file to Pillow's mode L, RGB or RGBA; see `read_image`."""
     return normalize(open_image(io.BytesIO(content), name), channels=channels, name=name)
 
 
 def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Image.Image:
-    """Decode an image, upright and in sRGB, to the mode of `channels`: L, RGB or RGBA."""
+    """Decode an opened image, upright and in sRGB, to mode L, RGB or RGBA."""
     with reading(name):  # damage, a broken palette, a mode without conversion
         check_pixels(image)
         profile = image.info.get("icc_profile")
         image.load()
-        # a TIFF is upright once it is loaded
+        # Pillow turns a TIFF upright when it loads it
         if image.format != "TIFF" and orientation_of(image) is not None:
             image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
@@ -233,18 +216,17 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
 
 
 def channels_of(mode: str) -> int | Literal["auto"]:
-    """Number of channels of a mode. Raises ValueError unless it is "auto", "L", "RGB" or "RGBA"."""
+    """Number of channels of "L", "RGB" or "RGBA", in any case; "auto" stays as it is."""
     if mode.upper() == "AUTO":
         return "auto"
     for channels, name in MODES.items():
         if name == mode.upper():
             return channels
-    raise ValueError(f"{readable(mode, 40)} is not auto, L, RGB or RGBA")
+    raise ValueError(f"channels must be auto, L, RGB or RGBA, got {readable(mode, 40)}")
 
 
 def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
-    """Convert the colors of an image from `profile`, unless that is damaged, does not fit, or is
-    sRGB."""
+    """Convert colors from `profile`, unless it is damaged, of another mode, or sRGB itself."""
     color = image.convert("RGB") if image.mode in ("P", "1") else image
     mode = {"LA": "L", "RGBA": "RGB"}.get(color.mode, color.mode)
     transform = transform_to_srgb(profile, mode)
@@ -261,7 +243,7 @@ def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
 
 @functools.lru_cache(maxsize=64)
 def transform_to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Return the transform for images of Pillow's `mode`; None if none is needed."""
+    """Color transform for images of Pillow's `mode`. Returns None if none is needed or possible."""
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         target = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
@@ -277,19 +259,19 @@ def transform_to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform |
 
 
 def planes(image: Image.Image) -> np.ndarray:
-    """Return an image of mode L, RGB or RGBA as uint8 (C, H, W)."""
+    """Pixels of an image of mode L, RGB or RGBA, uint8 (C, H, W)."""
     pixels = np.asarray(image).reshape(image.height, image.width, -1)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def premultiplied(pixels: np.ndarray) -> np.ndarray:
-    """Multiply the colors of pixels uint8 (4, H, W) by alpha, rounded."""
+    """Multiply colors by alpha, rounded: uint8 (4, H, W) -> uint8 (4, H, W)."""
     product = pixels[:3].astype(np.uint16) * pixels[3]
     return np.concatenate([((product + 127) // 255).astype(np.uint8), pixels[3:]])
 
 
 def unpremultiply(pixels: np.ndarray) -> np.ndarray:
-    """Undo `premultiplied`, for pixels uint8 (..., 4, H, W), as nearly as 8 bits allow."""
+    """Undo `premultiplied` as closely as 8 bits allow: uint8 (..., 4, H, W) -> the same shape."""
     alpha = np.maximum(pixels[..., 3:, :, :], 1).astype(np.uint16)
     colors = (pixels[..., :3, :, :] * np.uint16(255) + alpha // 2) // alpha
     colors = np.minimum(colors, 255).astype(np.uint8)
@@ -297,23 +279,23 @@ def unpremultiply(pixels: np.ndarray) -> np.ndarray:
 
 
 def from_array(pixels: np.ndarray) -> Image.Image:
-    """Make an image of pixels uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels."""
+    """Make an image from uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels."""
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or pixels.shape[2:] in ((3,), (4,))):
         wanted = "uint8 (height, width) or (height, width, 1, 3 or 4)"
-        raise ValueError(f"an array of an image is {wanted}, not {pixels.dtype} {pixels.shape}")
+        raise ValueError(f"image array must be {wanted}, got {pixels.dtype} {pixels.shape}")
     return Image.fromarray(np.ascontiguousarray(pixels))
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The meaning of a `Crop`: how pictures are brought to a square of the resolution.
+    """A parsed `Crop`: how images become squares.
 
     - `center`: the largest centered square.
-    - `pad`: the largest centered part of the aspect (width to height, 4:3 unless one is given as in
-      `pad 3:4`) between black bars, as the official LSUN cars (512x384 in 512x512).
-    - `stretch`: the whole picture, squeezed along its longer side.
+    - `pad`: the largest centered part of this aspect (width to height; 4:3 by default, else as in
+      `pad 3:4`) between black bars, like the official LSUN cars (512x384 in 512x512).
+    - `stretch`: the whole image, squeezed along its longer side.
     """
 
     kind: Literal["center", "pad", "stretch"] = "center"
@@ -321,7 +303,7 @@ class Fit:
 
     @classmethod
     def of(cls, crop: Crop) -> "Fit":
-        """Parse a `Crop`; raise ValueError for any other text."""
+        """Parse a `Crop`. Raises ValueError for any other text."""
         if crop in CROPS:
             return cls(crop, (4, 3) if crop == "pad" else (1, 1))  # type: ignore[arg-type]
         if ratio := re.fullmatch(r"pad (\d{1,5}):(\d{1,5})", crop, re.ASCII):
@@ -330,12 +312,15 @@ class Fit:
             if 0 < max(width, height) <= SLIMMEST * min(width, height):
                 return cls("pad", Fraction(width, height).as_integer_ratio())
         known = f"{', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1)"
-        raise ValueError(f"crop must be {known}, not {readable(repr(crop), 60)}")
+        raise ValueError(f"crop must be {known}, got {readable(repr(crop), 60)}")
 
     @classmethod
     def of_rectangle(cls, rectangle: Sequence[int]) -> "Fit":
-        """Return the padding with this active rectangle: of all aspects that have it, as it is made
-        of whole pixels, a usual one, or that of the smallest numbers. 64x42 of 64x64 are 3:2."""
+        """The padding with this active rectangle (top, bottom, left, right).
+
+        Rounded to whole pixels, several aspects have the same one: a usual aspect is preferred,
+        then the one of the smallest numbers. 64x42 in 64x64 is 3:2.
+        """
         top, bottom, left, right = rectangle
         resolution = max(bottom, right)
         sums = range(2, 2 * SLIMMEST + 1)
@@ -350,75 +335,72 @@ class Fit:
         return self.kind
 
     def native_size(self, width: int, height: int) -> int:
-        """Return a picture's native resolution: the side of the square it fills. It also fills the
-        next power of two if it has the whole pixels of that one's active rectangle."""
+        """Native resolution of an image: the side of the square that it fills."""
         across, down = self.aspect
         if across >= down:
             size = min(width, height * across // down)
         else:
             size = min(height, width * down // across)
-        larger = 1 << size.bit_length()
+        larger = 1 << size.bit_length()  # filled if its rectangle, of whole pixels, is
         top, bottom, left, right = self.active_rectangle(larger) or (0, larger) * 2
         return larger if right - left <= width and bottom - top <= height else size
 
     def active_rectangle(self, resolution: int) -> tuple[int, int, int, int] | None:
-        """Return top, bottom, left, right of a square without its padding; None: all of it."""
+        """Top, bottom, left, right of the square without its padding. None: the whole square."""
         across, down = self.aspect
         if across == down:
             return None
         short = resolution * min(across, down) // max(across, down)
-        short = max(short - short % 2, 2)  # both margins are equal
+        short = max(short - short % 2, 2)  # even, so that both margins are equal
         start = (resolution - short) // 2
         if across > down:
             return start, start + short, 0, resolution
         return 0, resolution, start, start + short
 
     def square(self, image: Image.Image, resolution: int) -> Image.Image:
-        """Bring the image to (resolution, resolution); see `native_size` for what that needs."""
+        """Resize and crop or pad an image to (resolution, resolution)."""
         top, bottom, left, right = self.active_rectangle(resolution) or (0, resolution) * 2
         width, height = map(float, image.size)
         if self.kind != "stretch":
             size = self.native_size(*image.size)
-            width = min(width, size * (right - left) / resolution)  # a small picture is enlarged
+            width = min(width, size * (right - left) / resolution)  # a smaller image is enlarged
             height = min(height, size * (bottom - top) / resolution)
         x = (image.width - width) // 2
         y = (image.height - height) // 2
         box = (x, y, x + width, y + height)
-        picture = image.resize((right - left, bottom - top), Image.Resampling.LANCZOS, box=box)
+        resized = image.resize((right - left, bottom - top), Image.Resampling.LANCZOS, box=box)
         if self.kind != "pad":
-            return picture
+            return resized
         black = (0, 0, 0, 255) if image.mode == "RGBA" else 0
         canvas = Image.new(image.mode, (resolution, resolution), black)
-        canvas.paste(picture, (left, top))
+        canvas.paste(resized, (left, top))
         return canvas
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Size, form and channels of the squares of a store, by which pictures become one."""
+    """How images become the squares of a store."""
 
-    resolution: int | None = None  # None: the largest that the first usable picture offers
+    resolution: int | None = None  # None: the largest that the first usable image fills
     crop: Crop = "center"
     channels: int = 3
-    premultiplied: bool = False  # colors are multiplied by alpha, so that averages are right
-    include: tuple[str, ...] = ()  # first-level sub-folders to use; none: all
+    premultiplied: bool = False  # colors times alpha, so that averages ignore transparent pixels
+    include: tuple[str, ...] = ()  # first-level sub-folders to use; empty: all
 
     def __post_init__(self) -> None:
         if self.resolution is not None:
             check_resolution(self.resolution)
         Fit.of(self.crop)
         if self.channels not in MODES:
-            raise ValueError(f"images have 1, 3 or 4 channels, not {self.channels}")
+            raise ValueError(f"channels must be 1, 3 or 4, got {self.channels}")
         if self.premultiplied and self.channels != 4:
-            raise ValueError(
-                f"images of {self.channels} channels have no alpha to multiply colors by"
-            )
+            raise ValueError(f"premultiplied needs 4 channels, got {self.channels}")
 
     @property
     def fit(self) -> Fit:
         return Fit.of(self.crop)
 
     def key(self) -> list[object]:
-        """Return the part of a cached store's name that does not depend on the files."""
+        """The part of a cached store's name that does not depend on the files."""
         shape: list[object] = [self.resolution, self.crop, self.channels]
         return [*shape, "premultiplied"] if self.premultiplied else shape

@@ -1,4 +1,4 @@
-"""Labels of images: the class of each, or the numbers of a vector; and the files that hold them."""
+"""Labels of images, classes or vectors, and the files that contain them."""
 
 import csv
 import io
@@ -15,13 +15,13 @@ from stylegan.machine.messages import count, listed, readable
 
 from .images import is_image
 
-JSON = "dataset.json"  # beside the images; the former as of stylegan2-ada
+JSON = "dataset.json"  # next to the images, in the format of stylegan2-ada
 CSV = "labels.csv"
-MOST = 1e30  # a number of a label is smaller: float32 and its sums can hold it
-MOST_NUMBERS = 10  # that are classes, as digits; more need two images each
+MOST = 1e30  # numbers of a label are smaller, so that float32 holds them and their sums
+MOST_NUMBERS = 10  # that are classes, such as digits; more need two images each
 NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?", re.IGNORECASE)
-MOST_NAMED = 12  # labels in one line
-FEW_IMAGES = 50  # a label of fewer is named before training
+MOST_NAMED = 12  # labels named in a line
+FEW_IMAGES = 50  # a label with fewer is warned of
 
 
 def places(
@@ -29,9 +29,11 @@ def places(
     others: Sequence[str],
     vectors: tuple[bool | None, bool | None] = (None, None),
 ) -> list[int | None]:
-    """Return the place of each of these labels among others of the same meaning by name; None:
-    nowhere. Where one side has no names, numbers stand for them. `vectors` says whether each side
-    is vectors; None: unknown. Those have no meaning in common with classes."""
+    """Index of each label of `names` in `others`, by name; None where it is missing.
+
+    By position if either side is unnamed. `vectors` says for each side whether its labels are
+    vectors (None: unknown); these never match classes.
+    """
     if names and others:
         found = {} if {*vectors} == {True, False} else {name: i for i, name in enumerate(others)}
         return [found.get(name) for name in names]
@@ -39,14 +41,17 @@ def places(
 
 
 def described(names: Sequence[str], vectors: bool | None) -> str:
-    """Return the first of these labels and, if it is known, what they are, for a message."""
+    """The first labels, and whether they are classes or vectors if known, for a message."""
     kind = {True: "vectors of ", False: "classes ", None: ""}[vectors]
     return kind + listed([*map(readable, names)], 4, ", ")
 
 
 class Labels(NamedTuple):
-    """Labels of images: `rows` are the class of each, int64 (N,), by its place in `names`, -1 for
-    none; or a vector of each, float32 (N, len(names))."""
+    """Labels of N images.
+
+    `rows` holds a class index per image, int64 (N,), -1 for none; or a vector per image, float32
+    (N, len(names)).
+    """
 
     names: list[str]
     rows: np.ndarray
@@ -56,7 +61,7 @@ class Labels(NamedTuple):
         return self.rows.ndim == 2
 
     def of(self, images: Sequence[int]) -> "Labels | None":
-        """Return labels of some images, without unused classes; None if an image has no class."""
+        """Labels of some images, without unused classes. Returns None if an image has no class."""
         rows = self.rows[np.asarray(images, np.int64)]
         if self.vectors:
             return Labels(self.names, rows)
@@ -66,7 +71,7 @@ class Labels(NamedTuple):
         return Labels([self.names[i] for i in present], rows.astype(np.int64))
 
     def counts(self) -> dict[str, int]:
-        """Name -> number of images that have it, without names that none has."""
+        """Name -> number of images that have this label, or a nonzero number; without zeros."""
         if self.vectors:
             have = np.count_nonzero(self.rows, axis=0)
         else:
@@ -74,36 +79,34 @@ class Labels(NamedTuple):
         return {name: n for name, n in zip(self.names, have.tolist(), strict=True) if n}
 
     def lines(self) -> list[str]:
-        """Return lines that count the images of each label, and warn of labels with too few."""
+        """Lines with the number of images of each label, and a warning of rare labels."""
         counts = self.counts().items()
         named = [f"{n:,} {readable(name)}" for name, n in counts]
         rare = [f"{n} {readable(name)}" for name, n in counts if n < FEW_IMAGES]
         lines = [f"{count(len(named), 'label')}: {listed(named, MOST_NAMED, ', ')}"]
         if rare:
-            rare_names = listed(rare, MOST_NAMED, ", ")
-            lines.append(
-                f"labels of fewer than {FEW_IMAGES} images are learned poorly: {rare_names}"
-            )
+            few = f"labels with fewer than {FEW_IMAGES} images are learned poorly"
+            lines.append(f"{few}: {listed(rare, MOST_NAMED, ', ')}")
         return lines
 
 
 def of_classes(classes: Sequence[str | None]) -> Labels:
-    """Make labels of the class of each image; None: it has none."""
     names = sorted({name for name in classes if name is not None})
     place = {name: i for i, name in enumerate(names)}
     return Labels(names, np.array([-1 if c is None else place[c] for c in classes], np.int64))
 
 
 def of_vectors(vectors: np.ndarray, names: list[str] | None = None) -> Labels:
-    """Make labels of vectors (N, numbers); of classes if in each a single 1 stands among zeros."""
+    """Labels from vectors (N, numbers): classes if all are one-hot."""
     names = [str(i) for i in range(vectors.shape[1])] if names is None else names
     one_hot = ((vectors == 0) | (vectors == 1)).all() and (vectors.sum(axis=1) == 1).all()
     return Labels(names, vectors.argmax(axis=1) if one_hot else vectors)
 
 
 def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
-    """Read the labels of `images`, by their relative names, from a file of labels; see
-    datasets/README.md. Raise ValueError, in one line, unless it has one of the same kind for each.
+    """Read the labels of `images`, relative names, from a label file; see datasets/README.md.
+
+    Raises ValueError, in one line, unless each image has one and all are of the same kind.
     """
     try:
         pairs, names = (in_json if file == JSON else in_csv)(content)
@@ -113,33 +116,33 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
             raise ValueError(f"{twice} has two labels")
         if missing := [name for name in images if composed(name) not in label_of]:
             examples = listed(list(map(readable, missing)), 3, ", ")
-            there = f"; it names {pairs[0][0]}" if pairs else ""
-            raise ValueError(
-                f"{count(len(missing), 'image')} without a label in it: {examples}{there}"
-            )
+            there = f"; its first name is {pairs[0][0]}" if pairs else ""
+            raise ValueError(f"{count(len(missing), 'image')} without a label: {examples}{there}")
         return combined({name: label_of[composed(name)] for name in images}, names)
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"the labels in {file} cannot be used: {error}") from error
 
 
 def composed(name: str) -> str:
-    """Return a file's name with forward slashes and composed letters: macOS decomposes them."""
+    """File name with forward slashes and composed letters, which macOS decomposes."""
     return unicodedata.normalize("NFC", name.replace("\\", "/"))
 
 
 def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
-    """Return image and class number, class name or list of numbers, of each; and the names of
-    classes or numbers, if the file adds `label_names` to the format of stylegan2-ada."""
+    """Pairs of image and class number, class name or list of numbers; and names of the labels.
+
+    The latter are `label_names`, our addition to the format of stylegan2-ada, or None.
+    """
     read = json.loads(content, object_pairs_hook=distinct)
     try:
         pairs = [(str(name), label) for name, label in read["labels"]]
     except (TypeError, KeyError, ValueError) as error:
-        raise ValueError('it has no "labels": [[file, label], ...]') from error
+        raise ValueError('expected "labels": [[file, label], ...]') from error
     return pairs, names_in_order(read["label_names"]) if "label_names" in read else None
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of JSON. Raise ValueError for a key that it has twice."""
+    """Make a JSON object. Raises ValueError for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
@@ -148,34 +151,33 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_in_order(names: object) -> list[str]:
-    """Return the names of classes 0, 1, ...: a list of texts, or an object of numbers by name."""
+    """Names of classes 0, 1, ..., from a list of strings or a mapping name -> number."""
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return names
     if isinstance(names, dict):
         numbers = list(names.values())
         if all(type(n) is int for n in numbers) and sorted(numbers) == list(range(len(names))):
             return sorted(names, key=names.__getitem__)
-    raise ValueError(
-        f"label_names must be a list of texts, or numbers from 0 by name, not {readable(names, 60)}"
-    )
+    wanted = "a list of strings, or numbers from 0 by name"
+    raise ValueError(f"label_names must be {wanted}, got {readable(names, 60)}")
 
 
 def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
-    """Read the same from a CSV, whose first line has names unless it begins with an image."""
+    """The same from a CSV, whose first line is a header unless it starts with an image."""
     lines = csv_lines(content)
     if not lines or len(lines[0]) < 2:
-        raise ValueError("its lines are not `file,label` or `file,number,number,...`")
+        raise ValueError("lines must be `file,label` or `file,number,number,...`")
     columns = len(lines[0])
     head = None if is_image(lines[0][0]) else lines.pop(0)
     if wrong := [line for line in lines if len(line) != columns]:
-        raise ValueError(f"{len(wrong[0])} columns, not {columns}: {wrong[0][0]}")
+        raise ValueError(f"expected {columns} columns, got {len(wrong[0])}: {wrong[0][0]}")
     if columns == 2:
         return [(name, label) for name, label in lines], None
     return [(name, numbers) for name, *numbers in lines], head[1:] if head else None
 
 
 def csv_lines(content: bytes) -> list[list[str]]:
-    """Return the cells of lines that are not blank, between commas, semicolons or tabs."""
+    """Cells of the lines that are not blank, separated by commas, semicolons or tabs."""
     text = content.decode("utf-8-sig")
     first_line = text.partition("\n")[0]
     separator = next((character for character in ",;\t" if character in first_line), ",")
@@ -184,55 +186,56 @@ def csv_lines(content: bytes) -> list[list[str]]:
 
 
 def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
-    """Combine labels of one kind for all images, in their order."""
+    """Labels from those of all images, in their order, which must be of one kind."""
     values = list(labels.values())
     if names and len(set(names)) < len(names):
-        raise ValueError("two labels have one name")
+        raise ValueError("label names must be unique")
     numbers = {str(value) for value in values if names is None and NUMBER.fullmatch(str(value))}
     if len(numbers) > max(MOST_NUMBERS, len(values) / 2):
         raise ValueError(
-            f"{len(numbers)} numbers of {count(len(values), 'image')} are no classes; for one "
-            f'number each write {JSON}: {{"labels": [["a.png", [0.3]], ...]}}'
+            f"{len(numbers)} different numbers of {count(len(values), 'image')} are no classes; "
+            f'for vectors write {JSON}: {{"labels": [["a.png", [0.3]], ...]}}'
         )
     if all(type(value) is int for value in values):
         present = sorted(set(values))
         if names is None:
             return Labels(list(map(str, present)), np.searchsorted(present, values))
         if wrong := [number for number in present if not 0 <= number < len(names)]:
-            raise ValueError(f"class {wrong[0]} has no name: there are {len(names)}")
+            raise ValueError(f"class {wrong[0]} has no name: label_names has {len(names)}")
         return Labels(names, np.array(values, np.int64))
     if all(isinstance(value, str) and value for value in values):
         if names is not None:
-            raise ValueError("label_names are for classes that are numbers, and these are names")
+            raise ValueError("label_names needs class numbers or vectors, got class names")
         return of_classes(values)
     if not all(isinstance(value, list) for value in values):
-        raise ValueError("a label is a class for all images or a list of numbers for all")
+        raise ValueError("labels must be classes of all images, or lists of numbers of all")
     size = len(values[0])
     for name, value in labels.items():
         if len(value) != size:
-            raise ValueError(f"{name} has {len(value)} numbers, the first image {size}")
+            raise ValueError(f"{name} has {len(value)} numbers, but the first image has {size}")
     if names is not None and len(names) != size:
-        raise ValueError(f"{size} numbers of an image need {size} names, not {len(names)}")
+        raise ValueError(f"label_names must have {size} names, one per number, got {len(names)}")
     try:
         rows = np.array(values, float)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"it has other things than numbers: {error}") from error
+        raise ValueError(f"expected numbers: {error}") from error
     for name, row in zip(labels, rows, strict=True):
-        if row.ndim > 1 or not (np.abs(row) < MOST).all():  # NaN is not, either
-            raise ValueError(f"{name} has {', '.join(map(str, labels[name]))}, not finite numbers")
+        if row.ndim > 1 or not (np.abs(row) < MOST).all():  # also NaN
+            got = ", ".join(map(str, labels[name]))
+            raise ValueError(f"numbers of {name} must be finite, got {got}")
     return of_vectors(rows.astype(np.float32), names)
 
 
 def weights(text: str) -> dict[str, float]:
-    """Read `smile=0.7,sad=0.3` as numbers by name."""
+    """Parse `smile=0.7,sad=0.3`: name -> weight."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     try:
         weighted = {name.strip(): float(number) for name, _, number in pairs}
     except ValueError:
         weighted = {}
     fits = "" not in weighted and all(abs(number) < MOST for number in weighted.values())
-    if len(weighted) < len(pairs) or not fits:  # NaN does not, either
+    if len(weighted) < len(pairs) or not fits:  # also NaN
         raise ValueError(
-            f"{text!r}: labels with weights are like smile=0.7,sad=0.3, each name once"
+            f"weighted labels must look like smile=0.7,sad=0.3, each name once, got {text!r}"
         )
     return weighted

@@ -14,14 +14,14 @@ from stylegan.machine.distributed import to_device
 from .prepare import map_ahead
 from .store import Store
 
-RANGE_SCALE = float(np.float32(2 / 255))  # a float32 number officially, also in float64
+RANGE_SCALE = float(np.float32(2 / 255))  # float32 in the official code, so rounded in float64 too
 Indices = Iterator[np.ndarray]  # of images
-# Real images uint8 (n, C, r, r) and, if asked for, their one-hot labels (n, classes)
+# Reals uint8 (n, C, r, r) and, if requested, their labels float32 (n, label_dim)
 Batches = Iterator[tuple[Tensor, Tensor | None]]
 
 
 def epochs(num_images: int, seed: int, start: int) -> Indices:
-    """Yield endless image indices: the order of each epoch, the first from `start` on."""
+    """Image indices of each epoch, endlessly, without the first `start`."""
     epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
         yield streams.data_order(seed, e).permutation(num_images)[skip:]
@@ -35,10 +35,13 @@ def process_reals(
     mirror: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1], flipped where
-    `mirror`, bool (N,), says so, and their 2x2 averages with the weight 1 - alpha."""
-    if mirror is not None:  # by bits, while they are bytes: `where` is slow for those
-        marked = mirror.to(torch.uint8).neg_()[:, None, None, None]  # 255, all bits
+    """Convert uint8 images (N, C, r, r) to what the discriminator sees.
+
+    Values are in [-1, 1], flipped where `mirror`, bool (N,), is True, and blended with their 2x2
+    averages by weight 1 - alpha.
+    """
+    if mirror is not None:  # by bits, since `where` is slow for bytes
+        marked = mirror.to(torch.uint8).neg_()[:, None, None, None]  # 255 sets all bits
         flipped = images.flip(3)
         images = flipped.bitwise_xor_(images).bitwise_and_(marked).bitwise_xor_(images)
     reals = images.to(dtype, copy=True).mul_(RANGE_SCALE).sub_(1)
@@ -61,16 +64,14 @@ def batches(
     device: str | torch.device = "cpu",
     labels: bool = False,
 ) -> Batches:
-    """Yield endless batches at one resolution, beginning after the first `start` images.
+    """Endless batches at one resolution, without the first `start` images.
 
-    All processes follow one stream of indices that depends on the seed only. A global batch is the
-    next `batch_size` of them, of which each rank yields its contiguous part, on `device`. `workers`
-    threads read ahead; with 0 a batch is read when it is asked for.
+    All ranks follow one stream of indices that depends on the seed only. Its next `batch_size`
+    indices are a global batch, of which each rank yields its contiguous part on `device`. `workers`
+    threads read ahead; with 0, a batch is read when it is requested.
     """
     if batch_size % world_size:
-        raise ValueError(
-            f"a batch of {batch_size} images does not divide by {world_size} processes"
-        )
+        raise ValueError(f"batch_size {batch_size} is not divisible by world_size {world_size}")
     shape = store.images(resolution).shape[1:]
     device = torch.device(device)
     classes = store.require_labels() if labels else None
@@ -78,7 +79,7 @@ def batches(
 
     def read(indices: np.ndarray) -> tuple[Tensor, Tensor | None]:
         rows = torch.empty((len(indices), *shape), dtype=torch.uint8, pin_memory=on_gpu)
-        # in this mode it writes straight into the rows, and other threads run meanwhile
+        # this mode writes into the rows without a copy, and releases the GIL
         np.take(store.images(resolution), indices, axis=0, out=rows.numpy(), mode="clip")
         labels = None if classes is None else torch.from_numpy(store.one_hot(classes[indices]))
         return rows, labels
@@ -89,7 +90,7 @@ def batches(
 
 
 def shares(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indices:
-    """Yield the indices of this rank's part of each global batch."""
+    """Indices of this rank's part of each global batch."""
     size = batch_size // world_size
     order = next(epochs)
     while True:
@@ -106,7 +107,7 @@ def on_device(
 
 
 def moved(source: Batches, device: torch.device) -> Batches:
-    """Yield batches on the GPU, each copied there while the one before is in use."""
+    """Prefetch to the GPU: copy the next batch on a side stream while this one is in use."""
     copies = torch.cuda.Stream(device)
 
     def move(images: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -119,7 +120,7 @@ def moved(source: Batches, device: torch.device) -> Batches:
         current.wait_stream(copies)
         for tensor in coming:
             if tensor is not None:
-                tensor.record_stream(current)  # its memory is not free before its use has ended
+                tensor.record_stream(current)  # keeps its memory until this stream has used it
         ready = coming
         coming = move(*following)
         yield ready

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -35,7 +35,7 @@ from .store import (
     file_name,
 )
 
-HEADER = 128  # bytes of the header of a file of images, however many
+HEADER = 128  # bytes of the header of a file of images, whatever their number
 ANY = Preparation()
 SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
@@ -51,51 +51,60 @@ def prepare(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Store:
-    """Make a store of all images of a folder, zip or TFRecords, in the order of their names.
+    """Make a store of all images of a folder, zip or TFRecords, sorted by name.
 
-    Images that cannot be read or are too small are left out and listed in the store; `strict`
-    refuses them. Labels are stored if every image has one.
+    Images that cannot be read or are too small are skipped and listed in the store; with `strict`
+    they raise ValueError. Labels are stored if every image has one.
     """
     out = Path(out)
     check_folder(out, empty=True)
     source = open_source(source, include=preparation.include)
-    fingerprint = source.fingerprint()  # first: files may change meanwhile
+    fingerprint = source.fingerprint()  # first, as files may change meanwhile
     resolution = preparation.resolution or offered_resolution(source, preparation.fit)
     preparation = dataclasses.replace(preparation, resolution=resolution)
     console.tell(f"preparing {space_for(out, len(source.names), preparation)}")
     waiting = f"another process prepares {out}: waiting for it"
     with atomic_folder(out, lambda: console.tell(waiting)) as folder:
         load = functools.partial(levels_of, source, preparation)
-        loaded = decoded(load, source.names, workers, console, "prepared")
-        written = write_levels(folder, loaded, preparation)
-        if not written.places:
-            small = all(reason.startswith(SMALL) for _, reason in written.skipped)
+        places: list[int] = []  # in the source, of the images that are in the store
+        skipped: list[Skipped] = []
+
+        def usable() -> Iterator[dict[int, np.ndarray]]:
+            for i, levels in enumerate(decoded(load, source.names, workers, console, "prepared")):
+                if isinstance(levels, Skipped):
+                    skipped.append(levels)
+                else:
+                    places.append(i)
+                    yield levels
+
+        hashes = write_levels(folder, usable(), preparation)
+        if not places:
+            small = all(reason.startswith(SMALL) for _, reason in skipped)
             raise ValueError(
-                f"none of the {len(written.skipped)} images under {source.path} is usable: "
-                f"{reasons_of(written.skipped)}"
-                + ("; choose a smaller resolution" if small else "")
+                f"none of the {len(skipped)} images under {source.path} is usable: "
+                f"{reasons_of(skipped)}" + ("; choose a smaller resolution" if small else "")
             )
         if strict:
-            refuse_skipped(written.skipped, len(written.places), source.path)
-        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in written.places]
+            refuse_skipped(skipped, len(places), source.path)
+        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in places]
         (folder / NAMES).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         others = [NAMES]
-        labels = source.labels.of(written.places) if source.labels is not None else None
+        labels = source.labels.of(places) if source.labels is not None else None
         if labels is not None:
             others.append(VECTORS if labels.vectors else CLASSES)
             np.save(folder / others[-1], labels.rows)
-        hashes = written.hashes | {name: sha256_of(folder / name) for name in others}
+        hashes |= {name: sha256_of(folder / name) for name in others}
         StoreMeta(
             source=source.path.name or source.path.resolve().name,
             fingerprint=fingerprint,
-            num_images=len(written.places),
+            num_images=len(places),
             resolution=resolution,
             channels=preparation.channels,
             crop=str(preparation.fit),
             premultiplied=preparation.premultiplied,
             active_rectangle=preparation.fit.active_rectangle(resolution),
             label_names=labels.names if labels else [],
-            skipped=written.skipped,
+            skipped=skipped,
             num_ignored=len(source.ignored),
             pixel_hashes=hashes,
         ).write(folder / META)
@@ -112,14 +121,16 @@ def prepare_images(
     workers: int = 1,
     console: Console = SILENT,
 ) -> Store:
-    """Make a store of the images of a sequence, whose classes are `labels`. `images[i]` is asked
-    for when its turn comes, by `workers` threads, so that it may be read or drawn then."""
+    """Make a store of a sequence of images, whose classes are `labels`.
+
+    `workers` threads access each `images[i]` only when it is needed, so it may be created then.
+    """
     source = SequenceSource(images, labels, Path(out))
     return prepare(source, out, preparation, strict=strict, workers=workers, console=console)
 
 
 def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, np.ndarray]:
-    """Return an image at all sizes, uint8 (C, r, r). Raise ValueError if it cannot be used."""
+    """An image at all resolutions, uint8 (C, r, r). Raises ValueError if it cannot be used."""
     image = normalize(source.picture(name), channels=preparation.channels, name=name)
     if fault := too_small(image.size, preparation):
         raise ValueError(fault)
@@ -127,37 +138,25 @@ def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, 
 
 
 def largest_level(image: Image.Image, preparation: Preparation) -> np.ndarray:
-    """The pixels of a decoded image at full resolution, uint8 (C, r, r)."""
+    """Pixels of a decoded image at full resolution, uint8 (C, r, r)."""
     assert preparation.resolution is not None
     square = planes(preparation.fit.square(image, preparation.resolution))
     return premultiplied(square) if preparation.premultiplied else square
 
 
-class WrittenLevels(NamedTuple):
-    """The result for each image of a source."""
-
-    places: list[int]  # in the source, of those that are in the store
-    skipped: list[Skipped]
-    hashes: dict[str, str]  # file name -> SHA-256 of its pixels
-
-
 def write_levels(
-    folder: Path, loaded: Iterable[dict[int, np.ndarray] | Skipped], preparation: Preparation
-) -> WrittenLevels:
-    """Write the pixels of all images, a file for each size."""
+    folder: Path, images: Iterable[dict[int, np.ndarray]], preparation: Preparation
+) -> dict[str, str]:
+    """Write all images, a file per resolution. Returns file name -> SHA-256 of the pixels."""
     assert preparation.resolution is not None
-    places: list[int] = []
-    skipped: list[Skipped] = []
+    num_images = 0
     hashes = {r: hashlib.sha256() for r in resolutions(preparation.resolution)}
     with contextlib.ExitStack() as stack:
         files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
         for file in files.values():
             file.seek(HEADER)
-        for i, levels in enumerate(loaded):
-            if isinstance(levels, Skipped):
-                skipped.append(levels)
-                continue
-            places.append(i)
+        for levels in images:
+            num_images += 1
             for r, pixels in levels.items():
                 files[r].write(pixels.data)
                 hashes[r].update(pixels.data)
@@ -166,39 +165,42 @@ def write_levels(
             header = {
                 "descr": "|u1",
                 "fortran_order": False,
-                "shape": (len(places), preparation.channels, r, r),
+                "shape": (num_images, preparation.channels, r, r),
             }
             np.lib.format.write_array_header_1_0(file, header)
-    digests = {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
-    return WrittenLevels(places, skipped, digests)
+    return {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
 
 
 def offered_resolution(source: Source, fit: Fit) -> int:
-    """Return the largest power of two, up to 1024, that the first usable image fills."""
-    problem = ""
-    least = f"the smallest resolution is {MIN_RESOLUTION}"
-    for name in source.names:
-        try:
-            width, height, _ = source.head(name)
-            size = min(fit.native_size(width, height), MAX_RESOLUTION)
-            if size >= MIN_RESOLUTION:
-                return 1 << (size.bit_length() - 1)
-            problem = problem or f"{name} has {width}x{height} pixels; {least}"
-        except (OSError, ValueError) as error:
-            if is_of_system(error):
-                raise
-            problem = problem or str(error)
-    raise ValueError(f"no image under {source.path} can be used; the first problem: {problem}")
+    """Largest power of two, up to 1024, that the first usable image fills."""
+
+    def size_of(name: str) -> int:
+        width, height, _ = source.head(name)
+        size = fit.native_size(width, height)
+        if size < MIN_RESOLUTION:
+            least = f"the smallest resolution is {MIN_RESOLUTION}"
+            raise ValueError(f"{width}x{height} pixels; {least}")
+        return min(size, MAX_RESOLUTION)
+
+    skipped: list[Skipped] = []
+    for size in decoded(size_of, source.names, workers=1):
+        if not isinstance(size, Skipped):
+            return 1 << (size.bit_length() - 1)
+        skipped.append(size)
+    raise ValueError(f"no image under {source.path} can be used: {reasons_of(skipped)}")
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
-    """Average an image uint8 (..., r, r) to all sizes from 4 to r, 2x2 as officially:
-    rounded where a level is stored, to nearest, ties to even, not from one level to the next."""
+    """Box-average uint8 images (..., r, r) to every power of two from r down to 4.
+
+    As in the official code, each level is rounded (half to even) from exact averages, not from the
+    rounded level above.
+    """
     resolution = image.shape[-1]
     if image.ndim < 2 or image.shape[-2] != resolution:
-        raise ValueError(f"images are (..., r, r), channels first, not {image.shape}")
+        raise ValueError(f"images must have shape (..., r, r), got {image.shape}")
     levels = {resolution: image}
-    exact = image.astype(np.float32)  # averages of bytes are exact in it, up to 1024 x 1024
+    exact = image.astype(np.float32)  # exact for averages of up to 1024 x 1024 bytes
     while exact.shape[-1] > MIN_RESOLUTION:
         rows = exact[..., 0::2, :] + exact[..., 1::2, :]
         exact = (rows[..., 0::2] + rows[..., 1::2]) * np.float32(0.25)
@@ -207,7 +209,7 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def space_for(folder: Path, num_images: int, preparation: Preparation) -> str:
-    """Return the disk space that a store takes, as text. Raise OSError if it does not fit."""
+    """Describe the disk space that a store takes. Raises OSError if it does not fit."""
     assert preparation.resolution is not None
     resolution = preparation.resolution
     pixels = preparation.channels * sum(r * r for r in resolutions(resolution))
@@ -217,22 +219,21 @@ def space_for(folder: Path, num_images: int, preparation: Preparation) -> str:
     images = f"{count(num_images, 'image')} at {resolution}x{resolution}"
     if free < needed:
         raise OSError(
-            f"no disk space: {images} need {mib(needed)} in {folder}, {mib(free)} are "
-            "free; free some (stylegan cache lists stores that can be cleared), choose another "
-            "folder (of the cache: STYLEGAN_CACHE) or a smaller resolution"
+            f"no disk space: {images} need {mib(needed)} in {folder}, which has {mib(free)}; free "
+            "some (see stylegan cache), or choose another folder (STYLEGAN_CACHE) or resolution"
         )
     return f"{images}: {mib(needed)} in {folder} ({mib(free)} free)"
 
 
 def mib(size: int) -> str:
-    """Return a number of bytes, in binary mega- or gigabytes."""
+    """Format bytes in MiB or GiB."""
     return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.1f} GiB"
 
 
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
 ) -> Iterator[Result]:
-    """Map on threads: at most `ahead` results are made before they are asked for."""
+    """Map on threads, in order: at most `ahead` results are computed before they are requested."""
     coming = iter(items)
     pool = ThreadPoolExecutor(workers)
     try:
@@ -251,9 +252,11 @@ def decoded(
     console: Console = SILENT,
     what: str = "",
 ) -> Iterator[Result | Skipped]:
-    """Yield the result of a function that decodes an image, for each name. Its ValueErrors are
-    reasons to leave an image out, as are Pillow's OSErrors, but those of the system end it: what is
-    left would pass for the whole. On threads: Pillow's decoders release the interpreter lock."""
+    """Map a decoding function over image names, on threads, in order.
+
+    A ValueError or a Pillow OSError yields `Skipped` with the reason. OSErrors from the system are
+    raised: a failing drive must not shrink the data set. Pillow's decoders release the GIL.
+    """
 
     def attempt(name: str) -> Result | Skipped:
         try:
@@ -271,14 +274,14 @@ def decoded(
 
 
 def too_small(size: tuple[int, int], preparation: Preparation) -> str:
-    """Return a reason if an image of this width and height is too small; else an empty text."""
+    """The reason if an image of this width and height is too small, else ""."""
     resolution = preparation.resolution or 0
     enough = preparation.fit.native_size(*size) >= resolution
     return "" if enough else f"{SMALL} {resolution}: {size[0]}x{size[1]}"
 
 
 def refuse_skipped(skipped: Sequence[Skipped], num_usable: int, source: object) -> None:
-    """Raise ValueError if images are left out, and `num_usable` others are not."""
+    """Raise ValueError if images were skipped; `num_usable` others were not."""
     if skipped:
         raise ValueError(
             f"{len(skipped)} of {len(skipped) + num_usable} images of {source} cannot be used, and "

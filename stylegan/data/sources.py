@@ -25,10 +25,10 @@ from .images import MODES, extensions, from_array, head, is_image, open_image, r
 from .labels import CSV, JSON, MOST, Labels, composed, of_classes, of_vectors, read_labels
 from .store import META, NO_LABELS, Skipped
 
-MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
-GRIDS = "grid.png", "grid.webp", "grid.jpg"  # of `stylegan generate`, beside its pictures
-PARTS = {"train", "test", "val", "valid", "validation"}  # of data sets
-UTF8_FLAG = 0x800  # of a name in a zip
+MAX_FILE_BYTES = 2**29  # of an image in a zip: the size of `MAX_PIXELS` without compression
+GRIDS = "grid.png", "grid.webp", "grid.jpg"  # of `stylegan generate`, next to its samples
+PARTS = {"train", "test", "val", "valid", "validation"}  # sub-folders that are no classes
+UTF8_FLAG = 0x800  # of an entry in a zip: its name is UTF-8
 SEE = "see datasets/README.md"
 ARRAYS = ".npy", ".npz"
 HOW_ARRAYS = "arrays become a store by stylegan.data.prepare_images; "
@@ -36,12 +36,11 @@ Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 
 
 class Source(ABC):
-    """The images under one path, in one order on every machine: sorted by relative name.
+    """The images under one path, sorted by relative name: the same order on every machine.
 
-    `names`, `ignored`, the files that are not images, `runs`, the folders of trainings, and
-    `grids`, which `stylegan generate` writes beside its pictures, are relative, with forward
-    slashes. `top` is the only folder in which everything lies, as in a zip of a folder: classes are
-    its sub-folders, and files of labels lie there.
+    `names`, `ignored` (files that are not images), `runs` (run folders) and `grids` (of `stylegan
+    generate`) are relative paths with forward slashes. `top` is the folder that holds everything,
+    as in a zip of a folder: classes are its sub-folders, and label files lie there.
     """
 
     kind: ClassVar[str]
@@ -51,9 +50,10 @@ class Source(ABC):
         every = sorted(files)
         if not every:
             raise ValueError(f"the {self.kind} {path} is empty; {SEE}")
-        self.runs = runs_among(every)
+        history = folders_of(every, "data.txt") | folders_of(every, "log.jsonl")
+        self.runs = sorted(folders_of(every, "config.toml") & history)
         if "" in self.runs:
-            raise ValueError(f"{path} is a run, not a {self.kind} of pictures; give the pictures")
+            raise ValueError(f"{path} is a run, not a {self.kind} of images; give the images")
         inside = tuple(f"{folder}/" for folder in self.runs)
         outside = [name for name in every if not name.startswith(inside)]
         if include:
@@ -63,9 +63,9 @@ class Source(ABC):
             f"{self.top}{name}" for name in (JSON, CSV) if f"{self.top}{name}" in outside
         ]
         usable = [name for name in outside if not include or first_folder(name) in include]
-        pictures = [name for name in usable if is_image(name)]
-        self.grids = [name for name in pictures if os.path.basename(name) in GRIDS]
-        self.names = [name for name in pictures if name not in self.grids]
+        images = [name for name in usable if is_image(name)]
+        self.grids = [name for name in images if os.path.basename(name) in GRIDS]
+        self.names = [name for name in images if name not in self.grids]
         self.ignored = [n for n in usable if not is_image(n) and n not in self.label_files]
         if not self.names and META in outside:
             raise ValueError(f"{path} is a prepared store; train on it as it is")
@@ -73,30 +73,28 @@ class Source(ABC):
             others = f"found {kinds_of(self.ignored)}" if usable else "found no other files"
             fault = f"no images under {path}: {'; '.join([others, *self.notes()])}"
             hint = HOW_ARRAYS if any(name.lower().endswith(ARRAYS) for name in self.ignored) else ""
-            raise ValueError(
-                f"{fault}; names of images end in {' '.join(extensions())}; {hint}{SEE}"
-            )
+            raise ValueError(f"{fault}; image names end in {' '.join(extensions())}; {hint}{SEE}")
 
     @abstractmethod
     def picture(self, name: str) -> Image.Image:
-        """Return an image in its own mode. Raise ValueError or OSError if it is none."""
+        """The image in its own mode. Raises ValueError or OSError if it cannot be opened."""
 
     @abstractmethod
     def listing(self) -> Iterator[tuple[object, ...]]:
-        """Yield the properties that change with a file."""
+        """Properties that change whenever a file changes, for `fingerprint`."""
 
     @abstractmethod
     def read_labels(self) -> Labels:
-        """Return labels of `names`. Raise ValueError, in one line, for a fault of their file."""
+        """Labels of `names`. Raises ValueError, in one line, if their file is invalid."""
 
     def head(self, name: str) -> tuple[int, int, str]:
-        """Return upright width and height, and Pillow's mode; the image need not be sound."""
+        """Upright width and height, and Pillow's mode, as the header states them."""
         image = self.picture(name)
         return image.width, image.height, image.mode
 
     @functools.cached_property
     def labels_or_reason(self) -> Labels | str:
-        """Return labels of `names`, or the reason why their file cannot be used."""
+        """Labels of `names`, or the reason why their file cannot be used."""
         try:
             return self.read_labels()
         except ValueError as error:
@@ -108,24 +106,21 @@ class Source(ABC):
 
     @property
     def why_no_labels(self) -> str:
-        """Return the reason if the images have no labels."""
+        """The reason, for a message, if the images have no labels."""
         if isinstance(self.labels_or_reason, str):
             return self.labels_or_reason
         return NO_LABELS.format(self.path)
 
     def notes(self) -> list[str]:
-        """Return notes about the files for the user, a sentence each."""
+        """Notes about the files for the user, a sentence each."""
         lines = []
-        if self.runs:
-            runs = listed(list(map(readable, self.runs)), 4, ", ")
-            lines.append(f"folders of runs, not pictures, so left out: {runs}")
-        if self.grids:
-            grids = listed(list(map(readable, self.grids)), 4, ", ")
-            lines.append(f"grids that show the pictures beside them, so left out: {grids}")
+        for what, names in (("run folders", self.runs), ("grids of generated samples", self.grids)):
+            if names:
+                lines.append(f"left out as {what}: {listed(list(map(readable, names)), 4, ', ')}")
         folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
         if not self.label_files and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
             parts = ", ".join(sorted(folders))
-            lines.append(f"WARNING: {parts} are parts of a data set, but would be its labels")
+            lines.append(f"WARNING: {parts} are splits of a data set, but would be its labels")
         if self.label_files and self.names:
             deeper = any("/" in name.removeprefix(self.top) for name in self.names)
             beside = ", not the sub-folders" if deeper else ""
@@ -134,8 +129,7 @@ class Source(ABC):
         return lines
 
     def fingerprint(self) -> str:
-        """Return a hash that changes with each image that is added, removed or changed, and with
-        what else decides their classes."""
+        """Hash that changes if an image is added, removed or changed, or may change its class."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
         for line in self.listing():
             digest.update(repr(line).encode())
@@ -144,14 +138,8 @@ class Source(ABC):
         return digest.hexdigest()
 
 
-def runs_among(files: Sequence[str]) -> list[str]:
-    """Return the folders that hold a training run, by the relative names of all files."""
-    history = folders_of(files, "data.txt") | folders_of(files, "log.jsonl")
-    return sorted(folders_of(files, "config.toml") & history)
-
-
 def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> None:
-    """Raise ValueError unless all sub-folders to use are there."""
+    """Raise ValueError if a sub-folder of `include` does not exist."""
     folders = {first_folder(name) for name in files}
     if missing := [folder for folder in include if folder not in folders]:
         known = listed(sorted(readable(folder) for folder in folders if folder), 20, ", ")
@@ -160,8 +148,7 @@ def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> 
 
 
 def only_folder(files: Sequence[str]) -> str:
-    """Return `photos/` or `data/photos/`, if all files lie in there and some not deeper than the
-    sub-folders of classes; empty if several folders, or files, are at the top."""
+    """Deepest folder that holds all files, such as `photos/`; "" if there is none."""
     top = ""
     while files:
         rest = {first_folder(name.removeprefix(top)) for name in files}
@@ -172,11 +159,8 @@ def only_folder(files: Sequence[str]) -> str:
 
 
 class FileSource(Source):
-    """Image files."""
-
     @abstractmethod
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file to read."""
+    def open(self, name: str) -> IO[bytes]: ...
 
     def read(self, name: str) -> bytes:
         with self.open(name) as file, reading(name):
@@ -191,7 +175,7 @@ class FileSource(Source):
 
     def read_labels(self) -> Labels:
         if len(self.label_files) > 1:
-            raise ValueError(f"there are labels in {JSON} and in {CSV}; take one of them away")
+            raise ValueError(f"there are labels in {JSON} and in {CSV}; remove one of the files")
         relative = [name.removeprefix(self.top) for name in self.names]
         for file in self.label_files:
             return read_labels(file.removeprefix(self.top), self.read(file), relative)
@@ -199,8 +183,6 @@ class FileSource(Source):
 
 
 class FolderSource(FileSource):
-    """Images in a folder and its sub-folders."""
-
     kind = "folder"
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
@@ -218,13 +200,11 @@ class FolderSource(FileSource):
 
 
 class ZipSource(FileSource):
-    """Images in a zip."""
-
     kind = "zip"
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
         hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
-        with refusing(path, "is neither a folder nor a sound zip", f"{hint}{SEE}"):
+        with refusing(path, "is neither a folder nor an intact zip", f"{hint}{SEE}"):
             self.archive = zipfile.ZipFile(path)
         entries = [(name_of(info), info) for info in self.archive.infolist()]
         files = [
@@ -234,16 +214,17 @@ class ZipSource(FileSource):
         ]
         self.members = dict(files)
         if len(self.members) < len(files):
-            raise ValueError(f"{path} holds two files of one name; make the zip anew")
+            raise ValueError(f"{path} contains two files of the same name; create the zip again")
         for name in self.members:
             if ".." in name.split("/"):
-                raise ValueError(f"{name} lies outside of {path}; make the zip anew")
+                raise ValueError(f"{name} is outside of {path}; create the zip again")
         super().__init__(path, self.members, include)
 
     def open(self, name: str) -> IO[bytes]:
         with reading(name):
-            if self.members[name].file_size > MAX_FILE_BYTES:
-                raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
+            size = self.members[name].file_size
+            if size > MAX_FILE_BYTES:
+                raise ValueError(f"file must be at most {MAX_FILE_BYTES} bytes, got {size}")
             return self.archive.open(self.members[name])
 
     def listing(self) -> Iterator[tuple[object, ...]]:
@@ -253,8 +234,11 @@ class ZipSource(FileSource):
 
 
 def name_of(info: zipfile.ZipInfo) -> str:
-    """Return a name in a zip, with forward slashes and without `./`. The Finder of macOS writes
-    UTF-8 without its flag, and decomposes letters; other names without it are in code page 437."""
+    """Name of an entry with forward slashes and without `./`.
+
+    The Finder of macOS writes decomposed UTF-8 without setting its flag; other names without the
+    flag are in code page 437.
+    """
     name = info.filename
     if not info.flag_bits & UTF8_FLAG:
         with contextlib.suppress(UnicodeError):
@@ -263,7 +247,7 @@ def name_of(info: zipfile.ZipInfo) -> str:
 
 
 class TFRecordSource(Source):
-    """The images of TFRecords at the highest resolution; the others are their averages."""
+    """The TFRecords of the highest resolution; the other files are averages of its images."""
 
     kind = "set of TFRecords"
 
@@ -271,7 +255,7 @@ class TFRecordSource(Source):
         name, *others = sorted({re.sub(r"-r\d\d$", "", file.stem) for file in files})
         if others:
             sets = listed(list(map(readable, (name, *others))), 3, ", ")
-            raise ValueError(f"{path} holds several sets ({sets}); give one file")
+            raise ValueError(f"{path} contains several data sets ({sets}); give one file")
         self.file = max(files, key=lambda file: file.stat().st_size)
         self.records = list(tfrecords.records(self.file))
         super().__init__(path, (f"{i:09}.tif" for i in range(len(self.records))), include)
@@ -286,12 +270,11 @@ class TFRecordSource(Source):
         return from_array(self.pixels(name).transpose(1, 2, 0))
 
     def head(self, name: str) -> tuple[int, int, str]:
-        """Return those of the first image: all of a set are alike."""
-        channels, height, width = self.shape
+        channels, height, width = self.shape  # of the first image: all are alike
         return width, height, MODES[channels]
 
     def read_labels(self) -> Labels:
-        """Read the `.labels` file, one-hot or other numbers: a NumPy array."""
+        """Read the `.labels` file, a NumPy array: one-hot rows become classes."""
         none = of_classes([None] * len(self.names))
         if not self.label_files:
             return none
@@ -301,7 +284,7 @@ class TFRecordSource(Source):
             read = np.load(self.label_files[0], allow_pickle=False)
             rows = read.astype(np.float32, casting="same_kind")
         if rows.ndim != 2 or len(rows) != len(self.names) or not (np.abs(rows) < MOST).all():
-            raise ValueError(f"{name} does not hold finite numbers for {len(self.names)} images")
+            raise ValueError(f"{name} must hold {len(self.names)} rows of finite numbers")
         return of_vectors(rows) if rows.size else none
 
     def listing(self) -> Iterator[tuple[object, ...]]:
@@ -310,7 +293,7 @@ class TFRecordSource(Source):
 
 
 class SequenceSource(Source):
-    """Images that a program holds, by their position."""
+    """Images in memory, or made on access, named by their position."""
 
     kind = "sequence"
 
@@ -318,11 +301,11 @@ class SequenceSource(Source):
         self.images = images
         self.classes = [None] * len(images) if labels is None else list(map(str, labels))
         if labels is not None and len(labels) != len(images):
-            raise ValueError(f"{len(labels)} labels are given for {len(images)} images")
+            raise ValueError(f"expected {len(images)} labels, one per image, got {len(labels)}")
         if labels is not None and not all(
             isinstance(label, str | int | np.integer) for label in labels
         ):
-            raise ValueError("labels are names or numbers of classes, one for each image")
+            raise ValueError("labels must be names or numbers of classes, one per image")
         super().__init__(path, (f"{i:09}.png" for i in range(len(images))))
 
     def picture(self, name: str) -> Image.Image:
@@ -337,8 +320,10 @@ class SequenceSource(Source):
 
 
 def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> Source:
-    """List the images of a folder, a zip, or TFRecords; `include` keeps only these sub-folders. A
-    source stays as it is."""
+    """List the images of a folder, zip or TFRecords; `include` keeps only these sub-folders.
+
+    A source is returned unchanged.
+    """
     if isinstance(path, Source):
         return path
     path = Path(path)
@@ -355,12 +340,12 @@ def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> So
 
 
 def folders_of(files: Iterable[str], name: str) -> set[str]:
-    """Return the folders that have a file of this name, by the relative names of all files."""
+    """Folders that have a file called `name`, given the relative names of all files."""
     return {file.rpartition("/")[0] for file in files if os.path.basename(file) == name}
 
 
 def status_of(path: Path) -> tuple[int, int, int]:
-    """Return a file's size and times of modification and change, which a new file alters."""
+    """Size and times of modification and change: another file of this name has others."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -371,17 +356,17 @@ def first_folder(name: str) -> str | None:
 
 
 def kinds_of(names: Iterable[str]) -> str:
-    """Count the files by their endings, for a message."""
+    """Number of files of each extension, for a message."""
     endings = Counter(os.path.splitext(name)[1].lower() for name in names).most_common()
     kinds = [
-        count(n, f"{readable(e)} file") if e else f"{count(n, 'file')} without an ending"
+        count(n, f"{readable(e)} file") if e else f"{count(n, 'file')} without an extension"
         for e, n in endings
     ]
     return listed(kinds, 6, ", ")
 
 
 def reasons_of(skipped: Sequence[Skipped]) -> str:
-    """Return the first names and reasons, for a message."""
+    """The first names and reasons, for a message."""
     return listed([readable(f"{name} ({reason})") for name, reason in skipped], most=5)
 
 
@@ -390,8 +375,10 @@ def hidden(part: str) -> bool:
 
 
 def walk(root: Path) -> Iterator[str]:
-    """Yield the relative names of all files. Links to folders are followed, but no folder is read
-    twice. Raise OSError for a folder that cannot be listed."""
+    """Relative names of all files. Links to folders are followed, but no folder is read twice.
+
+    Raises OSError if a folder cannot be listed.
+    """
 
     def failed(error: OSError) -> None:
         raise error

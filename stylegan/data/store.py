@@ -1,4 +1,4 @@
-"""The store: one plain NumPy file per resolution, memory-mapped, that training reads."""
+"""The store that training reads: one plain NumPy file per resolution, memory-mapped."""
 
 import contextlib
 import dataclasses
@@ -25,26 +25,24 @@ NAMES = "names.txt"
 # A store has one of these two, or neither.
 CLASSES = "labels.npy"
 VECTORS = "label_vectors.npy"
-STAMPS = "read.json"  # in stores of before: size and time of each file; not read
-BLOCK = 2**22  # bytes that are read at a time
-ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
+STAMPS = "read.json"  # of older versions, no longer read
+BLOCK = 2**22  # bytes to read at a time
+ORIGIN = "origin.json"  # of a cached store: the source; modified at the last use
 LEVEL = re.compile(r"\d{4}\.npy")
 NO_LABELS = (
-    "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
+    "the images of {} are not all in sub-folders; put each class into its own, or train without "
     "labels"
 )
 
 
 class Skipped(NamedTuple):
-    """An image that was left out."""
-
     name: str
     reason: str
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreMeta:
-    """Everything about a store but its pixels; `meta.json`."""
+    """Everything about a store except its pixels and labels: `meta.json`."""
 
     source: str  # name of the folder or zip
     fingerprint: str  # of its files
@@ -52,36 +50,36 @@ class StoreMeta:
     resolution: int
     channels: int
     crop: Crop
-    # rows from top to bottom, columns from left to right, ends excluded; None: the whole square
+    # top, bottom, left, right, the ends excluded; None: the whole square
     active_rectangle: tuple[int, int, int, int] | None
-    label_names: list[str]  # of classes, or of the numbers of vectors; empty: no labels
+    label_names: list[str]  # of classes, or of the numbers of a vector; empty: no labels
     skipped: list[Skipped]
-    num_ignored: int  # files that were no images
-    pixel_hashes: dict[str, str]  # file name -> SHA-256, of images without their header
-    premultiplied: bool = False  # colors are multiplied by alpha
+    num_ignored: int  # files that are not images
+    pixel_hashes: dict[str, str]  # file name -> SHA-256, without the header of image files
+    premultiplied: bool = False  # colors times alpha
     filter: str = "lanczos to full resolution, then 2x2 box averages"
     format: Literal["stylegan-store"] = "stylegan-store"
     version: Literal[2] = 2
-    # CRC-32 of files, in stores of before, whose names and labels have no SHA-256; not read
+    # CRC-32 of files, of older versions, no longer read
     checksums: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
         if self.num_images < 1 or self.channels not in MODES:
-            raise ValueError(f"no store has {self.num_images} images of {self.channels} channels")
+            raise ValueError(f"{self.num_images} images of {self.channels} channels make no store")
         levels = {*map(file_name, resolutions(self.resolution))}
         if missing := levels - self.pixel_hashes.keys():
-            raise ValueError(f"pixel_hashes lack {min(missing)}")
+            raise ValueError(f"pixel_hashes lacks {min(missing)}")
         if unknown := self.pixel_hashes.keys() - levels - {NAMES, CLASSES, VECTORS}:
-            raise ValueError(f"pixel_hashes are of another file: {min(unknown)!r:.100}")
+            raise ValueError(f"pixel_hashes has an unknown file {min(unknown)!r:.100}")
         rectangle = Fit.of(self.crop).active_rectangle(self.resolution)
         if self.active_rectangle not in (None, rectangle):
-            raise ValueError(f"active_rectangle is not that of crop {self.crop}")
+            raise ValueError(f"active_rectangle does not match crop {self.crop}")
         if self.premultiplied and self.channels != 4:
-            raise ValueError(f"images of {self.channels} channels have no alpha")
+            raise ValueError(f"premultiplied needs 4 channels, got {self.channels}")
 
     def write(self, path: Path) -> None:
-        """Write JSON; parts of names that are not UTF-8 become question marks."""
+        """Write JSON; bytes of names that are not UTF-8 become question marks."""
         plain = dataclasses.asdict(self)
         del plain["checksums"]
         text = json.dumps(plain, indent=1, ensure_ascii=False)
@@ -89,22 +87,21 @@ class StoreMeta:
 
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
-        """Read JSON. Raise ValueError, in one line, if it is not of this format."""
+        """Read JSON. Raises ValueError, in one line, if it is not of this format."""
         return read_json(cls, path.read_bytes(), META)
 
 
 def file_name(resolution: int) -> str:
-    """Return `0064.npy` for 64."""
     return f"{resolution:04d}.npy"
 
 
 def is_store(path: str | Path) -> bool:
-    """Return True if the folder is a store, sound or damaged."""
+    """Whether a folder is a store, intact or damaged."""
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
 
 
 def identity_of(levels: Sequence[str], labels: np.ndarray | None, names: Sequence[str]) -> str:
-    """Identify what a run sees: the hashes of images at each size, and labels with their names."""
+    """Hash of what a run sees: hashes of the images at each resolution, and labels with names."""
     if len(levels) == 1 and labels is None:
         return levels[0]
     of_labels = [] if labels is None else [labels.tolist(), list(names)]
@@ -112,7 +109,7 @@ def identity_of(levels: Sequence[str], labels: np.ndarray | None, names: Sequenc
 
 
 def remove_files(folder: Path) -> None:
-    """Remove the files of a store, no others and no links; then the folder, if it is empty."""
+    """Remove the files of a store, but no others and no links; then the folder if it is empty."""
     known = {META, CLASSES, VECTORS, NAMES, ORIGIN, STAMPS}
     for file in folder.iterdir():
         if (file.name in known or LEVEL.fullmatch(file.name)) and not file.is_symlink():
@@ -122,16 +119,16 @@ def remove_files(folder: Path) -> None:
 
 
 class Store:
-    """A prepared data set. Opening one checks the sizes of its files; `verify` reads them all.
+    """A prepared data set. Opening it checks the sizes of its files; `verify` reads them all.
 
-    Its files: `0004.npy` ... up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
+    Its files are `0004.npy` up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
     (N,), or `label_vectors.npy`, float32 (N, numbers); `names.txt`; `meta.json`.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = self.origin = Path(path)  # `origin`: what the user named, if prepared from it
+        self.path = self.origin = Path(path)  # `origin`: the source, if it was prepared on the fly
         if not is_store(self.path):
-            raise FileNotFoundError(f"there is no store at {path}; make one with stylegan prepare")
+            raise FileNotFoundError(f"no store at {path}; make one with stylegan prepare")
         try:
             self.meta = meta = StoreMeta.read(self.path / META)
             self.num_images = meta.num_images
@@ -139,7 +136,7 @@ class Store:
             self.resolution = meta.resolution  # the largest
             self.active_rectangle = meta.active_rectangle
             self.label_names = meta.label_names  # empty without labels
-            self.skipped = meta.skipped  # images of the source that could not be used
+            self.skipped = meta.skipped  # unusable images of the source
             self._images = {
                 r: self.array(file_name(r), np.uint8, self.channels, r, r)
                 for r in resolutions(meta.resolution)
@@ -152,7 +149,7 @@ class Store:
         self.why_no_labels = NO_LABELS.format(meta.source)
 
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
-        """Return the array of a file, a row for each image. Raise ValueError for another one."""
+        """Map the array of a file, a row per image. Raises ValueError for another type or shape."""
         with refusing(name, "is not an array"):
             array = np.lib.format.open_memmap(self.path / name, mode="r")
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):
@@ -166,7 +163,7 @@ class Store:
             return np.array(self.array(VECTORS, np.float32, len(self.label_names)))
         labels = np.array(self.array(CLASSES, np.int64))
         if labels.min() < 0 or labels.max() >= len(self.label_names):
-            raise ValueError(f"{CLASSES} goes beyond the {len(self.label_names)} classes")
+            raise ValueError(f"{CLASSES} exceeds the {len(self.label_names)} classes")
         return labels
 
     def damaged(self, fault: object) -> ValueError:
@@ -179,7 +176,7 @@ class Store:
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """Return the place of each image in the source; a line break is written as `\\n`."""
+        """Relative name of each image in the source, with a line break as `\\n`."""
         try:
             text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
         except FileNotFoundError as error:
@@ -190,8 +187,7 @@ class Store:
         return names
 
     def images(self, resolution: int) -> np.memmap:
-        """Return all images at one resolution: uint8 (N, C, r, r), read from disk where touched.
-        Raise ValueError if the file was cut short: beyond its end the process gets SIGBUS."""
+        """All images at one resolution, uint8 (N, C, r, r), read from disk on access."""
         if resolution not in self._images:
             raise ValueError(
                 f"the store {self.path} has no resolution {resolution}; it has "
@@ -199,42 +195,42 @@ class Store:
             )
         images = self._images[resolution]
         length = images._mmap.size()  # type: ignore[attr-defined]  # of the file, also a removed one
-        if length < images.offset + images.nbytes:
-            raise self.damaged(f"{file_name(resolution)} has been cut short")
+        if length < images.offset + images.nbytes:  # reading beyond its end would be a SIGBUS
+            raise self.damaged(f"{file_name(resolution)} was truncated")
         return images
 
     def pictures(self, images: np.ndarray) -> np.ndarray:
-        """Return rows of `images` uint8 (..., C, r, r) with colors not multiplied by alpha."""
+        """Rows of `images`, uint8 (..., C, r, r), with colors that are not premultiplied."""
         return unpremultiply(images) if self.meta.premultiplied else images
 
     def identity(self, resolution: int) -> str:
-        """Return the identity of the images at `resolution`: the SHA-256 of their pixels."""
+        """SHA-256 of the pixels at `resolution`."""
         return self.meta.pixel_hashes[file_name(resolution)]
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
-        """Identify all that a run up to `resolution` sees: the images and, with `labels`, those."""
+        """Hash of all that a run up to `resolution` sees: images and, with `labels`, labels."""
         rows = self.require_labels() if labels else None
         return identity_of(self.identities(resolution), rows, self.label_names)
 
     def identities(self, resolution: int) -> list[str]:
-        """Identify the images at each size that a run up to `resolution` sees."""
-        # below the largest, averages of larger images are not those of images rounded here
+        """Hashes of the images at each resolution that a run up to `resolution` sees."""
+        # the full resolution determines all others; a lower one, rounded, does not
         levels = resolutions(resolution) if resolution < self.resolution else [self.resolution]
         return [self.identity(r) for r in levels]
 
     def require_labels(self) -> np.ndarray:
-        """Return the class or vector of every image. Raise ValueError if the store has none."""
+        """The class or vector of every image. Raises ValueError if the store has none."""
         if self.labels is None:
-            raise ValueError(f"labels are asked for, but {self.why_no_labels}")
+            raise ValueError(f"labels were asked for, but {self.why_no_labels}")
         return self.labels
 
     @property
     def vectors(self) -> bool:
-        """True if labels are vectors, not classes."""
+        """Whether labels are vectors, not classes."""
         return self.labels is not None and self.labels.ndim == 2
 
     def one_hot(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return some of the labels as the networks take them, float32: classes become one-hot."""
+        """Labels as input of the networks, float32 (n, label_dim): classes become one-hot."""
         self.require_labels()
         if np.ndim(labels) == 2:
             return np.asarray(labels, np.float32)
@@ -243,25 +239,23 @@ class Store:
         return rows
 
     def sample_labels(self, n: int) -> np.ndarray:
-        """Return labels to show what was learned, float32 (n, label_dim): classes in turn, or
-        vectors of images that are evenly spread over the store."""
+        """Labels to show, float32 (n, label_dim): alternating classes, or evenly spaced vectors."""
         labels = self.require_labels()
         if labels.ndim == 2:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])
         return self.one_hot(np.arange(n) % len(self.label_names))
 
     def verify(self, console: Console = SILENT) -> None:
-        """Read all files and compare them with their hashes. Raises ValueError for a damaged one.
-        Progress is reported in images, in proportion to the bytes read."""
+        """Hash all files and raise ValueError if one has changed."""
         starts = {file_name(r): images.offset for r, images in self._images.items()}
-        done = 0
+        done = 0  # bytes, reported as images in proportion
         try:
             paths = {name: self.path / name for name in self.meta.pixel_hashes}
             total = sum(path.stat().st_size - starts.get(name, 0) for name, path in paths.items())
             for name, path in paths.items():
                 digest = hashlib.sha256()
                 with errors_name(path), open(path, "rb", buffering=0) as file:
-                    file.seek(starts.get(name, 0))  # behind the header of an array of images
+                    file.seek(starts.get(name, 0))  # after the header of an image file
                     while block := file.read(BLOCK):
                         digest.update(block)
                         done += len(block)
@@ -272,21 +266,20 @@ class Store:
             raise self.damaged(error) from error
 
     def check_fits(self, preparation: Preparation) -> None:
-        """Raise ValueError unless the store was prepared as asked, or at a higher resolution."""
+        """Raise ValueError unless the store was prepared like this, or at a higher resolution."""
         meta = self.meta
         wanted = preparation
         problem = ""
         if (wanted.resolution or 0) > meta.resolution:
-            problem = f"has resolution {meta.resolution}, {wanted.resolution} is asked for"
+            problem = f"has resolution {meta.resolution}, but {wanted.resolution} is requested"
         elif wanted.channels != meta.channels:
-            problem = f"has {meta.channels} channels, {wanted.channels} are asked for"
+            problem = f"has {meta.channels} channels, but {wanted.channels} are requested"
         elif wanted.premultiplied != meta.premultiplied:
-            multiplied = "are" if meta.premultiplied else "are not"
-            problem = f"has colors that {multiplied} multiplied by alpha, --channels RGBA does so"
+            problem = "is premultiplied" if meta.premultiplied else "is not premultiplied"
         elif wanted.fit != Fit.of(meta.crop):
-            problem = f"was prepared with crop {meta.crop}, {wanted.crop} is asked for"
+            problem = f"has crop {meta.crop}, but {wanted.crop} is requested"
         elif wanted.include:
             folders = ", ".join(wanted.include)
-            problem = f"is prepared; sub-folders ({folders}) can only be chosen before"
+            problem = f"is prepared; sub-folders ({folders}) must be chosen before"
         if problem:
             raise ValueError(f"the store {self.path} {problem}; prepare the images again")

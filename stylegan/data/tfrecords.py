@@ -1,8 +1,8 @@
-"""TFRecords of the official program, read without TensorFlow.
+"""TFRecords of the official code, read without TensorFlow.
 
-A file holds the images at one resolution as records: length, its checksum, data and their checksum.
+A file contains the images of one resolution as records: length, its checksum, data, their checksum.
 The data are a protobuf `Example` with the features `shape` (channels, height, width) and `data`,
-the pixels. Checksums are skipped: lengths must add up to that of the file, shapes to that of data.
+the pixels. Checksums are not verified: the sizes of file, records and pixels must match.
 """
 
 import math
@@ -16,13 +16,13 @@ from stylegan.machine.disk import errors_name
 from .images import MODES
 
 HEAD = 12  # bytes before the data
-TAIL = 4  # and behind it
-VARINT = 0  # a wire type of protobuf
-BYTES = 2  # another
+TAIL = 4  # bytes after them
+VARINT = 0  # wire types of protobuf
+BYTES = 2
 
 
 def records(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield the start and length of each record's data."""
+    """Start and length of each record's data."""
     size = path.stat().st_size
     offset = 0
     with errors_name(path), open(path, "rb") as file:
@@ -32,12 +32,12 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
             yield offset + HEAD, length
             offset += HEAD + length + TAIL
     if offset > size:
-        raise ValueError(f"{path} is cut short, or not a TFRecord file")
+        raise ValueError(f"{path} is truncated, or not a TFRecord file")
 
 
 def pixels(path: Path, begin: int, length: int) -> np.ndarray:
-    """Return the image of a record, uint8 (C, H, W). Raise ValueError for another kind."""
-    with open(path, "rb") as file:
+    """The image of a record, uint8 (C, H, W). Raises ValueError if it is none."""
+    with errors_name(path), open(path, "rb") as file:
         file.seek(begin)
         record = memoryview(file.read(length))
     name = f"a record of {path}"
@@ -53,14 +53,14 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
             shape.append(number)
         data = dict(parts(dict(parts(features[b"data"]))[1]))[1]
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ValueError(f"{name} is not an image with shape and data") from None
+        raise ValueError(f"{name} must be an image with shape and data") from None
     if len(shape) != 3 or shape[0] not in MODES or not 0 < math.prod(shape) == len(data):
-        raise ValueError(f"{name} has {len(data)} bytes of shape {tuple(shape)}")
+        raise ValueError(f"{name} has shape {tuple(shape)}, but {len(data)} bytes")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the fields of a protobuf message by their numbers: bytes, or a number's own bytes."""
+    """Number and content of each field of a protobuf message; an integer stays encoded."""
     while message:
         key, message = varint(message)
         number, rest = varint(message)
@@ -71,11 +71,11 @@ def parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
             yield key >> 3, message[: len(message) - len(rest)]
             message = rest
         else:
-            raise ValueError(f"wire type {key & 7}, or cut short")
+            raise ValueError(f"wire type {key & 7}, or truncated")
 
 
 def varint(message: memoryview) -> tuple[int, memoryview]:
-    """Return the whole number at the beginning, and the rest."""
+    """Decode the integer at the start. Returns it and the rest of the message."""
     value = 0
     for i, byte in enumerate(message[:10]):
         value |= (byte & 127) << 7 * i
