@@ -117,6 +117,10 @@ class TrainConfig:
             return at_resolution(self.r1_gamma, resolution)
         return self.r1_gamma
 
+    def micro_batch_size(self, images: int) -> int:
+        """How many of the `images` of a rank go through the networks at a time."""
+        return min(self.batch_gpu or images, images)
+
 
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     f.name: [option.name for option in dataclasses.fields(f.type)]
@@ -176,7 +180,7 @@ def check_batches(config: TrainConfig, processes: int) -> None:
         batch = stage.batch_size
         share = stage.batch_size // processes
         fault = ""
-        at_once = min(config.batch_gpu or share, share)
+        at_once = config.micro_batch_size(share)
         if batch % processes:
             fault = "a batch must divide among them"
         elif share % at_once:

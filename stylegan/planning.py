@@ -3,12 +3,12 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 
@@ -17,7 +17,6 @@ from stylegan.config import AUTO, TrainConfig, bundled, check_batches, load_conf
 from stylegan.data import Findings, Source, Store, check, is_store, open_source
 from stylegan.data.check import grouped, needed_channels
 from stylegan.data.images import channels_of
-from stylegan.data.labels import Labels
 from stylegan.data.sources import kinds_of
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
@@ -35,7 +34,6 @@ from stylegan.training.costs import (
     Costs,
     Machine,
     disk_warning,
-    largest_step,
     outlook,
     possible_costs,
 )
@@ -61,7 +59,6 @@ from stylegan.training.transfer import (
     warmup_lines,
 )
 
-Value = TypeVar("Value")
 Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 RESOLUTION = "network.resolution"
 CROP = "data.crop"
@@ -176,10 +173,6 @@ class Facts:
         return max(enough, default=min(reach))
 
     @property
-    def labels(self) -> Labels | None:
-        return self.findings.labels if self.findings else None
-
-    @property
     def grown(self) -> int:
         """The resolution of the weights to begin with; 0: none."""
         return self.start.require_loaded().grown if self.start else 0
@@ -225,7 +218,7 @@ class Plan:
         facts = self.facts
         device = facts.machine.device
         findings = looked_at(facts.data, self.config, decode=True, console=console)
-        config = resolve_config(self.config, facts.run, device, findings)
+        config = fit_to_data(resolve_config(self.config, facts.run, device), findings)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
             newest, payload = newest_state(facts.run)
@@ -249,7 +242,7 @@ class Plan:
             config = fit_to_data(config, findings)
             lines = self.image_lines(findings, config)
         check_batches(config, machine.processes)
-        costs = Costs.estimated(config, coming(config.schedule, 0), machine.processes)
+        costs = Costs.estimated(config, machine.processes)
         at = costs.largest
         lines += plan_lines(config, costs, machine.device)
         return [
@@ -357,10 +350,10 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
     if start and {drawn, of_data.crop} != {"center"}:
         lines.append(f"{start} draws crop {drawn}; the run has {of_data.crop} (--crop, --aspect)")
     is_looked_at = base == AUTO or (is_own and not stored)
-    data: Path | Source = path
-    if is_looked_at and not is_store(path):  # listed in the first process alone
-        opened = from_rank0_alone(lambda: open_source(path, include=include))
-        data = opened or path
+    opened: list[Source] = []  # on rank 0, which alone lists the files
+    if is_looked_at and not is_store(path):
+        from_rank0(lambda: opened.append(open_source(path, include=include)))
+    data = opened[0] if opened else path
     channels = request.channels
     if channels == "auto" and not stored:  # a run that has begun ignores it
         channels, why = from_rank0(lambda: needed_channels(data, include))
@@ -376,13 +369,6 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
     elif not is_own and not stored and request.config is None:
         lines.append(f"no --data, and no run in {run.path}: the bundled faces")
     return Facts(run, stored, base, data, is_own, machine, start, findings, given), lines
-
-
-def from_rank0_alone(make: Callable[[], Value]) -> Value | None:
-    """Run `make()` in the first process, which keeps the result; None in the others."""
-    made: list[Value] = []
-    from_rank0(lambda: made.append(make()))
-    return made[0] if made else None
 
 
 def looked_at(
@@ -437,7 +423,8 @@ def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
         config, lines = named(request, asked, file, facts)
     start = facts.start
     if start and WARMUP not in file.keys() | asked.keys():  # by the widths that it will have
-        config = dataclasses.replace(config, **warmup(start, config, facts.labels))  # type: ignore[arg-type]
+        labels = facts.findings.labels if facts.findings else None
+        config = dataclasses.replace(config, **warmup(start, config, labels))  # type: ignore[arg-type]
     if start:
         is_asked = GROWS_AGAIN in file.keys() | asked.keys()
         lines.append(beginning(start, config, is_asked=is_asked)[1])
@@ -489,7 +476,7 @@ def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig
         if not problem:
             if "batch_gpu" not in asked:
                 config = images_at_once(config, machine)
-            if largest_step(config) <= MEMORY_SHARE * machine.memory:
+            if fits_in_memory(config, machine):
                 break
             problem = f"takes more memory than {gib(machine.memory)}"
         if not fixed:
@@ -620,9 +607,14 @@ def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
             tried = dataclasses.replace(config, batch_gpu=n)
             check_batches(tried, processes)
             config = tried
-            if largest_step(config) <= MEMORY_SHARE * machine.memory:
+            if fits_in_memory(config, machine):
                 break
     return config
+
+
+def fits_in_memory(config: TrainConfig, machine: Machine) -> bool:
+    costs = Costs.estimated(config, config.schedule.num_processes)
+    return costs.memory[costs.largest] <= MEMORY_SHARE * machine.memory
 
 
 def fitted(

@@ -84,16 +84,10 @@ def step_bytes(config: TrainConfig, stage: Stage, processes: int) -> int:
     each = ACTIVATION_BYTES[config.precision]
     if config.precision == "fp16" and has_penalty(config):
         each = PENALIZED_FP16_BYTES
-    activations = each * min(config.batch_gpu or n, n) * outputs
+    activations = each * config.micro_batch_size(n) * outputs
     if config.checkpoint_activations:
         activations = round(RECOMPUTED * activations)
     return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(config.network))
-
-
-def largest_step(config: TrainConfig) -> int:
-    """Return the bytes of the largest step of a training, by the processes that it begins with."""
-    processes = config.schedule.num_processes
-    return max(step_bytes(config, stage, processes) for _, _, stage in phases(config.schedule))
 
 
 @functools.lru_cache
@@ -115,19 +109,11 @@ class Costs:
 
     @classmethod
     def tried(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
-        """Time steps with random images at the resolutions of these stages. Nothing is left
-        behind. On a CPU a step that would take long is of few images; where that would, too, or
-        memory is short, it is scaled from the one before."""
-        cuda = device.type == "cuda"
-        with torch.random.fork_rng([device.index] if cuda else []):
-            costs = cls.of_trials(config, device, stages)
-        if cuda:
-            gc.collect()  # networks and graphs may hold each other
-            torch.cuda.empty_cache()
-        return costs
+        """Time training steps on random images, at the resolution of each stage, and discard them.
 
-    @classmethod
-    def of_trials(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
+        On a CPU, slow steps use few images; where even those are too slow or memory is short, the
+        cost is extrapolated from the resolution before.
+        """
         processes = distributed.world_size()
         cuda = device.type == "cuda"
         group = processes * max(config.network.deviation_group, 1)
@@ -152,17 +138,22 @@ class Costs:
                 if batch_size * seconds[resolution] < MOST_SECONDS:
                     state = state or TrainState.create(config, device=device)
                     tried = dataclasses.replace(stage, batch_size=batch_size)
-                    seconds[resolution] = median_step(state, tried) / batch_size
+                    seconds[resolution] = step_seconds(state, tried) / batch_size
                     if cuda:
                         memory[resolution] = torch.cuda.max_memory_reserved(device)
                     if batch_size == stage.batch_size:
                         guessed.discard(resolution)
             rate = work / seconds[resolution]
+        if cuda:
+            del state
+            gc.collect()  # networks and graphs may hold each other
+            torch.cuda.empty_cache()
         return cls(seconds, memory, frozenset(guessed))
 
     @classmethod
-    def estimated(cls, config: TrainConfig, stages: Sequence[Stage], processes: int) -> Self:
-        """Estimate the memory of steps on a machine that is not here; times are unknown."""
+    def estimated(cls, config: TrainConfig, processes: int) -> Self:
+        """Estimate the memory of every step, on any machine; times are unknown."""
+        stages = coming(config.schedule, 0)
         memory = {stage.resolution: step_bytes(config, stage, processes) for stage in stages}
         return cls({}, memory, frozenset(memory))
 
@@ -188,17 +179,12 @@ class Costs:
         return max(self.memory, key=self.memory.__getitem__)
 
 
-def median_step(state: TrainState, stage: Stage) -> float:
-    """Return the median seconds of steps, without the first, which also chooses kernels."""
-    seconds: list[float] = []
-    while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
-        seconds.append(timed_step(state, stage))
-    return statistics.median(seconds[1:])
+def step_seconds(state: TrainState, stage: Stage) -> float:
+    """Median duration of training steps on random images, augmented as those of a run.
 
-
-def timed_step(state: TrainState, stage: Stage) -> float:
-    """Time a training step with random images, augmented as those of a run, in seconds:
-    averaged over the processes, as all must plan the same."""
+    The first step is left out: it also chooses kernels. Durations are averaged over the ranks,
+    which must all plan the same.
+    """
     config = state.config
     network = config.network
     like = state.generator.w_avg
@@ -209,14 +195,19 @@ def timed_step(state: TrainState, stage: Stage) -> float:
     adaptive = config.augment.adaptive  # begins without any augmentation
     probability = TRIED_PROBABILITY if adaptive else state.strength.probability
     wait = torch.cuda.synchronize if like.is_cuda else lambda device: None
-    wait(like.device)
-    started = time.perf_counter()
-    with runtime_errors_explained(state, stage):
-        reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
-        draws = draw(config, 0, stage, pool, share, probability)
-        train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
-    wait(like.device)
-    return distributed.mean(like.new_tensor(time.perf_counter() - started)).item()
+    forked = torch.random.fork_rng([like.device] if like.is_cuda else [])
+    seconds: list[float] = []
+    with forked, runtime_errors_explained(state, stage):
+        while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
+            wait(like.device)
+            started = time.perf_counter()
+            reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
+            draws = draw(config, 0, stage, pool, share, probability)
+            train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
+            wait(like.device)
+            taken = like.new_tensor(time.perf_counter() - started)
+            seconds.append(distributed.mean(taken).item())
+    return statistics.median(seconds[1:])
 
 
 def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen: int) -> str:

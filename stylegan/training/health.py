@@ -168,8 +168,7 @@ def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> I
         processes = distributed.world_size()
         if is_out_of_memory(error):
             stage = stage or state.stage
-            own_images = stage.batch_size // processes
-            at_once = min(state.config.batch_gpu or own_images, own_images)
+            at_once = state.config.micro_batch_size(stage.batch_size // processes)
             raise ValueError(
                 f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
                 f"{count(processes, 'process')}, {at_once} images at once; "

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -37,14 +37,6 @@ GRID_COLUMNS = 8
 RETRY_SECONDS = 60  # until a state that the disk refused is written again
 
 
-class AboutData(TypedDict):
-    """The description of the images in files of weights."""
-
-    label_names: list[str]
-    label_rows: list[list[float]] | None
-    active_rectangle: list[int] | None
-
-
 @dataclass
 class Recorder:
     """Writes the files of a run, in the first process. What the disk refuses is reported; a folder
@@ -70,7 +62,7 @@ class Recorder:
         vectors = labels and self.store.vectors
         resolution = self.state.config.network.resolution
         self.images = self.store.training_identity(resolution, labels=labels)
-        self.about_data: AboutData = {
+        self.about_data: dict[str, Any] = {  # in files of weights
             "label_names": list(self.store.label_names) if labels else [],
             "label_rows": self.store.sample_labels(SAMPLE_IMAGES).tolist() if vectors else None,
             "active_rectangle": None if rectangle is None else list(rectangle),

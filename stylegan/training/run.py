@@ -83,7 +83,7 @@ def start(
                 strict=strict,
                 console=console,
             )
-            config = resolve_config(config, folder, device, store)  # now with the number of labels
+            config = fit_to_data(config, store)
             if callable(evaluation):
                 evaluation = evaluation(config, store)
             rank0_console = console if distributed.rank() == 0 else SILENT
@@ -123,14 +123,27 @@ def load_state(
     newest: Path | None,
     payload: Payload,
 ) -> tuple[TrainState, list[str]]:
-    """The state of a new run, or that in the `payload` of the file `newest`; lines on it."""
+    """Resume from the `payload` of the file `newest`, or initialize a new state from `init_from`.
+
+    Returns the state and lines on what changes or was copied.
+    """
     state = TrainState.create(config, device=device)
-    if newest is None:
-        return state, begin(state, folder, store, init_from)
-    changes = resume(state, payload, newest, store, folder)
+    if newest is not None:
+        changes = resume(state, payload, newest, store, folder)
+        if init_from is not None:
+            changes.append(f"the run has begun already, so the weights of {init_from} are not used")
+        return state, changes
     if init_from is not None:
-        changes.append(f"the run has begun already, so the weights of {init_from} are not used")
-    return state, changes
+        names = store.label_names if config.data.labels else []
+        rows = torch.from_numpy(store.sample_labels(1024)) if names and store.vectors else None
+        return state, initialize_from(state, init_from, names, store.vectors, rows)
+    if lost := on_all_ranks(folder.lineage):
+        raise ValueError(
+            f"{folder.path} was to start from {lost[-1].source} and has saved no state "
+            "yet: give --init-from again, or choose another --out"
+        )
+    check_frozen(config, None)
+    return state, []
 
 
 def announcement(
@@ -201,31 +214,23 @@ def preparation_for(config: TrainConfig) -> Preparation:
     )
 
 
-def resolve_config(
-    config: TrainConfig,
-    folder: RunFolder,
-    device: torch.device,
-    data: Store | Findings | None = None,
-) -> TrainConfig:
-    """Return `config` with the precision of the device and, once the `data` is known, its number of
-    labels. Raise ValueError if processes cannot share the batches, if a new run would not train the
-    generator, or if the run in `folder` computes something else."""
+def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device) -> TrainConfig:
+    """Resolve the precision of `config` for the device.
+
+    Raises ValueError if the ranks cannot share the batches, if a new run would never train the
+    generator, or if the run in `folder` was begun with other settings.
+    """
     stored = from_rank0(folder.stored_config)
+    config = with_precision(config, device, stored)
+    check_batches(config, distributed.world_size())
     if stored is None:
         check_warmup(config)
-    config = with_precision(config, device, stored)
-    if data is not None:
-        config = fit_to_data(config, data)
-        check_batches(config, distributed.world_size())
-    if stored is None:
         return config
     if stored.precision == "auto":  # not decided yet
         stored = dataclasses.replace(stored, precision=config.precision)
-    compared = config
-    if data is None:
-        network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
-        compared = dataclasses.replace(config, network=network)
-    if different := differences(stored, compared):
+    # The labels follow from the data, whose identity a state keeps.
+    network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
+    if different := differences(stored, dataclasses.replace(config, network=network)):
         raise ValueError(
             f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
             "another --out, with its weights by --init-from "
@@ -317,23 +322,6 @@ def settle_threads(asked: int | None, payload: Payload) -> list[str]:
     return []
 
 
-def begin(
-    state: TrainState, folder: RunFolder, store: Store, init_from: str | Path | Weights | None
-) -> list[str]:
-    """Give a new state the weights of `init_from` that fit; which do."""
-    if init_from is not None:
-        names = store.label_names if state.config.data.labels else []
-        rows = torch.from_numpy(store.sample_labels(1024)) if names and store.vectors else None
-        return initialize_from(state, init_from, names, store.vectors, rows)
-    if lost := on_all_ranks(folder.lineage):
-        raise ValueError(
-            f"{folder.path} was to start from {lost[-1].source} and has saved no state "
-            "yet: give --init-from again, or choose another --out"
-        )
-    check_frozen(state.config, None)
-    return []
-
-
 def saved_config(
     config: TrainConfig, payload: Payload, path: Path, data: Store | Findings, folder: RunFolder
 ) -> TrainConfig:
@@ -375,11 +363,12 @@ def resume(
     processes = payload["processes"], distributed.world_size()
     threads = payload["threads"], torch.get_num_threads()
     batch_gpu = saved.batch_gpu, config.batch_gpu
-    regrouped = False
-    for stage in coming(config.schedule, state.images_seen):
-        shares = [stage.batch_size // number for number in processes]
-        before, now = (min(n or share, share) for n, share in zip(batch_gpu, shares, strict=True))
-        regrouped = regrouped or before != now
+    stages = coming(config.schedule, state.images_seen)
+    before, now = (
+        [settings.micro_batch_size(stage.batch_size // n) for stage in stages]
+        for n, settings in zip(processes, (saved, config), strict=True)
+    )
+    regrouped = before != now
     compared = {"processes": processes, "threads": threads}
     if regrouped:
         compared["batch_gpu"] = batch_gpu

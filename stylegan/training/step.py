@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import augment
+from stylegan.config import TrainConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, PairLoss
 from stylegan.machine import distributed
 from stylegan.networks import Generator
@@ -146,7 +147,7 @@ def update_discriminator(
     # The fakes share the labels of the reals, for which nothing is drawn.
     fake_draws = dataclasses.replace(draws.discriminator, labels=labels)
     state.d_optimizer.zero_grad(set_to_none=True)
-    for rows in micro_batches(len(reals), config.batch_gpu):
+    for rows in micro_batches(config, len(reals)):
         fraction = (rows.stop - rows.start) / len(reals)
         part = fake_draws.part(rows)
         with torch.no_grad(), autocast(config, reals.device):
@@ -219,7 +220,7 @@ def update_generator(
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     state.g_optimizer.zero_grad(set_to_none=True)
-    for rows in micro_batches(n, config.batch_gpu):
+    for rows in micro_batches(config, n):
         fraction = (rows.stop - rows.start) / n
         part = of_fakes.part(rows)
         others = compared(loss, state, reals, part.labels, stage, draws, rows)
@@ -238,9 +239,9 @@ def update_generator(
     return metrics
 
 
-def micro_batches(n: int, at_once: int) -> list[slice]:
-    """Return the rows of `n` images that go through the networks at once; 0 `at_once`: all."""
-    size = min(at_once or n, n)
+def micro_batches(config: TrainConfig, n: int) -> list[slice]:
+    """Rows of the `n` images of a rank that go through the networks at a time."""
+    size = config.micro_batch_size(n)
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
