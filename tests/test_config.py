@@ -162,20 +162,20 @@ def test_data_sets_of_the_paper():
         ("schedule.total_kimgs=1", "unknown option schedule.total_kimgs; did you mean "
          "schedule.total_kimg?"),
         ("lr=0.1", "did you mean schedule.g_lr or schedule.d_lr"),
-        ("schedule.resolution=64", "schedule.resolution cannot be set: it follows from"),
+        ("schedule.resolution=64", "schedule.resolution cannot be set; it follows from"),
         ("precision=bf16", "text needs quotes: 'precision=\"bf16\"'"),
         ('precision="bf17"', "precision is \"bf17\": it must be 'auto', 'fp32'"),
         ("seed=true", "seed is true: it must be a valid integer"),
         ("seed=-1", "seed is -1: it must be greater than or equal to 0"),
         ("r1_gamma={64=1}", "r1_gamma has no entry for resolution 8, where training starts"),
-        ("r1_gamma={4=1, 7=2}", "r1_gamma: resolution 7 is not a power of two"),
+        ("r1_gamma={4=1, 7=2}", "r1_gamma: resolution must be a power of two"),
         ("r1_gamma={4=-1}", "r1_gamma.4 is -1: it must be greater than or equal to 0"),
         ("r1_gamma=nan", "r1_gamma is NaN: it must be a finite number"),
-        ("network.resolution=48", "network: resolution 48 is not a power of two from 4 to 1024"),
+        ("network.resolution=48", "network: resolution must be a power of two from 4 to 1024"),
         ("schedule.batch_size={16=4}", "schedule: batch_size has no entry for resolution 8"),
         ("schedule.batch_size={4=1e13}", "schedule.batch_size.4 is 1"),
-        ("batch_gpu=3", "batch_gpu 3 does not divide the 128 images of each"),
-        ("network.deviation_group=3", "128 images at once do not split into groups of 3"),
+        ("batch_gpu=3", "128 images of each process are not divisible by batch_gpu 3"),
+        ("network.deviation_group=3", "are not divisible by deviation_group 3"),
         ("data.include='\udce9.png'", "text that is not Unicode"),
     ],
 )  # fmt: skip
@@ -237,7 +237,7 @@ def test_a_run_keeps_its_batches_on_another_number_of_processes():
     again = build_config(tomllib.loads(to_toml(config)), num_processes=2)
     assert again == config
     configuration.check_batches(again, 2)
-    with pytest.raises(ValueError, match="processes 3: a batch must divide among them"):
+    with pytest.raises(ValueError, match="processes 3: the batch is not divisible"):
         configuration.check_batches(again, 3)
 
 

@@ -76,11 +76,8 @@ HIGH = OVERFITTED_SIGNS + 0.01
 def test_an_overfitted_discriminator_is_told_of_once_after_the_first_window_at_full_size():
     told, line = overfitting([(GROWN, HIGH)] * 4)
     assert told == [False, False, False, True] + [False] * 4
-    assert line == (
-        "the discriminator looks overfitted at image 123: r_t was 0.91 over the last 10000 images, "
-        "of 14 different ones; stop and keep the best generator (--metrics finds it), or train "
-        "another run with more images or augmentation (augment.kind); see docs/running.md"
-    )
+    found = "overfitted at image 123: r_t was 0.91 over the last 10000 images, with 14 in the data"
+    assert found in line and "--metrics" in line and "augment.kind" in line
 
 
 @pytest.mark.parametrize(
@@ -115,11 +112,9 @@ BLIND = {"real_logits": 0.03, "fake_logits": -0.02}
 def test_a_blind_discriminator_is_told_of_once_after_the_first_window_at_full_size():
     said = told([(GROWN, BLIND)] * 4, window=BLIND_IMAGES)
     assert [list(names) for names in said] == [[]] * 3 + [["blind"]] + [[]] * 4
-    assert said[3]["blind"] == (
-        "the discriminator hardly tells samples from images at image 123: their mean logits "
-        "differed by 0.05 over the last 5000 images; where samples are not good yet, train another "
-        "run with a smaller r1_gamma, or without augmentation"
-    )
+    line = said[3]["blind"]
+    assert "at image 123: their mean logits differed by 0.05 over the last 5000 images" in line
+    assert "r1_gamma" in line and "augmentation" in line
 
 
 @pytest.mark.parametrize(
@@ -145,7 +140,7 @@ def test_out_of_memory_says_where_and_what_helps():
             exhaust()
         text = str(caught.value)
         assert text.startswith(
-            "out of memory at resolution 8, batch 4 on 1 process, 2 images at once; "
+            "out of memory at resolution 8, batch 4 on 1 process, 2 images at a time; "
             "try a smaller --batch-gpu"
         )
         assert "\n" not in text

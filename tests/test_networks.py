@@ -174,7 +174,7 @@ def test_unusable_noise_is_refused(noise, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"resolution": 32}, "resolution 32 is not a power of two from 4 to 16"),
+        ({"resolution": 32}, "resolution must be a power of two from 4 to 16, got 32"),
         ({"alpha": 1.5}, "alpha must be from 0 to 1, not 1.5"),
         ({"cutoff": -2, "psi": 0.5}, "cutoff must be None or at least 0, not -2"),
         ({"psi": float("nan")}, "psi must be a finite number of float32, not nan"),
@@ -198,7 +198,7 @@ def test_inputs_of_another_shape_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"resolution": 2048}, "resolution 2048 is not a power of two from 4 to 1024"),
+        ({"resolution": 2048}, "resolution must be a power of two from 4 to 1024, got 2048"),
         ({"label_dim": -1}, "label_dim is -1: it must be"),
         ({"pixel_norm": torch.zeros(0)}, "pixel_norm is .*: it must be a valid boolean"),
         ({"mapping_layers": 0, "z_dim": 6, "w_dim": 5}, "w_dim must be 6, not 5"),

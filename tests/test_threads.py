@@ -100,7 +100,7 @@ def saved(threads, processes=1):
         (None, saved(1, processes=2), 4, []),
         (3, {}, 3, []),
         (2, saved(1), 2, []),
-        (1000, saved(1), 4, ["4 threads, not 1000: for each core that may be used"]),
+        (1000, saved(1), 4, ["4 threads instead of 1000: one per usable core"]),
     ],
 )
 def test_settle_threads_takes_those_asked_for_or_of_the_state_or_of_the_cores(

@@ -157,11 +157,11 @@ def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
             train(folder, "refused", init_from=source, freeze_d=8, **changes)
     of_none = decided(folder, None, "freeze_d=8", "network.resolution=16")  # may be looked at
     for act in (of_none.train, lambda: decided(folder, str(alone), "freeze_d=8")):
-        with pytest.raises(ValueError, match=r"freeze_d keeps blocks"):
+        with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
             act()
     fits = TrainConfig(freeze_d=64, network=NetworkConfig(64, max_channels=128, channel_base=2048))
     check_frozen(fits, open_weights("faces64"))  # 32x32 and 64x64 have as many channels
-    with pytest.raises(ValueError, match=r"freeze_d keeps blocks"):
+    with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
         check_frozen(dataclasses.replace(fits, freeze_d=16), open_weights("faces64"))
 
 
@@ -288,7 +288,7 @@ def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_sa
     lines = initialize_from(
         state, Weights(Path("m.pt"), "memory", loaded, **networks), ("a", "b", "c", "d")
     )
-    assert "labels are those of the same name in m.pt; c, d start anew" in lines
+    assert "labels are copied from those of the same name in m.pt; reinitialized: c, d" in lines
     for network, names in (
         ("generator", ["mapping.label_embedding"]),
         ("generator_ema", ["mapping.label_embedding"]),
@@ -328,7 +328,7 @@ def test_vectors_and_classes_of_the_same_names_start_anew(vectors):
     state, untouched = TrainState.create(config), TrainState.create(config)
     weights = Weights(Path("m.pt"), "memory", loaded, trained)
     lines = initialize_from(state, weights, ("a", "b"), vectors)
-    anew = "no label is one of m.pt: all start anew"
+    anew = "m.pt has none of the labels: all are reinitialized"
     expected = untouched.generator.mapping.label_embedding if vectors is False else given
     assert (anew in lines) == (vectors is False)
     assert torch.equal(state.generator.mapping.label_embedding, expected)
@@ -477,7 +477,7 @@ def test_init_from_takes_all_of_a_mapping_or_none_and_measures_w_avg(changed):
         assert_same_weights(generator.mapping, getattr(untouched, name).mapping)
         assert_same_weights(generator.synthesis, getattr(weights, name).synthesis)
         assert distance_of_average(generator) < 0.1
-    assert "  not copied: w_avg is measured, since the mapping is not the same" in lines
+    assert "  not copied: w_avg is measured again, since the mapping differs" in lines
     assert any("of another mapping, which starts anew as a whole" in line for line in lines)
 
 
