@@ -288,10 +288,7 @@ def build_config(
 
 
 def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lambda name: ()) -> str:
-    """The complete configuration as TOML; `comments(name)` are lines to put above an option.
-
-    Defaults are written as in the code, so a file that says 0 for 0.0 makes no difference.
-    """
+    """The complete configuration as TOML; `comments(name)` are lines to put above an option."""
     lines = []
     section = ""
     values, defaults = (flatten(to_dict(c)) for c in (config, TrainConfig()))
@@ -301,6 +298,7 @@ def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lamb
         section = head
         value = values[name]
         lines += comments(name)
+        # A file that was read may have made 0.0 of 0; a default is written as in the code.
         lines.append(f"{key} = {toml_value(defaults[name] if value == defaults[name] else value)}")
     return "\n".join(lines) + "\n"
 

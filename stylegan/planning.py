@@ -234,10 +234,7 @@ class Plan:
         return [*lines, last, *disk_warning(config, facts.run)]
 
     def preview_elsewhere(self) -> list[str]:
-        """Preview for GPUs of another machine, without times, since no steps are tried.
-
-        Raises ValueError if the batches are not divisible by the processes.
-        """
+        """Preview for GPUs of another machine: no steps are tried, so no times are known."""
         machine = self.facts.machine
         config = self.config
         lines: list[str] = []
@@ -317,11 +314,7 @@ def plan(
 
 
 def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, list[str]]:
-    """Open the run and the weights and inspect the images, on rank 0 for all.
-
-    Also returns lines on what was found. Raises FileNotFoundError or ValueError for a request that
-    cannot be met.
-    """
+    """Open the run and the weights and inspect the images, on rank 0 for all; lines on these."""
     run = RunFolder(request.out or usual_folder(request.config, request.data))
     stored = on_all_ranks(run.stored_config)
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
@@ -420,7 +413,6 @@ def data_of(run: RunFolder) -> Path:
 
 
 def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
-    """The configuration, and lines on it."""
     asked = {**facts.given, **request.asked}
     if facts.base == AUTO:
         config, lines = chosen(asked, facts, request.width)
@@ -441,10 +433,7 @@ def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
 def named(
     request: Request, asked: Options, file: Options, facts: Facts
 ) -> tuple[TrainConfig, list[str]]:
-    """The configuration of the run, or the named one.
-
-    Phases and widths are fitted to a requested resolution, length or width.
-    """
+    """The named configuration, or that of the run, fitted to a requested size or length."""
     stored = facts.stored
     processes = stored.schedule.num_processes if stored else facts.machine.processes
     kept: dict[str, object] = {}  # options that follow from the initial weights
@@ -471,10 +460,7 @@ def named(
 
 
 def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig, list[str]]:
-    """Choose the options that are not requested, at the largest sensible resolution.
-
-    They depend on the number and size of the images and on the machine. Also returns lines.
-    """
+    """Choose what is not requested, by images and machine, at the largest sensible resolution."""
     if any(name.startswith("augment.") for name in asked):  # without effect unless a kind is set
         asked = {"augment.kind": "ada", **asked}
     hindrance = ""
@@ -579,10 +565,7 @@ def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | 
 
 
 def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[int, float]:
-    """Scale the weights of R1 from `usual_resolution` to the resolution of `config`.
-
-    They stay equally strong per pixel at every stage. A single weight is not changed.
-    """
+    """Scale R1 from `usual_resolution` to that of `config`, equally strong per pixel as before."""
     if not isinstance(config.r1_gamma, Mapping):
         return config.r1_gamma
     per_pixel = {}
@@ -733,10 +716,7 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> Costs:
 
 
 def kimg_within(minutes: float, config: TrainConfig, request: Request, costs: Costs) -> float:
-    """Length in kimg that takes `minutes` at these costs; 0 if below `LEAST_KIMG`.
-
-    Phases are shortened to fit, unless they are requested.
-    """
+    """Length in kimg that takes `minutes` at these costs; 0 if below `LEAST_KIMG`."""
     keep = any(f"schedule.{name}_kimg" in request.asked for name in ("stable", "fade"))
     seconds = 60 * TRAINING_SHARE * minutes
 
@@ -787,7 +767,6 @@ def found_lines(findings: Findings) -> list[str]:
 
 
 def chosen_line(config: TrainConfig) -> str:
-    """A line on the chosen options."""
     resolution = config.network.resolution
     line = (
         f"chosen for them and this machine: --resolution {resolution} "

@@ -53,7 +53,6 @@ class Machine:
 
     @classmethod
     def here(cls, device: torch.device) -> Self:
-        """The machine of the running processes."""
         if device.type == "cuda":
             memory: float = torch.cuda.get_device_properties(device).total_memory
         else:
@@ -79,10 +78,7 @@ def operations(config: TrainConfig, resolution: int) -> float:
 
 
 def step_bytes(config: TrainConfig, stage: Stage, processes: int) -> int:
-    """Bytes of a step per process, to a factor of 1.3, without the workspace of kernels.
-
-    Counts activations, inputs, weights and their average, gradients and moments.
-    """
+    """Bytes of a step per process, to a factor of 1.3, without the workspace of kernels."""
     n = stage.batch_size // processes
     outputs = sum(config.network.channels(r) * r**2 for r in resolutions(stage.resolution))
     each = ACTIVATION_BYTES[config.precision]
@@ -236,11 +232,7 @@ def try_out(
     console: Console,
     tried: Costs | None = None,
 ) -> list[str]:
-    """Try steps before a run starts or resumes, unless their costs are in `tried`.
-
-    Returns lines on time, memory and disk space, none for a finished run. Raises ValueError if a
-    CPU lacks memory.
-    """
+    """Try steps unless `tried`: lines on time, memory and disk space, none for a finished run."""
     begun = distributed.largest(folder.saved())
     stages = coming(config.schedule, begun)
     if not stages:

@@ -29,7 +29,6 @@ class PassDraws:
     transform: Transform | None = None  # augmentation of the fakes
 
     def part(self, rows: slice) -> "PassDraws":
-        """The draws of a micro-batch."""
         labels, mixing = (x if x is None else x[rows] for x in (self.labels, self.mixing_latents))
         noise = self.noise
         transform = augment.part(self.transform, rows)

@@ -99,13 +99,10 @@ class Health:
                 )
 
     def check_logits(self, progress: TrainingProgress) -> None:
-        """Raises Diverged if both logits have been saturated for `max_saturated_kimg`.
-
-        This applies to the logistic loss only, whose logits are log-odds.
-        """
+        """Raises Diverged if both logits have been saturated for `max_saturated_kimg`."""
         limit = round(self.state.config.max_saturated_kimg * 1000)
         if self.state.config.discriminator_loss != "logistic" or not limit:
-            return
+            return  # logits of other losses are not log-odds
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         saturated = real > SATURATED_LOGIT and fake < -SATURATED_LOGIT
         self.saturated_images = self.saturated_images + progress.images if saturated else 0
@@ -151,10 +148,7 @@ class Health:
         )
 
     def blindness(self, progress: TrainingProgress) -> str | None:
-        """A warning if D hardly separates reals from fakes, by the gap between mean logits.
-
-        This applies to the logistic loss only, whose logits are log-odds.
-        """
+        """A warning if D hardly separates reals from fakes, by the gap between mean logits."""
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         window = self.gaps.average(real - fake, progress.images, BLIND_IMAGES)
         logistic = self.state.config.discriminator_loss == "logistic"
@@ -170,10 +164,7 @@ class Health:
 
 @contextmanager
 def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
-    """Turn out-of-memory errors into ValueError, and failed collectives into LostContact.
-
-    Both name the stage (default: that of the state) and what to do.
-    """
+    """Turn out-of-memory errors into ValueError, and failed collectives into LostContact."""
     try:
         yield
     except RuntimeError as error:

@@ -30,11 +30,7 @@ def train(
     console: Console,
     workers: int,
 ) -> None:
-    """Train from the position of `state` to the end of its schedule.
-
-    Raises `Stopped` if a stop signal arrives in `signals`. After any error the last good state file
-    is still there.
-    """
+    """Train to the end of the schedule. Raises `Stopped` if a stop signal arrives in `signals`."""
     config = state.config
     share = Share.of_process(state.device, state.generator.w_avg.dtype)
     feed = real_batches(state, store, share, workers)
@@ -92,10 +88,7 @@ def is_due(every_kimg: float, before: int, images_seen: int) -> bool:
 def real_batches(
     state: TrainState, store: Store, share: Share, workers: int
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield float reals (n, C, r, r) in [-1, 1] and labels of this rank, as `state` advances.
-
-    Reals are mirrored, and cross-faded as the generator's images are.
-    """
+    """Yield mirrored, cross-faded reals (n, C, r, r) in [-1, 1] and labels of this rank."""
     config = state.config
     while True:
         loaded = state.stage

@@ -45,8 +45,7 @@ def check_meaning(weights: Weights, ours: NetworkConfig) -> None:
 def recolored(before: NetworkConfig, after: NetworkConfig) -> Tensor:
     """Affine map of a pixel's channels in [-1, 1] to another number: float64 (after, before + 1).
 
-    Gray is computed as in Pillow, premultiplied colors are composited onto white, and new alpha is
-    opaque.
+    Gray is Pillow's, premultiplied colors are composited onto white, new alpha is opaque.
     """
     n = before.image_channels
     m = after.image_channels

@@ -22,10 +22,7 @@ class StageNetworks:
 
 
 def wrapped(module: nn.Module) -> nn.Module:
-    """Wrap `module` in DDP if there are several processes.
-
-    DDP must not synchronize buffers, since the training step keeps ours equal.
-    """
+    """Wrap `module` in DDP, which must leave buffers alone, if there are several processes."""
     if distributed.world_size() == 1:
         return module
     try:

@@ -126,7 +126,6 @@ class Recorder:
         return f"last good state: {saved}" if saved else "no state has been saved yet"
 
     def write_progress(self, progress: TrainingProgress) -> None:
-        """Log the progress, also to TensorBoard."""
         stage = progress.stage
         scalars = {
             **progress.metrics,
@@ -153,7 +152,6 @@ class Recorder:
         self.show({f"metrics/{k}": value for k, value in scores.items() if k != "images_seen"})
 
     def warn(self, event: str, reason: str) -> None:
-        """Report and log a warning."""
         self.console.tell(reason)
         self.line(event, images_seen=self.state.images_seen, reason=reason)
 

@@ -122,10 +122,7 @@ def load_state(
     newest: Path | None,
     payload: Payload,
 ) -> tuple[TrainState, list[str]]:
-    """Resume from the `payload` of the file `newest`, or initialize a new state from `init_from`.
-
-    Returns the state and lines on what changes or was copied.
-    """
+    """Resume from the `payload` of `newest`, or initialize from `init_from`; lines on either."""
     state = TrainState.create(config, device=device)
     if newest is not None:
         changes = resume(state, payload, newest, store, folder)
@@ -205,7 +202,6 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
 
 
 def preparation_for(config: TrainConfig) -> Preparation:
-    """How a run prepares its images."""
     return Preparation(
         resolution=config.network.resolution,
         crop=config.data.crop,
@@ -257,10 +253,7 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
 def with_precision(
     config: TrainConfig, device: torch.device, stored: TrainConfig | None
 ) -> TrainConfig:
-    """Resolve the precision, the same on all ranks; a resumed run keeps what auto became.
-
-    Raises ValueError if the device does not support it.
-    """
+    """Resolve the precision, the same on all ranks; a resumed run keeps what auto became."""
     asked = stored.precision if stored and config.precision == "auto" else config.precision
     weakest = min(distributed.gather(capability(device)))
     return dataclasses.replace(config, precision=resolved_precision(asked, device, weakest))
@@ -359,10 +352,7 @@ def saved_config(
 def resume(
     state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
 ) -> list[str]:
-    """Restore the `payload` of the file `path`; returns notes on what may change results.
-
-    Raises ValueError as `saved_config` does, or if the payload does not fit.
-    """
+    """Restore the `payload` of the file `path`; notes on what may change results."""
     config = state.config
     saved = saved_config(config, payload, path, store, folder)
     with refusing_state(path, folder):

@@ -90,10 +90,7 @@ class TrainState:
         discriminator: Discriminator | None = None,
         device: torch.device | str = "cpu",
     ) -> "TrainState":
-        """The state before the first image.
-
-        Networks, unless given, are initialized from the seed on the CPU, the same for any device.
-        """
+        """The state before the first image; networks, unless given, are drawn on the CPU."""
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(config.seed)  # does not touch those of GPUs
             generator = (generator or make_generator(config.network)).to(device)

@@ -289,7 +289,6 @@ def update_ema(state: TrainState, networks: StageNetworks, decay: float) -> None
 
 @contextmanager
 def frozen(weights: list[Tensor]) -> Iterator[None]:
-    """Keep these weights from getting gradients inside."""
     for weight in weights:
         weight.requires_grad_(False)
     try:

@@ -59,7 +59,7 @@ def discriminator_images(
 
     `penalty_mix` (n,) is the weight of the fakes in the images between, for the gradient penalty.
     DDP exchanges gradients in the last pass, that of the reals, which must therefore reach every
-    weight. The gradient penalty does not reach the last bias, so it comes first.
+    weight. The gradient penalty does not reach the biases, so it comes first.
     """
     images: dict[Kind, Tensor] = {}
     if penalizes_between(config):
@@ -86,7 +86,6 @@ def penalizes_between(config: TrainConfig) -> bool:
 
 
 def has_penalty(config: TrainConfig) -> bool:
-    """Whether a pass of some step has a gradient penalty."""
     gamma = config.r1_gamma
     has_r1 = max(gamma.values()) > 0 if isinstance(gamma, Mapping) else gamma > 0
     return has_r1 or config.r2_gamma > 0 or penalizes_between(config)
@@ -161,7 +160,6 @@ def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss | PairLoss:
 
 
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Autocast to the half precision of the configuration, if it has one."""
     dtype = ops.HALF.get(config.precision)
     return ops.autocast(device.type, dtype) if dtype else nullcontext()
 

@@ -46,11 +46,7 @@ def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
 def beginning(
     weights: Weights, config: TrainConfig, *, is_asked: bool
 ) -> tuple[dict[str, object], str]:
-    """Options that start a run of `config` at the resolution that `weights` have grown to.
-
-    They are empty if another one is requested (`is_asked`) or nothing grows. Also returns a
-    sentence on it.
-    """
+    """Options that start a run of `config` at the resolution of `weights`, and a sentence on it."""
     schedule = config.schedule
     grown = weights.require_loaded().grown
     start = min(grown, config.network.resolution)
@@ -89,7 +85,6 @@ def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict
 
 
 def warmup_lines(config: TrainConfig) -> list[str]:
-    """A line on the phase in which D trains alone, if there is one."""
     alone = config.d_warmup_kimg
     if not alone:
         return []
@@ -203,10 +198,7 @@ def initialize_from(
 
 
 def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
-    """Refit the RGB layers that the run trains and that growth has left behind (`refitting`).
-
-    This runs on rank 0 for all. Returns lines on what was refitted, and how well.
-    """
+    """Refit RGB layers that the run trains and that growth has left behind; lines on each."""
     loaded = weights.require_loaded()
     grown = loaded.grown
     schedule = state.config.schedule
@@ -241,7 +233,6 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
 def about_labels(
     weights: Weights, state: TrainState, names: Sequence[str], order: list[int | None] | None
 ) -> list[str]:
-    """A line on how the labels of the run relate to those of the weights."""
     if order is not None and set(order) == {None}:
         return [f"{weights} has none of the labels: all are reinitialized"]
     if order is not None:
@@ -271,10 +262,7 @@ def rows_of_labels(
 def copied_from(
     tensors: Mapping[str, Tensor], network: nn.Module, resolution: int
 ) -> dict[str, str]:
-    """Copy the `tensors` that fit into a network -> reasons why others do not, by name.
-
-    Layers above `resolution` are not listed, since a smaller network has none.
-    """
+    """Copy the `tensors` that fit; reasons why others do not, except layers above `resolution`."""
     problems = checkpoint.misfits(network.state_dict(), tensors)
     fits = {name: tensor for name, tensor in tensors.items() if name not in problems}
     network.load_state_dict(fits, strict=False)
