@@ -84,7 +84,7 @@ CPU_PHASES = {"schedule.stable_kimg": 7.0, "schedule.fade_kimg": 5.0}  # tested 
 CPU_RATES = 0.004, 0.004  # learning rates of G and D
 CPU_TRANSFER_RATES = 0.001, 0.002  # higher ones destroy a trained generator
 GPU_BATCH = 32  # the paper's images per step
-# By number of GPUs and resolution: length that takes V100s 15 days, as published.
+# By number of GPUs and resolution: length of 15 days on V100s, as published.
 GPU_KIMG: Mapping[int, Mapping[int, float]] = {1: {1024: 10_300, 512: 16_900}, 2: {1024: 18_200}}
 AVERAGE_KIMG = 10.0  # the paper's half-life of the average
 HALF_LIVES = 12  # least number in a training: an average that lags behind shows dark blobs
@@ -321,7 +321,7 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
     is_own = path.resolve() != bundled(BUNDLED_DATA).resolve()
     remembered = str(run.config_file)
     base = request.config or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
-    if stored and (base == AUTO or (is_own and base == DEFAULT_CONFIG)):
+    if stored and (base == AUTO or (is_own and base == DEFAULT_CONFIG)):  # which chose it
         base = remembered
     lines: list[str] = []
     if stored and request.config and base != request.config:
@@ -419,7 +419,8 @@ def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
         file: Options = {}
     else:
         file = read_options(facts.base)
-        config, lines = named(request, asked, file, facts)
+        config = named(request, asked, file, facts)
+        lines = []
     start = facts.start
     if start and WARMUP not in file.keys() | asked.keys():  # depends on the final widths
         labels = facts.findings.labels if facts.findings else None
@@ -430,9 +431,7 @@ def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
     return config, lines
 
 
-def named(
-    request: Request, asked: Options, file: Options, facts: Facts
-) -> tuple[TrainConfig, list[str]]:
+def named(request: Request, asked: Options, file: Options, facts: Facts) -> TrainConfig:
     """The named configuration, or that of the run, fitted to a requested size or length."""
     stored = facts.stored
     processes = stored.schedule.num_processes if stored else facts.machine.processes
@@ -447,16 +446,15 @@ def named(
         kept = beginning(facts.start, whole, is_asked=GROWS_AGAIN in asked)[0]
     kept = {name: value for name, value in kept.items() if name not in file}
     config = load_config(facts.base, {**kept, **asked}, processes)
-    to_fit = (request.resolution, request.kimg, request.width, request.minutes) != (None,) * 4
-    if not to_fit:
-        return config, []
+    if (request.resolution, request.kimg, request.width) == (None,) * 3:
+        return config
     usual = int(file.get(RESOLUTION, NetworkConfig.resolution))  # type: ignore[call-overload]
     kept |= fitted(config, usual, width=request.width, begun=stored)
     if stored:
         kept["r1_gamma"] = stored.r1_gamma
     elif config.network.resolution != usual:
         kept["r1_gamma"] = gamma_of_size(config, usual)
-    return load_config(facts.base, {**kept, **asked}, processes), []
+    return load_config(facts.base, {**kept, **asked}, processes)
 
 
 def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig, list[str]]:
