@@ -143,7 +143,7 @@ def test_what_happens_to_pictures_that_are_not_square_is_said(crop, how, tmp_pat
         Image.new("RGB", (width, 32)).save(tmp_path / f"{width}.png")
     asked = {} if crop is None else {"data.crop": crop}
     assert plan(Request("none/run", tmp_path, options=asked), HERE).lines[:2] == [
-        f"{tmp_path}: 2 pictures of 32x32 to 40x32, by the headers of the files",
+        f"{tmp_path}: 2 images of 32x32 to 40x32, by the headers of the files",
         f"1 not square: {how} (--crop, --aspect)",
     ]
 
@@ -404,7 +404,7 @@ def test_gpus_that_are_not_here_are_planned_for_without_times(tmp_path):
     planned = plan(Request("none/run", pictures, "ffhq-256"), machine)
     lines = planned.preview_elsewhere()
     assert "time" not in next(line for line in lines if "G rate" in line)
-    assert re.fullmatch(r"memory of each GPU: about \d.* GiB, at 256x256; .*", lines[-2])
+    assert re.fullmatch(r"memory of each GPU: about \d.* GiB, at 256x256, .*", lines[-2])
     assert lines[-1].startswith("start it by torchrun --nproc-per-node 8 train.py")
     of_none = plan(Request("none/run", config="ffhq-1024"), machine).preview_elsewhere()
     assert not any("left out" in line for line in of_none)

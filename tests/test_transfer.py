@@ -195,7 +195,7 @@ def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder
     for name in states:
         for stranger in states.keys() - {name}:
             RunFolder(folder / name).states()[-1].write_bytes(states[stranger])
-            with pytest.raises(ValueError, match="did not begin from the same weights"):
+            with pytest.raises(ValueError, match="its run started from other weights"):
                 train(folder, name, schedule=SHORT)
 
 
@@ -478,7 +478,7 @@ def test_init_from_takes_all_of_a_mapping_or_none_and_measures_w_avg(changed):
         assert_same_weights(generator.synthesis, getattr(weights, name).synthesis)
         assert distance_of_average(generator) < 0.1
     assert "  not copied: w_avg is measured again, since the mapping differs" in lines
-    assert any("of another mapping, which starts anew as a whole" in line for line in lines)
+    assert any("belongs to another mapping, reinitialized as a whole" in line for line in lines)
 
 
 @pytest.mark.parametrize(
