@@ -355,7 +355,7 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         from_rank0(lambda: opened.append(open_source(path, include=include)))
     data = opened[0] if opened else path
     channels = request.channels
-    if channels == "auto" and not stored:  # a run that has begun ignores it
+    if channels == "auto" and not stored:  # an existing run ignores it
         channels, why = from_rank0(lambda: needed_channels(data, include))
         lines.append(why)
     if isinstance(channels, int):
@@ -699,8 +699,8 @@ def decide_within(
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=size)
     config, lines = decide(dataclasses.replace(trial, kimg=kimg), facts)
-    begun = facts.start is not None
-    lines += length_lines(minutes, config, usual_kimg=length, started=begun)
+    started = facts.start is not None
+    lines += length_lines(minutes, config, usual_kimg=length, started=started)
     return config, [*lines, *too_large], costs
 
 

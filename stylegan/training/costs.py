@@ -233,12 +233,12 @@ def try_out(
     tried: Costs | None = None,
 ) -> list[str]:
     """Try steps unless `tried`: lines on time, memory and disk space, none for a finished run."""
-    begun = distributed.largest(folder.saved())
-    stages = coming(config.schedule, begun)
+    images_seen = distributed.largest(folder.saved())
+    stages = coming(config.schedule, images_seen)
     if not stages:
         return []
     costs = possible_costs(config, device, stages, console, tried)
-    return [outlook(config, costs, device, begun), *disk_warning(config, folder)]
+    return [outlook(config, costs, device, images_seen), *disk_warning(config, folder)]
 
 
 def possible_costs(
@@ -267,14 +267,14 @@ def possible_costs(
 def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
     """A warning if the states that a run keeps will not fit on the disk of `folder`."""
     path = folder.path
-    begun = next(path for path in (path, *path.absolute().parents) if path.exists())
+    existing = next(path for path in (path, *path.absolute().parents) if path.exists())
     state_size = state_bytes(config.network)
     there = min(len(folder.states()), config.keep_states)
     needed = (config.keep_states + 1 - there) * state_size
-    free = shutil.disk_usage(begun).free
+    free = shutil.disk_usage(existing).free
     if free > needed:
         return []
     return [
         f"warning: {config.keep_states} states of {gib(state_size)} (keep_states) and a new one "
-        f"need {gib(needed)}, but only {gib(free)} are free at {begun}"
+        f"need {gib(needed)}, but only {gib(free)} are free at {existing}"
     ]
