@@ -183,7 +183,7 @@ def test_a_ramp_raises_both_rates_across_resolutions_and_plans_name_where_it_end
 
 def test_a_batch_that_is_too_small_for_the_processes_names_both():
     config = ScheduleConfig(batch_size={4: 32}, num_processes=64)
-    with pytest.raises(ValueError, match="batch_size at resolution 8 .* processes, 64, got 32"):
+    with pytest.raises(ValueError, match=r"batch_size at resolution 8 .* processes, 64, got 32"):
         stage_at(0, config)
 
 
