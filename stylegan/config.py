@@ -221,7 +221,7 @@ def config_file(name: str) -> Path:
     if name not in config_names():
         hint = suggestion(name, config_names()).partition("; known")[0]
         raise FileNotFoundError(
-            f"no configuration or file {name!r}{hint or ';'} `stylegan configs` lists the names"
+            f"no configuration or file {name!r}{hint or ';'} `stylegan configs` lists them"
         )
     return bundled(f"configs/{name}.toml")
 

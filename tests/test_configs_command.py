@@ -45,4 +45,4 @@ def test_a_configuration_is_shown_in_full_as_a_file_of_its_own(name, tmp_path):
 def test_a_wrong_name_leads_to_the_list_and_auto_is_explained():
     message = refused("configs", "ffhq25")
     assert message.endswith("'ffhq25'; did you mean ffhq-256? `stylegan configs` lists them")
-    assert "`stylegan train --data PICTURES --dry-run`" in refused("configs", "auto")
+    assert "`stylegan train --data IMAGES --dry-run`" in refused("configs", "auto")

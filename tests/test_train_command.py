@@ -245,7 +245,7 @@ def test_a_plan_for_gpus_that_are_not_here_has_their_batches_and_memory(here):
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines]
     start = next(i for i, row in enumerate(rows) if row[0] == "kimg")
     assert [row[2] for row in rows[start + 1 : start + 4]] == ["256", "128", "128"]
-    assert "batches: the official ones for 8 processes, all together; they follow the" in lines[-3]
+    assert "batches: the official ones for 8 processes, all together" in lines[-3]
     assert lines[-2].startswith("memory of each GPU: about ")
     assert contents(here) == before
     for wrong, words in [
