@@ -27,8 +27,8 @@ from stylegan.schedule import (
 )
 
 PACKAGE = Path(__file__).parent
-AUTO = "auto"  # the name of a configuration that `planning` makes
-# Tags, so that a fault of one kind is not told as a fault of the other.
+AUTO = "auto"  # name of the configuration that `planning` chooses
+# Tags keep a fault in a table from being reported as a fault in a number.
 NUMBER = "(number)"
 TABLE = "(table)"
 NumberOrTable = Annotated[
@@ -40,18 +40,18 @@ NumberOrTable = Annotated[
 @checked
 @dataclass(frozen=True)
 class DataConfig:
-    """The choice of images, and how they become squares."""
+    """Which images are used, and how they become square."""
 
-    # the middle square (center), the middle of an aspect with bars (pad for 4:3, "pad 3:4"), all of
-    # the picture squeezed (stretch)
+    # center: the middle square; pad (4:3), "pad 3:4", ...: the middle of that aspect, with bars;
+    # stretch: all of the image, squeezed
     crop: str = "center"
-    include: tuple[str, ...] = ()  # sub-folders to use; none = all
-    labels: bool = False  # condition on the class of each image, or its vector of numbers
+    include: tuple[str, ...] = ()  # subfolders to use; none = all
+    labels: bool = False  # condition on the class, or the vector, of each image
     mirror: bool = False  # flip half of the images left to right
 
     def __post_init__(self) -> None:
         if self.crop != "center":
-            from stylegan.data.images import Fit  # and Pillow, which steps do without
+            from stylegan.data.images import Fit  # imports Pillow, which a step does without
 
             Fit.of(self.crop)
 
@@ -59,8 +59,9 @@ class DataConfig:
 @checked
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides what a training run computes; the defaults are the paper's. Comments
-    of fields, with units in brackets, are their meaning in `stylegan configs`.
+    """Everything that decides what a training run computes; the defaults are the paper's.
+
+    `stylegan configs` shows the comments of the fields as help, with units in brackets.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of all random numbers
@@ -70,11 +71,11 @@ class TrainConfig:
     discriminator_loss: str = "logistic"
     # weight of R1, the penalty on gradients at reals; a number, or by resolution; 0 = off
     r1_gamma: NumberOrTable = 10.0
-    # compute R1 in every n-th step, n times as strong; other penalties in every step
+    # compute R1 in every n-th step only, n times as strong
     r1_interval: Count = 1
     r2_gamma: AtLeast0 = 0.0  # weight of R2, the same penalty at fakes; 0 = off
     gp_weight: AtLeast0 = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
-    gp_target: Positive = 1.0  # gradient norm that wgan_gp and hinge_gp aim at
+    gp_target: Positive = 1.0  # target gradient norm of wgan_gp and hinge_gp
     drift: AtLeast0 = 0.001  # weight of the squared real logits in the WGAN losses
     adam_beta1: Decay = 0.0  # Adam: decay of the mean of the gradients
     adam_beta2: Decay = 0.99  # Adam: decay of the mean of the squared gradients
@@ -82,24 +83,24 @@ class TrainConfig:
     ema_half_life_kimg: Positive = 10.0  # half-life of the average generator [kimg]
     w_avg_decay: Probability = 0.995  # decay of the average w (for truncation), per pass
     style_mixing: Probability = 0.9  # probability that a batch mixes two styles
-    noise: Literal["random", "const"] = "random"  # noise: drawn for each image, or stored maps
-    # arithmetic; auto = tf32 on GPUs that have it, else fp32; bf16 helps some CPUs, too
+    noise: Literal["random", "const"] = "random"  # noise maps: drawn for each image, or stored
+    # arithmetic; auto = tf32 on GPUs that have it, else fp32; bf16 is faster on some CPUs, too
     precision: Precision = "auto"
-    # images at once per process, gradients accumulated; 0 = the whole share
+    # images per process at a time, accumulating gradients; 0 = all
     batch_gpu: Annotated[int, Field(ge=0)] = 0
-    # train the discriminator alone for so long, where it starts beside a trained generator [kimg]
+    # train D alone at first, to catch up with a trained generator; 0 = off [kimg]
     d_warmup_kimg: AtLeast0 = 0.0
-    freeze_d: int = 0  # do not train the discriminator's blocks from this resolution up; 0 = off
+    freeze_d: int = 0  # freeze D's blocks from this resolution up; 0 = off
     checkpoint_activations: bool = False  # recompute activations: less memory, more time
-    deterministic: bool = False  # repeat to the last bit on a GPU, too (slower)
-    log_kimg: Positive = 1.0  # from one line of log.jsonl to the next [kimg]
-    snapshot_ticks: Count = 10  # ticks between two generator files
-    # longest time between two states; every tick also saves one; 0 = only ticks do [minutes]
+    deterministic: bool = False  # bit-identical results on a GPU, too (slower)
+    log_kimg: Positive = 1.0  # interval of lines in log.jsonl [kimg]
+    snapshot_ticks: Count = 10  # interval of generator files, in ticks
+    # save a state at least this often, besides every tick; 0 = ticks only [minutes]
     save_minutes: AtLeast0 = 15.0
-    keep_states: Count = 3  # number of newest states that are kept
-    milestone_kimg: AtLeast0 = 5000.0  # keep the first state after each multiple; 0 = none [kimg]
-    max_skipped: Count = 50  # end the run after so many updates skipped in a row
-    max_saturated_kimg: AtLeast0 = 4.0  # end the run if logits saturate for so long; 0 = off [kimg]
+    keep_states: Count = 3  # number of newest states to keep
+    milestone_kimg: AtLeast0 = 5000.0  # keep the first state after each multiple; 0 = off [kimg]
+    max_skipped: Count = 50  # stop after this many consecutive skipped updates
+    max_saturated_kimg: AtLeast0 = 4.0  # stop once logits are saturated this long; 0 = off [kimg]
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -112,10 +113,14 @@ class TrainConfig:
             check_table("r1_gamma", self.r1_gamma, self.schedule.start)
 
     def r1_gamma_at(self, resolution: int) -> float:
-        """Return the weight of R1 while the network has that resolution."""
+        """Weight of R1 while the network has this resolution."""
         if isinstance(self.r1_gamma, Mapping):
             return at_resolution(self.r1_gamma, resolution)
         return self.r1_gamma
+
+    def micro_batch_size(self, images: int) -> int:
+        """How many of the `images` of a rank go through the networks at a time."""
+        return min(self.batch_gpu or images, images)
 
 
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
@@ -128,8 +133,8 @@ TABLES = {
     for f in dataclasses.fields(ScheduleConfig)
     if get_origin(f.type) is Mapping
 }
-DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
-CHANGEABLE_WITHIN_RUN = {  # may change within a run; a message warns if batch_gpu changes groups
+DERIVED = "schedule.resolution"  # follows from network.resolution, so it is no option
+CHANGEABLE_WITHIN_RUN = {  # options that a resumed run may change
     "batch_gpu", "checkpoint_activations", "deterministic", "keep_states",
     "log_kimg", "max_saturated_kimg", "max_skipped", "milestone_kimg", "save_minutes",
     "schedule.total_kimg", "snapshot_ticks",
@@ -137,26 +142,26 @@ CHANGEABLE_WITHIN_RUN = {  # may change within a run; a message warns if batch_g
 
 
 def option_names() -> list[str]:
-    """Return every option as `name` or `section.name`."""
+    """All options, as `name` or `section.name`."""
     return [name for name in flatten(to_dict(TrainConfig())) if name != DERIVED]
 
 
 def flatten(values: Mapping[str, object]) -> dict[str, object]:
-    """Return the values by `name` or `section.name`; tables by resolution stay whole."""
+    """Values by `name` or `section.name`; tables by resolution stay whole."""
     flat: dict[str, object] = {}
     for name, value in values.items():
         if name not in SECTIONS:
             flat[name] = value
         elif not isinstance(value, Mapping):
             example = f"{name}.{SECTIONS[name][0]}"
-            raise ValueError(f"{name} is a section, not a value: give its options, as {example}")
+            raise ValueError(f"{name} is a section, not an option; set its options, as {example}")
         else:
             flat |= {f"{name}.{key}": v for key, v in value.items()}
     return flat
 
 
 def nested(flat: Mapping[str, object]) -> dict[str, object]:
-    """Undo `flatten`."""
+    """The inverse of `flatten`."""
     sections: dict[str, dict[str, object]] = {"": {}}
     for name, value in flat.items():
         section, _, key = name.rpartition(".")
@@ -165,24 +170,24 @@ def nested(flat: Mapping[str, object]) -> dict[str, object]:
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
-    """Return plain Python values, complete; `build_config` is the inverse."""
+    """All options as plain Python values, nested; `build_config` is the inverse."""
     return dataclasses.asdict(config)
 
 
 def check_batches(config: TrainConfig, processes: int) -> None:
-    """Raise ValueError unless batches divide among the processes into parts that networks take."""
+    """Raises ValueError unless batches split evenly into ranks, micro-batches and groups."""
     group = config.network.deviation_group
     for _, _, stage in phases(config.schedule):
         batch = stage.batch_size
         share = stage.batch_size // processes
         fault = ""
-        at_once = min(config.batch_gpu or share, share)
+        at_once = config.micro_batch_size(share)
         if batch % processes:
-            fault = "a batch must divide among them"
+            fault = "the batch is not divisible by the processes"
         elif share % at_once:
-            fault = f"batch_gpu {at_once} does not divide the {share} images of each"
+            fault = f"the {share} images of each process are not divisible by batch_gpu {at_once}"
         elif group > 1 and at_once % min(group, at_once):
-            fault = f"{at_once} images at once do not split into groups of {group}"
+            fault = f"{at_once} images at a time are not divisible by deviation_group {group}"
         if fault:
             raise ValueError(
                 f"batch {batch} at resolution {stage.resolution}, processes {processes}: {fault}; "
@@ -192,7 +197,7 @@ def check_batches(config: TrainConfig, processes: int) -> None:
 
 
 def bundled(name: str) -> Path:
-    """Return a file that ships with the package: in it once installed, beside it in a clone."""
+    """A file that ships with the package: inside it once installed, next to it in a clone."""
     for path in (PACKAGE / name, PACKAGE.parent / name):
         if path.exists():
             return path
@@ -200,35 +205,35 @@ def bundled(name: str) -> Path:
 
 
 def config_names() -> list[str]:
-    """Return the names that `--config` accepts: the files under `configs/`."""
+    """The names that `--config` accepts: the files under `configs/`."""
     root = bundled("configs")
     return sorted(p.relative_to(root).with_suffix("").as_posix() for p in root.rglob("*.toml"))
 
 
 def config_file(name: str) -> Path:
-    """Return the file of a bundled configuration, or a file itself."""
+    """The file of a bundled configuration, or `name` itself if it is a file."""
     if (path := Path(name)).is_file():
         return path
     if name == AUTO:
         raise FileNotFoundError(
-            f"{AUTO} is not a file: `stylegan train --data PICTURES --dry-run` shows what is chosen"
+            f"{AUTO} has no file; `stylegan train --data IMAGES --dry-run` shows what it chooses"
         )
     if name not in config_names():
         hint = suggestion(name, config_names()).partition("; known")[0]
         raise FileNotFoundError(
-            f"no configuration file or name {name!r}{hint or ';'} `stylegan configs` lists them"
+            f"no configuration or file {name!r}{hint or ';'} `stylegan configs` lists them"
         )
     return bundled(f"configs/{name}.toml")
 
 
 def read_options(name: str | Path) -> dict[str, Any]:
-    """Return the options of a bundled configuration or a file, without the lineage of its run."""
+    """Options of a bundled configuration or a file, without the lineage of its run."""
     values = read_toml(config_file(str(name)))
     return flatten({key: value for key, value in values.items() if key != LINEAGE})
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, object]:
-    """Parse options in TOML, `section.key=value`, as for `-o`; later ones win."""
+    """Parse options as `-o` takes them, `section.key=value` in TOML; later ones win."""
     return {name: value for text in texts for name, value in flatten(parse_override(text)).items()}
 
 
@@ -239,8 +244,10 @@ def load_config(
     *,
     unknown_parts: bool = False,
 ) -> TrainConfig:
-    """Return the configuration NAME (or the paper's defaults) with other options: values by their
-    names, or texts as `-o` has them. Further see `build_config`."""
+    """Load a configuration by name or file (None: the paper's defaults), with `overrides`.
+
+    These are values by name, or texts as for `-o`. For the rest see `build_config`.
+    """
     try:
         values = read_options(name) if name else {}
         changes = overrides if isinstance(overrides, Mapping) else parse_options(overrides)
@@ -253,11 +260,11 @@ def load_config(
 def build_config(
     values: Mapping[str, object], num_processes: int = 1, *, unknown_parts: bool = False
 ) -> TrainConfig:
-    """Return a checked configuration; unless given, the batch table is the one for `num_processes`.
+    """Validate `values`, by `name` and `section.name` or nested by section; defaults fill the rest.
 
-    Values are by `name` and `section.name`, or sections are nested. A plain number is a table by
-    resolution with that one entry. Losses and networks that a script adds must be known, unless
-    `unknown_parts` are allowed.
+    Without a batch table, the official one for `num_processes` is used. A plain number in place of
+    a table by resolution is its only entry. Losses and networks must be registered, unless
+    `unknown_parts` is true.
     """
     flat = {"schedule.num_processes": num_processes, **flatten(values)}
     for name in TABLES:
@@ -265,7 +272,7 @@ def build_config(
             flat[name] = {MIN_RESOLUTION: number}
     resolution = flat.get("network.resolution", NetworkConfig.resolution)
     if flat.setdefault(DERIVED, resolution) != resolution:
-        raise ValueError(f"{DERIVED} cannot be set: it follows from network.resolution")
+        raise ValueError(f"{DERIVED} cannot be set; it follows from network.resolution")
     config = read(TrainConfig, nested(flat))
     plan = config.schedule
     if "schedule.batch_size" not in flat:
@@ -281,8 +288,7 @@ def build_config(
 
 
 def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lambda name: ()) -> str:
-    """Return the complete configuration as TOML text, with comments above options if there are any.
-    Defaults are written as the code has them, also where a file that was read makes 0.0 of 0."""
+    """The complete configuration as TOML; `comments(name)` are lines to put above an option."""
     lines = []
     section = ""
     values, defaults = (flatten(to_dict(c)) for c in (config, TrainConfig()))
@@ -292,12 +298,13 @@ def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lamb
         section = head
         value = values[name]
         lines += comments(name)
+        # A file that was read may have made 0.0 of 0; a default is written as in the code.
         lines.append(f"{key} = {toml_value(defaults[name] if value == defaults[name] else value)}")
     return "\n".join(lines) + "\n"
 
 
 def differences(a: TrainConfig, b: TrainConfig) -> list[str]:
-    """List the options that matter and differ: `name: value in a there, value in b asked`."""
+    """Options that differ between two runs and affect results, as "name: a there, b asked"."""
     flat_a = flatten(to_dict(a))
     flat_b = flatten(to_dict(b))
     return [

@@ -1,7 +1,7 @@
 """Loss terms: functions of logits and images, averaged over the batch, to be minimized.
 
-None is weighted here. With the official program's images, which are enlarged to the full size,
-gradients are smaller: see `full_size_factor`.
+None is weighted here. The official code enlarges images to the full size, which makes gradients
+smaller: see `full_size_factor`.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def wgan_fake(fake_logits: Tensor) -> Tensor:
 
 
 def wgan_real(real_logits: Tensor, drift: float = 0.001) -> Tensor:
-    """Discriminator: -D(real), and `drift` * D(real)^2 that keeps the logits near 0."""
+    """Discriminator: -D(real), plus `drift` * D(real)^2, which keeps the logits near 0."""
     return -real_logits.mean() + drift * real_logits.square().mean()
 
 
@@ -58,20 +58,22 @@ def hinge_real(real_logits: Tensor) -> Tensor:
 
 
 def relativistic(judged_real: Tensor, judged_fake: Tensor) -> Tensor:
-    """-log sigmoid(a - b), a and b the logits of image i of both: the discriminator's loss for
-    (reals, fakes), the generator's for (fakes, reals). Jolicoeur-Martineau 2019, Huang et al. 2024.
+    """-log sigmoid(a - b), where a and b are the logits of image i of both arguments.
+
+    The discriminator's loss takes (reals, fakes), the generator's (fakes, reals).
+    Jolicoeur-Martineau 2019; Huang et al. 2024.
     """
     return F.softplus(judged_fake - judged_real).mean()
 
 
 def squared_gradient_norms(logits: Tensor, images: Tensor) -> Tensor:
-    """Return `|dD/dx|^2`, summed over pixels, of images that require grad: (N,)."""
+    """`|dD/dx|^2`, summed over pixels, at images x that require grad -> (N,)."""
     (grad,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
     return grad.square().sum(dim=(1, 2, 3))
 
 
 def r1_penalty(real_logits: Tensor, reals: Tensor) -> Tensor:
-    """Return the squared norm of dD/dx at real images: summed over pixels, averaged over the batch.
+    """Squared norm of dD/dx at real images: summed over pixels, averaged over the batch.
 
     `reals` must require grad and be what `real_logits` came from. Weight it by gamma / 2.
     Mescheder et al. 2018, equation 9.
@@ -80,14 +82,14 @@ def r1_penalty(real_logits: Tensor, reals: Tensor) -> Tensor:
 
 
 def r2_penalty(fake_logits: Tensor, fakes: Tensor) -> Tensor:
-    """Return `r1_penalty` at generated images."""
+    """The same as `r1_penalty`, at generated images."""
     return squared_gradient_norms(fake_logits, fakes).mean()
 
 
 def gradient_penalty(
     mixed_logits: Tensor, mixed: Tensor, *, target: float = 1.0, norm_factor: float = 1.0
 ) -> Tensor:
-    """Return `(|dD/dx| * norm_factor - target)^2`, averaged; x is between real and fake.
+    """Mean of `(|dD/dx| * norm_factor - target)^2` at images x between real and fake.
 
     `mixed` must require grad. Weight it by 10 / target^2. Gulrajani et al. 2017, equation 3.
     """
@@ -96,10 +98,10 @@ def gradient_penalty(
 
 
 def full_size_factor(full_resolution: int, resolution: int) -> float:
-    """Return the ratio of a gradient norm of enlarged images to the native one: 1 / 2^k.
+    """Ratio of the gradient norm at enlarged images to that at native ones: 1 / 2^k.
 
-    A pixel enlarged to 2^k x 2^k spreads its derivative evenly over 4^k pixels, so that squared
-    norms shrink by 4^k and norms by 2^k. The official program measures enlarged images.
+    A pixel enlarged to 2^k x 2^k spreads its derivative evenly over 4^k pixels, so squared norms
+    shrink by 4^k and norms by 2^k. The official code measures enlarged images.
     """
     return resolution / full_resolution
 
@@ -109,23 +111,25 @@ LogitsLoss = Callable[[Tensor], Tensor]  # logits (n,) -> their mean loss, a sin
 
 @dataclass(frozen=True)
 class DiscriminatorLoss:
-    """The loss of the discriminator; a configuration's weights add R1 and R2."""
+    """Loss of the discriminator; R1 and R2 are added by their weights in the configuration."""
 
     real: Callable[..., Tensor]  # a LogitsLoss, with the keyword `drift` if that is set
     fake: LogitsLoss
-    gradient_penalty: bool = False  # with WGAN-GP's, weighted by `gp_weight`
-    drift: bool = False  # `real` takes the weight `drift` of a configuration
+    gradient_penalty: bool = False  # adds WGAN-GP's, weighted by `gp_weight`
+    drift: bool = False  # pass the configuration's weight `drift` to `real`
 
 
 @dataclass(frozen=True)
 class PairLoss:
-    """A loss of real and fake images i, of either network. Micro-batches and processes average it
-    over their pairs, so it must be a mean over pairs."""
+    """A loss of pairs, real i and fake i, for either network.
+
+    It must be a mean over pairs, since micro-batches and ranks are averaged.
+    """
 
     of: Callable[..., Tensor]  # logits of reals (n,), of fakes (n,) -> their mean loss
 
 
-# The names that a configuration may give; a script adds its own losses here
+# By their names in a configuration; a script may add its own losses here.
 GENERATOR_LOSSES: dict[str, LogitsLoss | PairLoss] = {
     "nonsaturating": nonsaturating,
     "saturating": saturating,

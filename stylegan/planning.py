@@ -1,14 +1,14 @@
-"""What to train: options chosen for pictures and a machine, or a configuration made to fit."""
+"""What to train: options chosen for images and a machine, or a configuration fitted to them."""
 
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 
@@ -17,7 +17,6 @@ from stylegan.config import AUTO, TrainConfig, bundled, check_batches, load_conf
 from stylegan.data import Findings, Source, Store, check, is_store, open_source
 from stylegan.data.check import grouped, needed_channels
 from stylegan.data.images import channels_of
-from stylegan.data.labels import Labels
 from stylegan.data.sources import kinds_of
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
@@ -35,7 +34,6 @@ from stylegan.training.costs import (
     Costs,
     Machine,
     disk_warning,
-    largest_step,
     outlook,
     possible_costs,
 )
@@ -61,7 +59,6 @@ from stylegan.training.transfer import (
     warmup_lines,
 )
 
-Value = TypeVar("Value")
 Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 RESOLUTION = "network.resolution"
 CROP = "data.crop"
@@ -70,66 +67,66 @@ WARMUP = "d_warmup_kimg"
 BUNDLED_DATA = "datasets/faces-64.zip"
 DEFAULT_CONFIG = "quickstart"
 
-MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
+MOST_REACH = 0.9  # fraction of the images that must reach the chosen resolution
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
-MOST_GROWING = 0.5  # of a training
-LEAST_TICKS = 12  # grids of samples in a training, unless it is shorter than so many kimg
+MOST_GROWING = 0.5  # fraction of a training
+LEAST_TICKS = 12  # grids of samples in a training of at least as many kimg
 LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
-LEAST_KIMG = 0.1
-FULL_DETAIL_IMAGES = 1000  # fewer do not teach finer detail than at 256
+LEAST_KIMG = 0.1  # of a training
+FULL_DETAIL_IMAGES = 1000  # fewer do not teach finer detail than at FEW_RESOLUTION
 FEW_RESOLUTION = 256
-PLENTY = 50_000  # pictures
-CPU_BASE = "quickstart"  # whose network and steps with R1 are a CPU's
-CPU_RESOLUTION = 64  # at most, on two cores or from weights that have grown to it
-CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; kimg double with the size
+PLENTY = 50_000  # images
+CPU_BASE = "quickstart"  # configuration of the network, and of the interval of R1, on a CPU
+CPU_RESOLUTION = 64  # upper limit with two cores, or from weights that have grown to it
+CPU_KIMG_AT_32 = 48.0  # about an hour on two cores; the length doubles with the resolution
 CPU_BATCH = 16
-CPU_PHASES = {"schedule.stable_kimg": 7.0, "schedule.fade_kimg": 5.0}  # tried with few pictures
-CPU_RATES = 0.004, 0.004
-CPU_TRANSFER_RATES = 0.001, 0.002  # with the others a trained generator falls apart
+CPU_PHASES = {"schedule.stable_kimg": 7.0, "schedule.fade_kimg": 5.0}  # tested with few images
+CPU_RATES = 0.004, 0.004  # learning rates of G and D
+CPU_TRANSFER_RATES = 0.001, 0.002  # higher ones destroy a trained generator
 GPU_BATCH = 32  # the paper's images per step
-# By GPUs and resolution: longer trainings took these V100s more than 15 days, as published.
+# By number of GPUs and resolution: length of 15 days on V100s, as published.
 GPU_KIMG: Mapping[int, Mapping[int, float]] = {1: {1024: 10_300, 512: 16_900}, 2: {1024: 18_200}}
 AVERAGE_KIMG = 10.0  # the paper's half-life of the average
-HALF_LIVES = 12  # in a training, at least: an average that lags behind shows dark blobs
+HALF_LIVES = 12  # least number in a training: an average that lags behind shows dark blobs
 PUBLISHED_IMAGES = 70_000  # FFHQ
-PUBLISHED_KIMG = 25_000  # the length of the paper's training
-R1_RULE = 0.0002  # Karras et al. 2020 (limited data), their program's `auto`
-LEAST_GAMMA = 1.0  # published for parts of FFHQ at 256x256
-CPU_LEAST_GAMMA = 0.1  # of the narrow networks of a CPU, with which the rendered faces came best
+PUBLISHED_KIMG = 25_000  # length of the paper's training
+R1_RULE = 0.0002  # Karras et al. 2020 (limited data), `auto` in their code
+LEAST_GAMMA = 1.0  # published for subsets of FFHQ at 256x256
+CPU_LEAST_GAMMA = 0.1  # gave the best rendered faces with the narrow networks of a CPU
 LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/experiments.md
-MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
-TRANSFER_KIMG = 2000  # at most, with other weights to start from
-TRANSFER_SPEED_KIMG = 100.0  # likewise
-MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors
-TRAINING_SHARE = 0.95  # of the minutes of a run; the rest goes into samples, files, the report
-LEAST_SHARE = 0.5  # of the usual length of a training; for less, a smaller resolution
-LEAST_RESOLUTION = 32  # at which that ends
-HANDFUL = 10  # pictures
-FEW = 2000
+MOST_SPEED_KIMG = 500.0  # for the probability of augmentation to rise from 0 to 1, as published
+TRANSFER_KIMG = 2000  # upper limit when starting from other weights
+TRANSFER_SPEED_KIMG = 100.0  # likewise, of the augmentation
+MEMORY_SHARE = 0.6  # of a device, for the estimate of a step: kernels need workspace
+TRAINING_SHARE = 0.95  # of the minutes of a run; the rest is for samples, files, the report
+LEAST_SHARE = 0.5  # of the usual length of a training; below it, a smaller resolution is tried
+LEAST_RESOLUTION = 32  # where that stops
+HANDFUL = 10  # images
+FEW = 2000  # images
 
 
 @dataclass(frozen=True)
 class Request:
-    """A training, as far as it is asked for. None: as the run in `out` remembers, else chosen."""
+    """The requested training. None means: as stored in the run `out`, or else chosen."""
 
-    out: str | Path | None = None  # run folder; of none the default is runs/<config>
-    data: str | Path | None = None  # pictures; a new run without takes the bundled ones
+    out: str | Path | None = None  # run folder; None: runs/<config>
+    data: str | Path | None = None  # images; None: those of the run, or the bundled ones
     config: str | None = None  # name, TOML file, or auto
-    # Lengths and widths of a named configuration are fitted to these four.
+    # Phases and widths of a named configuration are fitted to the next four.
     resolution: int | None = None
-    kimg: float | None = None  # length, in thousands of pictures shown
+    kimg: float | None = None  # length, in thousands of real images
     minutes: float | None = None  # length, in minutes on this machine
-    width: int | None = None  # the largest number of channels of a layer
+    width: int | None = None  # maximum number of channels of a layer
     options: Options = field(default_factory=dict)  # others, by `name`, `section.name`
-    channels: int | Literal["auto", "L", "RGB", "RGBA"] | None = None  # kept as a number, or auto
-    init_from: str | Path | None = None  # weights to begin from
+    channels: int | Literal["auto", "L", "RGB", "RGBA"] | None = None  # stored as int or auto
+    init_from: str | Path | None = None  # weights to start from
 
     def __post_init__(self) -> None:
-        """Raise ValueError if something is given twice, or is no mode."""
+        """Raises ValueError if an option is given twice, or `channels` is not a mode."""
         if isinstance(self.channels, str):
             object.__setattr__(self, "channels", channels_of(self.channels))
         if self.minutes is not None and LENGTH in self.asked:
-            raise ValueError("--minutes and --kimg both give the length; leave one out")
+            raise ValueError("--minutes and --kimg both specify the length; leave one out")
         own = {
             RESOLUTION: self.resolution,
             LENGTH: self.kimg,
@@ -138,66 +135,62 @@ class Request:
         }
         for name, value in own.items():
             if value is not None and name in self.options:
-                raise ValueError(f"{name} is given twice, also among the other options (-o)")
+                raise ValueError(f"{name} is given twice, once by -o; leave one out")
 
     @property
     def asked(self) -> dict[str, object]:
-        """The requested options of the configuration, by their names."""
+        """Requested options of the configuration, by name."""
         fitted = {RESOLUTION: self.resolution, LENGTH: self.kimg}
         return {**{k: value for k, value in fitted.items() if value is not None}, **self.options}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a plan depends on besides the request, looked up once."""
+    """What a plan depends on besides the request."""
 
     run: RunFolder
-    stored: TrainConfig | None  # of the run, if it has begun
+    stored: TrainConfig | None  # of the run, if it exists
     base: str  # configuration: a name, a file, or auto
-    data: Path | Source  # a source where this process has listed the files
-    is_own: bool  # data of the user's, not the bundled
+    data: Path | Source  # a source if this rank has listed the files
+    is_own: bool  # the user's data, not the bundled images
     machine: Machine
-    start: Weights | None = None  # that a new run begins with
-    findings: Findings | None = None  # of pictures that no run was begun on
-    given: Options = field(default_factory=dict)  # that weights and pictures give, unless asked for
+    start: Weights | None = None  # that a new run starts from
+    findings: Findings | None = None  # on the images, if they were inspected
+    given: Options = field(default_factory=dict)  # that follow from weights and images
 
     @property
     def images(self) -> int:
-        """The number of usable pictures; only asked where they were looked at."""
+        """Number of usable images, which must have been inspected."""
         assert self.findings is not None
         return self.findings.num_good
 
     @property
     def possible(self) -> int:
-        """The largest resolution that nine of ten pictures reach."""
+        """Largest resolution that nine of ten images reach."""
         assert self.findings is not None
         reach = self.findings.reach()
         enough = (r for r, n in reach.items() if n >= MOST_REACH * self.images)
         return max(enough, default=min(reach))
 
     @property
-    def labels(self) -> Labels | None:
-        return self.findings.labels if self.findings else None
-
-    @property
     def grown(self) -> int:
-        """The resolution of the weights to begin with; 0: none."""
+        """Resolution that the weights to start from have grown to; 0 without weights."""
         return self.start.require_loaded().grown if self.start else 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a training, with reasons."""
+    """A configuration to train, with the reasons for it."""
 
     config: TrainConfig
-    lines: list[str]  # what was found and chosen, for the user
+    lines: list[str]  # report of what was found and chosen
     request: Request
     facts: Facts
-    threads: int | None = None  # that compute on a CPU
-    costs: Costs | None = None  # of the steps that were tried, if any were
+    threads: int | None = None  # on a CPU
+    costs: Costs | None = None  # if steps were tried
 
     def train(self, **rest: Any) -> TrainState:
-        """Train to the end of this plan; `rest` are options of `training.start`."""
+        """Train to the end; `rest` are further options of `training.start`."""
         facts = self.facts
         if not facts.stored:
             check_frozen(self.config, facts.start)
@@ -213,19 +206,21 @@ class Plan:
         )
 
     def advice(self) -> list[str]:
-        """Lines on what helps a new run on images of the user's."""
+        """Advice for a new run on the user's images."""
         facts = self.facts
         if facts.stored or not facts.is_own or facts.findings is None:
             return []
         return advice(facts.images, self.config, started=facts.start is not None)
 
     def preview(self, *, console: Console = SILENT) -> list[str]:
-        """Decode every picture, or read a store whole, and try steps at every resolution: what is
-        left out, the phases with their memory and time, what helps. Nothing is written."""
+        """Decode all images and try steps at every resolution, without writing anything.
+
+        Returns lines on skipped images, advice, and the memory and time of each phase.
+        """
         facts = self.facts
         device = facts.machine.device
         findings = looked_at(facts.data, self.config, decode=True, console=console)
-        config = resolve_config(self.config, facts.run, device, findings)
+        config = fit_to_data(resolve_config(self.config, facts.run, device), findings)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
             newest, payload = newest_state(facts.run)
@@ -239,32 +234,31 @@ class Plan:
         return [*lines, last, *disk_warning(config, facts.run)]
 
     def preview_elsewhere(self) -> list[str]:
-        """Preview for GPUs that are not here: no steps are tried, so no times are known. Raise
-        ValueError if the processes do not divide the batches."""
+        """Preview for GPUs of another machine: no steps are tried, so no times are known."""
         machine = self.facts.machine
         config = self.config
         lines: list[str] = []
-        if self.facts.is_own:  # else the pictures are where the GPUs are
+        if self.facts.is_own:  # the bundled images are there, too
             findings = looked_at(self.facts.data, config, decode=True)
             config = fit_to_data(config, findings)
             lines = self.image_lines(findings, config)
         check_batches(config, machine.processes)
-        costs = Costs.estimated(config, coming(config.schedule, 0), machine.processes)
+        costs = Costs.estimated(config, machine.processes)
         at = costs.largest
         lines += plan_lines(config, costs, machine.device)
         return [
             *lines,
-            f"memory of each GPU: about {gib(costs.memory[at])}, at {at}x{at}; kernels take more",
-            f"begin there: torchrun --nproc-per-node {machine.processes} train.py, and the options "
-            "of this command without --dry-run, --processes and --device",
+            f"memory of each GPU: about {gib(costs.memory[at])}, at {at}x{at}, without workspace",
+            f"start it by torchrun --nproc-per-node {machine.processes} train.py with the options "
+            "of this command, except --dry-run, --processes and --device",
         ]
 
     def image_lines(self, findings: Findings, config: TrainConfig) -> list[str]:
-        """Images that would be left out, and advice. Raises ValueError if none is usable."""
+        """Lines on skipped images, and advice. Raises ValueError if no image is usable."""
         left_out = grouped(findings.skipped)
         if not findings.num_good:
             reasons = "; ".join(left_out)
-            raise ValueError(f"none of the images of {findings.path} is usable: {reasons}")
+            raise ValueError(f"none of the images in {findings.path} is usable: {reasons}")
         lines = [*findings.notes, *(f"left out: {line}" for line in left_out)]
         if self.facts.is_own:
             started = self.facts.start is not None or bool(self.facts.run.lineage())
@@ -279,16 +273,16 @@ def plan(
     threads: int | None = None,
     console: Console = SILENT,
 ) -> Plan:
-    """Decide what to train: what is asked for, remembered, or chosen for pictures and machine.
+    """Decide what to train: as requested, as stored in the run, or chosen for images and machine.
 
-    With `minutes`, steps are tried, with so many `threads`, to find the length; a training that is
-    too short for the resolution that would be chosen gets a smaller one. `machine` is this one
-    unless given; all its processes call this together, and the first looks at the pictures.
-    FileNotFoundError or ValueError if something that is asked for is not there, or not possible.
+    If `minutes` are requested, steps are tried with `threads` to find the length, and the
+    resolution is reduced if the length would be too short for it. `machine` defaults to this one,
+    all of whose ranks must call this together; rank 0 inspects the images. Raises FileNotFoundError
+    or ValueError if the request cannot be met.
     """
     if distributed.world_size() < int(os.environ.get("WORLD_SIZE", "1")):
         raise ValueError(
-            "several processes were started, which must plan together: call plan() inside "
+            "several processes must plan together; call plan() inside "
             "`with stylegan.machine.distributed.process_group(device):`"
         )
     if request.minutes is not None:  # for which steps are tried
@@ -320,22 +314,21 @@ def plan(
 
 
 def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, list[str]]:
-    """Open the run and the weights, and look at the pictures; the first process does that for all.
-    Also what was found. FileNotFoundError or ValueError if a requested thing is not there."""
+    """Open the run and the weights and inspect the images, on rank 0 for all; lines on these."""
     run = RunFolder(request.out or usual_folder(request.config, request.data))
     stored = on_all_ranks(run.stored_config)
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
     is_own = path.resolve() != bundled(BUNDLED_DATA).resolve()
     remembered = str(run.config_file)
     base = request.config or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
-    if stored and (base == AUTO or (is_own and base == DEFAULT_CONFIG)):  # which chose it once
+    if stored and (base == AUTO or (is_own and base == DEFAULT_CONFIG)):  # which chose it
         base = remembered
     lines: list[str] = []
     if stored and request.config and base != request.config:
-        lines.append(f"{run.path} keeps the options that it began with")
+        lines.append(f"{run.path} keeps the options that it was started with")
     start: Weights | None = None
     given: dict[str, object] = {}
-    if (origin := request.init_from) is not None and not stored:  # first: it may be a mistake
+    if (origin := request.init_from) is not None and not stored:  # first, to fail early
         start = on_all_ranks(lambda: open_weights(origin, need="training"))
         if request.config in (None, AUTO):
             given |= sizes(start, width=request.width)
@@ -346,7 +339,7 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         given[CROP] = drawn
 
     def of_pictures(options: Options) -> TrainConfig:
-        """The options of data and networks; for auto all others are chosen by the pictures."""
+        """Options of data and networks; with auto, the others depend on the images."""
         if base != AUTO:
             return load_config(base, options, machine.processes)
         own = {k: value for k, value in options.items() if k.startswith(("data.", "network."))}
@@ -355,14 +348,14 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
     of_data = of_pictures({**given, **request.asked}).data
     include = of_data.include
     if start and {drawn, of_data.crop} != {"center"}:
-        lines.append(f"{start} draws crop {drawn}; the run has {of_data.crop} (--crop, --aspect)")
+        lines.append(f"crop: {start} has {drawn}, the run {of_data.crop} (--crop, --aspect)")
     is_looked_at = base == AUTO or (is_own and not stored)
-    data: Path | Source = path
-    if is_looked_at and not is_store(path):  # listed in the first process alone
-        opened = from_rank0_alone(lambda: open_source(path, include=include))
-        data = opened or path
+    opened: list[Source] = []  # on rank 0, which alone lists the files
+    if is_looked_at and not is_store(path):
+        from_rank0(lambda: opened.append(open_source(path, include=include)))
+    data = opened[0] if opened else path
     channels = request.channels
-    if channels == "auto" and not stored:  # a run that has begun ignores it
+    if channels == "auto" and not stored:  # an existing run ignores it
         channels, why = from_rank0(lambda: needed_channels(data, include))
         lines.append(why)
     if isinstance(channels, int):
@@ -378,80 +371,71 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
     return Facts(run, stored, base, data, is_own, machine, start, findings, given), lines
 
 
-def from_rank0_alone(make: Callable[[], Value]) -> Value | None:
-    """Run `make()` in the first process, which keeps the result; None in the others."""
-    made: list[Value] = []
-    from_rank0(lambda: made.append(make()))
-    return made[0] if made else None
-
-
 def looked_at(
     data: Path | Source, config: TrainConfig, *, decode: bool = False, console: Console = SILENT
 ) -> Findings:
-    """Look at the pictures. Raise ValueError if there are none, or labels are missing."""
+    """Inspect the images. Raises ValueError if none is usable, or labels are missing."""
     preparation = preparation_for(config)
-    if not decode:  # then all sizes are of interest
+    if not decode:  # report all sizes
         preparation = dataclasses.replace(preparation, resolution=None)
     findings = from_rank0(lambda: check(data, preparation, decode=decode, console=console))
     if not findings.reach():
-        why = [f"no image of {findings.path} can be used", *findings.left_out_lines()]
+        why = [f"no image in {findings.path} is usable", *findings.left_out_lines()]
         raise ValueError("; ".join(why))
     if not findings.label_names:
-        fit_to_data(config, findings)  # refuses those that are asked for, before anything is told
+        fit_to_data(config, findings)  # raises if labels are requested
     return findings
 
 
 def usual_folder(config_name: str | None, data: str | Path | None) -> Path:
-    """Return the default run folder: `runs/<config>`."""
+    """The default run folder, `runs/<config>`."""
     usual = DEFAULT_CONFIG if data is None or Path(data) == bundled(BUNDLED_DATA) else AUTO
     return Path("runs") / (usual if config_name is None else Path(config_name).stem)
 
 
 def data_of(run: RunFolder) -> Path:
-    """Return the place of a run's images; those of the package may have moved."""
+    """Where the images of a run are; the bundled ones may have moved."""
     source = run.data()
     if source is None:
         raise FileNotFoundError(
-            f"{run.data_file} does not say where the images of the run are; give them by --data"
+            f"{run.data_file} does not contain the path of the images; pass --data"
         )
     if source.exists():
         return source
     if source.name == Path(BUNDLED_DATA).name:
         return bundled(BUNDLED_DATA)
     raise FileNotFoundError(
-        f"the images of {run.path} were in {source}, where there is nothing; give them by --data"
+        f"the images of {run.path} were in {source}, which does not exist; pass --data"
     )
 
 
-# The decision, without looking or trying
+# The decision, a function of request and facts
 
 
 def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
-    """Return the configuration and notes on it."""
     asked = {**facts.given, **request.asked}
     if facts.base == AUTO:
         config, lines = chosen(asked, facts, request.width)
         file: Options = {}
     else:
         file = read_options(facts.base)
-        config, lines = named(request, asked, file, facts)
+        config = named(request, asked, file, facts)
+        lines = []
     start = facts.start
-    if start and WARMUP not in file.keys() | asked.keys():  # by the widths that it will have
-        config = dataclasses.replace(config, **warmup(start, config, facts.labels))  # type: ignore[arg-type]
+    if start and WARMUP not in file.keys() | asked.keys():  # depends on the final widths
+        labels = facts.findings.labels if facts.findings else None
+        config = dataclasses.replace(config, **warmup(start, config, labels))  # type: ignore[arg-type]
     if start:
         is_asked = GROWS_AGAIN in file.keys() | asked.keys()
         lines.append(beginning(start, config, is_asked=is_asked)[1])
     return config, lines
 
 
-def named(
-    request: Request, asked: Options, file: Options, facts: Facts
-) -> tuple[TrainConfig, list[str]]:
-    """Return the configuration of that name, or of the run. Lengths and widths are fitted where a
-    resolution, a length or a width is asked for."""
+def named(request: Request, asked: Options, file: Options, facts: Facts) -> TrainConfig:
+    """The named configuration, or that of the run, fitted to a requested size or length."""
     stored = facts.stored
     processes = stored.schedule.num_processes if stored else facts.machine.processes
-    kept: dict[str, object] = {}  # where the weights of the beginning leave nothing to choose
+    kept: dict[str, object] = {}  # options that follow from the initial weights
     if stored and facts.run.lineage():
         kept = {
             GROWS_AGAIN: stored.schedule.initial_resolution,
@@ -462,22 +446,20 @@ def named(
         kept = beginning(facts.start, whole, is_asked=GROWS_AGAIN in asked)[0]
     kept = {name: value for name, value in kept.items() if name not in file}
     config = load_config(facts.base, {**kept, **asked}, processes)
-    to_fit = (request.resolution, request.kimg, request.width, request.minutes) != (None,) * 4
-    if not to_fit:
-        return config, []
+    if (request.resolution, request.kimg, request.width) == (None,) * 3:
+        return config
     usual = int(file.get(RESOLUTION, NetworkConfig.resolution))  # type: ignore[call-overload]
     kept |= fitted(config, usual, width=request.width, begun=stored)
     if stored:
         kept["r1_gamma"] = stored.r1_gamma
     elif config.network.resolution != usual:
         kept["r1_gamma"] = gamma_of_size(config, usual)
-    return load_config(facts.base, {**kept, **asked}, processes), []
+    return load_config(facts.base, {**kept, **asked}, processes)
 
 
 def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig, list[str]]:
-    """Choose all that depends on the number of pictures, their size and the machine, to fit what is
-    asked for, at the largest sensible resolution."""
-    if any(name.startswith("augment.") for name in asked):  # these mean nothing without a kind
+    """Choose what is not requested, by images and machine, at the largest sensible resolution."""
+    if any(name.startswith("augment.") for name in asked):  # without effect unless a kind is set
         asked = {"augment.kind": "ada", **asked}
     hindrance = ""
     fixed = RESOLUTION in asked
@@ -489,7 +471,7 @@ def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig
         if not problem:
             if "batch_gpu" not in asked:
                 config = images_at_once(config, machine)
-            if largest_step(config) <= MEMORY_SHARE * machine.memory:
+            if fits_in_memory(config, machine):
                 break
             problem = f"takes more memory than {gib(machine.memory)}"
         if not fixed:
@@ -498,7 +480,7 @@ def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig
 
 
 def chosen_at(asked: Options, facts: Facts, width: int | None) -> TrainConfig:
-    """Choose the options that are not asked for, at a resolution that is."""
+    """Choose the options that are not in `asked`, which contains the resolution."""
     machine = facts.machine
     on_cpu = machine.on_cpu
     few = facts.images < PLENTY
@@ -509,7 +491,7 @@ def chosen_at(asked: Options, facts: Facts, width: int | None) -> TrainConfig:
         rates = CPU_TRANSFER_RATES if facts.grown else CPU_RATES
         tables = ({schedule.MIN_RESOLUTION: rate} for rate in rates)
         options |= CPU_PHASES | dict(zip(("schedule.g_lr", "schedule.d_lr"), tables, strict=True))
-    config = load_config(base, {**options, **asked}, machine.processes)  # of what stands alone
+    config = load_config(base, {**options, **asked}, machine.processes)
     size = config.network.resolution
     kimg = config.schedule.total_kimg if LENGTH in asked else length(facts, size)
     options[LENGTH] = kimg
@@ -531,18 +513,18 @@ def chosen_at(asked: Options, facts: Facts, width: int | None) -> TrainConfig:
 
 
 def too_large(facts: Facts, config: TrainConfig) -> str:
-    """Return the reason why the resolution is not sensible; empty if it is."""
+    """Why the resolution is not sensible; empty if it is."""
     resolution = config.network.resolution
     channels = config.network.channels(resolution)
     processes = facts.machine.processes
     if resolution > facts.grown > 0 and channels < FINEST_CHANNELS:
-        return f"would have {count(channels, 'channel')} in the network to start from"
+        return f"would have only {count(channels, 'channel')} in the network to start from"
     if facts.machine.on_cpu:
         is_quick = facts.machine.cores * processes > 1 or facts.grown >= CPU_RESOLUTION
         most = CPU_RESOLUTION if is_quick else CPU_RESOLUTION // 2
-        return "takes a CPU several times as long, as every doubling" if resolution > most else ""
+        return "takes several times as long on a CPU" if resolution > most else ""
     if facts.images < FULL_DETAIL_IMAGES and resolution > max(FEW_RESOLUTION, facts.grown):
-        return f"wants {FULL_DETAIL_IMAGES:,} pictures, or weights to start from"
+        return f"needs {FULL_DETAIL_IMAGES:,} images, or weights to start from"
     kimg = config.schedule.total_kimg
     if kimg > GPU_KIMG.get(processes, {}).get(resolution, math.inf):
         return f"takes {count(processes, 'GPU')} weeks for {kimg:,g} kimg"
@@ -550,18 +532,20 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
 
 
 def whole_batches(facts: Facts) -> dict[int, int]:
-    """Return the images per step: few on a CPU; on a GPU the paper's, but where growing is short,
-    without the large batches of its first resolutions."""
+    """Batch sizes by resolution: small on a CPU, the paper's on a GPU.
+
+    With few images, growing is short, and the large batches of the first resolutions are left out.
+    """
     on_cpu = facts.machine.on_cpu
     batches = {schedule.MIN_RESOLUTION: CPU_BATCH if on_cpu else GPU_BATCH}
     if not on_cpu and facts.images >= PLENTY:
         batches = official_batch_sizes(8)
-    group = 4 * facts.machine.processes  # each has whole groups of the minibatch deviation
+    group = 4 * facts.machine.processes  # whole groups of the minibatch deviation on each rank
     return {r: -(-batch // group) * group for r, batch in batches.items()}
 
 
 def length(facts: Facts, resolution: int) -> float:
-    """Return the length of a training, in kimg."""
+    """Usual length of a training [kimg]."""
     if facts.machine.on_cpu:
         return CPU_KIMG_AT_32 * max(resolution, 32) / 32
     kimg = short(PUBLISHED_KIMG * math.sqrt(min(facts.images / PUBLISHED_IMAGES, 1)), digits=2)
@@ -569,8 +553,7 @@ def length(facts: Facts, resolution: int) -> float:
 
 
 def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | dict[int, float]:
-    """Return the weight of R1 by the published rule; on a CPU as strong for each pixel of every
-    stage."""
+    """Weight of R1 by the published rule; on a CPU, equally strong per pixel at every stage."""
     size = config.network.resolution
     gamma = short(R1_RULE * size**2 / batch_size, digits=2)
     if not on_cpu:
@@ -580,8 +563,7 @@ def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | 
 
 
 def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[int, float]:
-    """Scale the weights of R1 of a configuration for `usual_resolution` to the one it has now: as
-    strong as before for each pixel of every stage. A single weight stays."""
+    """Scale R1 from `usual_resolution` to that of `config`, equally strong per pixel as before."""
     if not isinstance(config.r1_gamma, Mapping):
         return config.r1_gamma
     per_pixel = {}
@@ -593,15 +575,17 @@ def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[in
 
 
 def stages_of(config: TrainConfig) -> list[int]:
-    """Return the trained resolutions."""
+    """Resolutions that are trained."""
     sizes_ = schedule.resolutions(config.network.resolution)
     return [r for r in sizes_ if r >= config.schedule.start]
 
 
 def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
-    """Return the weights of R1 by resolution that are so strong for each pixel of a stage: the
-    official penalty is that of images enlarged to the full size, by which small stages have hardly
-    any, and there a narrow discriminator wins at once."""
+    """Weights of R1 by resolution that act `per_pixel`.
+
+    The official penalty is that of images enlarged to the full size. It is tiny at low resolutions,
+    where a narrow discriminator then wins immediately.
+    """
     size = max(per_pixel)
     return {
         stage: short(gamma / full_size_factor(size, stage) ** 2, digits=2)
@@ -610,19 +594,24 @@ def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
 
 
 def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
-    """Choose as many images at once as memory holds, at least a group of the deviation."""
+    """Choose the largest `batch_gpu` that fits into memory, at least a group of the deviation."""
     processes = machine.processes
     share = batch_size_at(config.network.resolution, config.schedule) // processes
     group = min(max(config.network.deviation_group, 1), share)
     parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]
     for n in (0, *parts):
-        with suppress(ValueError):  # where it does not divide the batch of another resolution
+        with suppress(ValueError):  # another resolution's batch may not be divisible by it
             tried = dataclasses.replace(config, batch_gpu=n)
             check_batches(tried, processes)
             config = tried
-            if largest_step(config) <= MEMORY_SHARE * machine.memory:
+            if fits_in_memory(config, machine):
                 break
     return config
+
+
+def fits_in_memory(config: TrainConfig, machine: Machine) -> bool:
+    costs = Costs.estimated(config, config.schedule.num_processes)
+    return costs.memory[costs.largest] <= MEMORY_SHARE * machine.memory
 
 
 def fitted(
@@ -632,10 +621,12 @@ def fitted(
     width: int | None = None,
     begun: TrainConfig | None = None,
 ) -> dict[str, object]:
-    """Return the options that follow from another resolution, length or width: layers beyond the
-    usual resolution get as many channels as the paper's finest, and `width` caps all in proportion.
-    A run that has begun keeps its phases and its average; others are `shortened`, with a half-life
-    of at most a twelfth of the length."""
+    """Options that follow from another resolution, length or width.
+
+    Layers above the usual resolution get as many channels as the paper's finest; `width` scales all
+    in proportion. An existing run (`begun`) keeps its phases and the half-life of its average; a
+    new one is `shortened`, with a half-life of at most a twelfth of its length.
+    """
     network = config.network
     plan = begun.schedule if begun else shortened(config.schedule)
     half_life = begun.ema_half_life_kimg if begun else config.ema_half_life_kimg
@@ -657,12 +648,12 @@ def fitted(
 
 
 def shortened(plan: ScheduleConfig) -> ScheduleConfig:
-    """Shorten phases and ticks that are too long for the length of the plan."""
+    """Shorten phases and ticks that are too long for the length."""
     doublings = max(math.log2(plan.resolution / plan.initial_resolution), 0)
     growing = doublings * (plan.stable_kimg + plan.fade_kimg)
     most = MOST_GROWING * plan.total_kimg
     if growing > most:
-        stable, fade = (  # rounded down, so that all phases fit into `most`
+        stable, fade = (  # rounded down, so that all phases fit
             short(x * most / growing, rounding=ROUND_DOWN)
             for x in (plan.stable_kimg, plan.fade_kimg)
         )
@@ -684,8 +675,7 @@ def short(number: float, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> fl
 def decide_within(
     minutes: float, request: Request, facts: Facts, threads: int | None
 ) -> tuple[TrainConfig, list[str], Costs]:
-    """Return the configuration with the length that takes so many minutes here, notes on it, and
-    the costs of the steps that were tried."""
+    """The configuration with the length that takes `minutes`, lines on it, and the tried costs."""
     is_chosen = facts.base == AUTO and RESOLUTION not in request.asked
     is_free = is_chosen and facts.start is None
     trial = dataclasses.replace(request, minutes=None)
@@ -703,14 +693,14 @@ def decide_within(
         trial = dataclasses.replace(trial, resolution=size // 2)
     if kimg < LEAST_KIMG:
         raise ValueError(
-            f"{minutes:g} minutes do not suffice for {LEAST_KIMG:g} kimg here; give it more "
+            f"{minutes:g} minutes are not enough for {LEAST_KIMG:g} kimg here; pass more "
             "--minutes, or a smaller --resolution"
         )
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=size)
     config, lines = decide(dataclasses.replace(trial, kimg=kimg), facts)
-    begun = facts.start is not None
-    lines += length_lines(minutes, config, usual_kimg=length, started=begun)
+    started = facts.start is not None
+    lines += length_lines(minutes, config, usual_kimg=length, started=started)
     return config, [*lines, *too_large], costs
 
 
@@ -724,8 +714,7 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> Costs:
 
 
 def kimg_within(minutes: float, config: TrainConfig, request: Request, costs: Costs) -> float:
-    """Return the length in kimg that takes so long with these costs; 0: less than `LEAST_KIMG`.
-    Phases are shortened with it unless they are asked for."""
+    """Length in kimg that takes `minutes` at these costs; 0 if below `LEAST_KIMG`."""
     keep = any(f"schedule.{name}_kimg" in request.asked for name in ("stable", "fade"))
     seconds = 60 * TRAINING_SHARE * minutes
 
@@ -750,9 +739,9 @@ def kimg_within(minutes: float, config: TrainConfig, request: Request, costs: Co
 
 
 def found_lines(findings: Findings) -> list[str]:
-    """Return lines on a source: pictures, sizes, and how many reach each resolution."""
-    pictures = count(findings.num_good, "picture")
-    line = f"{findings.path}: {pictures} of {' to '.join(dict.fromkeys(findings.ends()))}"
+    """Lines on a source: number of images, sizes, how many reach each resolution, labels."""
+    images = count(findings.num_good, "image")
+    line = f"{findings.path}: {images} of {' to '.join(dict.fromkeys(findings.ends()))}"
     lines = [line + ("" if findings.kind == "store" else ", by the headers of the files")]
     if oblong := sum(n for (width, height), n in findings.sizes.items() if width != height):
         treatments = {
@@ -762,12 +751,12 @@ def found_lines(findings: Findings) -> list[str]:
         }
         lines.append(f"{oblong:,} not square: {treatments[findings.fit.kind]} (--crop, --aspect)")
     reach = findings.reach()
-    # from 32, or the largest that all reach
+    # from 32 up, or from the largest that all reach
     least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
     table = {r: n for r, n in reach.items() if r >= least}
     if set(table.values()) != {findings.num_good}:
         counts = [f"{n:,}" for n in table.values()]
-        rows = [["  resolution", *map(str, table)], ["  pictures that reach it", *counts]]
+        rows = [["  resolution", *map(str, table)], ["  images that reach it", *counts]]
         lines += aligned(rows, left=[0])
     if labels := findings.labels:
         number = count(len(labels.names), "number" if labels.vectors else "class")
@@ -776,7 +765,6 @@ def found_lines(findings: Findings) -> list[str]:
 
 
 def chosen_line(config: TrainConfig) -> str:
-    """Return a line on the choices for pictures and machine."""
     resolution = config.network.resolution
     line = (
         f"chosen for them and this machine: --resolution {resolution} "
@@ -793,39 +781,39 @@ def chosen_line(config: TrainConfig) -> str:
 def length_lines(
     minutes: float, config: TrainConfig, *, usual_kimg: float, started: bool
 ) -> list[str]:
-    """Return lines on the length that fits into the minutes; `started` from other weights."""
+    """Lines on the length that fits into `minutes`; `started`: from other weights."""
     kimg = config.schedule.total_kimg
     size = f"{config.network.resolution}x{config.network.resolution}"
     unit = "minute" if minutes == 1 else "minutes"
     lines = [f"{minutes:g} {unit} of training here: {kimg:g} kimg at {size}"]
     if (share := kimg / usual_kimg) < LEAST_SHARE:
-        outcome = "pictures near those of the weights" if started else "blotches, not pictures"
+        outcome = "samples close to those of the weights" if started else "artifacts, not images"
         lines.append(
-            f"that is {share:.1%} of the usual length: expect {outcome}; about "
-            f"{minutes / share:.0f} minutes would be usual"
+            f"that is {share:.1%} of the usual length: expect {outcome}; the usual length takes "
+            f"about {minutes / share:.0f} minutes"
         )
     return lines
 
 
 def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
-    """Return advice for few pictures; `started` from other weights already."""
-    pictures = count(images, "usable picture")
+    """Advice for a small number of images; `started`: from other weights."""
+    usable = count(images, "usable image")
     if images < HANDFUL:
-        return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
-    lines = ["--mirror doubles them, if left and right may be exchanged"]
+        return [f"WARNING: {usable}: the network will memorize them and generate little else"]
+    lines = ["--mirror doubles them, if left and right may be swapped"]
     if config.data.mirror:
-        lines = ["half of them are shown mirrored; if that is wrong: -o data.mirror=false"]
+        lines = ["half of them are mirrored; if that is wrong: -o data.mirror=false"]
     if images < FEW:
-        lines.insert(0, f"{pictures} are few: more would help most; stop when samples get worse")
+        lines.insert(0, f"{usable} are few: more would help most; stop when samples get worse")
         if config.augment.kind == "none" and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
-            lines.append("-o 'augment.kind=\"ada\"' keeps the network from learning them by heart")
+            lines.append("-o 'augment.kind=\"ada\"' keeps the network from memorizing them")
         if not started:
             lines.append("trained weights of a similar kind help: --init-from, docs/training.md")
     return lines
 
 
 def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[str]:
-    """Return a row for each phase: length, batch, learning rates, memory, time."""
+    """A table of the phases with length, batch, learning rates, memory and time."""
     has_times = bool(costs.seconds)
     head = ["kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory"]
     rows = [[*head, "time"] if has_times else head]
@@ -844,12 +832,12 @@ def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[
         lines.append(f"rates rise linearly from 0 over the first {ramp:,.10g} kimg (ramp_kimg)")
     kind = "measured" if has_times and device.type == "cuda" else "estimated"
     legend = f"precision {config.precision}; memory is that of one step, {kind}"
-    legend += "; ~ = guessed from a smaller step" if costs.guessed and has_times else ""
-    batches = "batches: of all processes together, whatever their number"
+    legend += "; ~ = estimated from a smaller step" if costs.guessed and has_times else ""
+    batches = "batches: over all processes, whatever their number"
     processes = config.schedule.num_processes
     if config.schedule.batch_size == official_batch_sizes(processes):
         batches = (
-            f"batches: the official ones for {count(processes, 'process')}, all together; they "
-            "follow the number of processes with which a run begins"
+            f"batches: the official ones for {count(processes, 'process')}, all together; they are "
+            "chosen by the number of processes that a run is started with"
         )
     return [*lines, legend, batches]

@@ -1,4 +1,4 @@
-"""What is trained when: a pure function of the number of real images shown. No torch."""
+"""The training schedule: a pure function of the number of real images shown. No torch."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from stylegan.machine.plain import AtLeast0, Count, Positive, checked
 
-# Tables are steps: an entry holds from its resolution up to the next one.
+# In tables by resolution, an entry holds from its resolution up to the next one.
 OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
     1: {4: 128, 32: 64, 64: 32, 128: 16, 256: 8, 512: 4},
     2: {4: 256, 16: 128, 32: 64, 64: 32, 128: 16, 256: 8},
@@ -25,28 +25,28 @@ Value = TypeVar("Value")
 
 
 def resolutions(largest: int) -> list[int]:
-    """Return 4, 8, ... `largest`."""
+    """Powers of two: 4, 8, ... `largest`."""
     return [2**k for k in range(2, largest.bit_length())]
 
 
 def check_resolution(
     resolution: int, largest: int = MAX_RESOLUTION, *, name: str = "resolution"
 ) -> int:
-    """Return `resolution` if it is a power of two from 4 to `largest`; else raise ValueError."""
+    """Return `resolution`; raises ValueError if it is not a power of two from 4 to `largest`."""
     if resolution & (resolution - 1) or not MIN_RESOLUTION <= resolution <= largest:
         raise ValueError(
-            f"{name} {resolution} is not a power of two from {MIN_RESOLUTION} to {largest}"
+            f"{name} must be a power of two from {MIN_RESOLUTION} to {largest}, got {resolution}"
         )
     return resolution
 
 
 def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
-    """Return the entry of the largest resolution in `table` that is not above `resolution`."""
+    """The entry in force: that of the largest resolution in `table` up to `resolution`."""
     return table[max(r for r in table if r <= resolution)]
 
 
 def check_table(name: str, table: Mapping[int, float], start: int) -> None:
-    """Raise ValueError unless the table is by resolution, with an entry for the first, `start`."""
+    """Raises ValueError unless the keys are resolutions and one applies at `start`, the first."""
     for resolution in table:
         check_resolution(resolution, name=f"{name}: resolution")
     if min(table, default=math.inf) > start:
@@ -54,34 +54,36 @@ def check_table(name: str, table: Mapping[int, float], start: int) -> None:
 
 
 def official_batch_sizes(num_processes: int) -> dict[int, int]:
-    """Return the official table of the largest number of GPUs that is not above `num_processes`."""
+    """The official table for the largest number of GPUs up to `num_processes`."""
     return dict(OFFICIAL_BATCH_SIZES[max(n for n in OFFICIAL_BATCH_SIZES if n <= num_processes)])
 
 
 @checked
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Durations in thousands of real images (kimg); tables by resolution, in which an entry holds
-    up to the next, and a plain number is an entry for all."""
+    """Durations in thousands of real images (kimg), and tables by resolution.
+
+    An entry of a table holds up to the next one; a plain number is one entry for all resolutions.
+    """
 
     resolution: int = 1024  # of the finished network
     initial_resolution: int = 8  # where training starts [pixels]
-    stable_kimg: AtLeast0 = 600  # length of a resolution once it is fully grown [kimg]
-    fade_kimg: AtLeast0 = 600  # length of the fade into the next resolution [kimg]
+    stable_kimg: AtLeast0 = 600  # time at a resolution before the next one fades in [kimg]
+    fade_kimg: AtLeast0 = 600  # time in which the next resolution fades in [kimg]
     total_kimg: Positive = 25_000  # length of the training [kimg]
-    ramp_kimg: AtLeast0 = 0  # learning rates rise linearly from 0 for so long; 0 = off [kimg]
-    # images per step, all processes together; by resolution
+    ramp_kimg: AtLeast0 = 0  # linear learning-rate warm-up; 0 = off [kimg]
+    # images per step over all processes; by resolution
     batch_size: Mapping[int, Count] = field(default_factory=lambda: official_batch_sizes(1))
-    # most images per step of one process; by resolution, below the first entry there is no limit
+    # upper limit of images per step and process; by resolution, none below the first entry
     max_batch_per_process: Mapping[int, Count] = field(default_factory=dict)
     # learning rate of the generator; by resolution
     g_lr: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
     # learning rate of the discriminator; by resolution
     d_lr: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
-    # from one tick (a grid of samples and a state) to the next; by resolution [kimg]
+    # interval of ticks, each a grid of samples and a state; by resolution [kimg]
     tick_kimg: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_TICK_KIMG))
-    minibatch_repeats: Count = 4  # steps between two readings of the schedule
-    num_processes: Count = 1  # number of processes for which the batches are chosen
+    minibatch_repeats: Count = 4  # steps between two evaluations of the schedule
+    num_processes: Count = 1  # number of processes that batch_size is chosen for
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
@@ -93,7 +95,7 @@ class ScheduleConfig:
 
     @property
     def start(self) -> int:
-        """Return the resolution at image 0: the full one if nothing is to grow."""
+        """Resolution of the first image; the final one if nothing grows."""
         grows = self.stable_kimg + self.fade_kimg > 0
         return min(self.initial_resolution, self.resolution) if grows else self.resolution
 
@@ -106,21 +108,21 @@ class ScheduleConfig:
 class Stage:
     """The settings in force at one moment of training."""
 
-    resolution: int  # the one growing in counts already
-    alpha: float  # weight of `resolution` against the one below it; 1.0 = fully grown
-    batch_size: int  # all processes together
+    resolution: int  # includes one that is still fading in
+    alpha: float  # weight of `resolution` relative to the one below; 1.0 = fully grown
+    batch_size: int  # over all processes
     g_lr: float
     d_lr: float
     tick_kimg: float
 
     @property
     def growth(self) -> tuple[int, bool]:
-        """Return (resolution, fading): optimizers are cleared when it changes."""
+        """(resolution, is fading in); the optimizers are cleared when it changes."""
         return self.resolution, self.alpha < 1
 
 
 def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
-    """Return the doublings missing to the full resolution, fractional while one fades in."""
+    """Number of doublings left until the full resolution, fractional during a fade."""
     phase_kimg = config.stable_kimg + config.fade_kimg
     if phase_kimg == 0:
         return 0.0
@@ -133,13 +135,13 @@ def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
 
 
 def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
-    """Return the whole batch: rounded down to a multiple of processes, then limited for each."""
+    """Batch size over all processes: a multiple of their number, capped per process."""
     wanted = at_resolution(config.batch_size, resolution)
     batch_size = wanted - wanted % config.num_processes
     if batch_size == 0:
         raise ValueError(
-            f"a batch of {wanted} images at resolution {resolution} (schedule.batch_size) is too "
-            f"small for {config.num_processes} processes"
+            f"schedule.batch_size at resolution {resolution} must be at least the number of "
+            f"processes, {config.num_processes}, got {wanted}"
         )
     if min(config.max_batch_per_process, default=math.inf) <= resolution:
         most = at_resolution(config.max_batch_per_process, resolution)
@@ -148,7 +150,7 @@ def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
 
 
 def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
-    """Return the stage after `images_seen` real images. Karras et al. 2018, section A.1."""
+    """The stage after `images_seen` real images. Karras et al. 2018, section A.1."""
     kimg = images_seen / 1000
     lod = level_of_detail(kimg, config)
     resolution = config.resolution // 2 ** math.floor(lod)
@@ -165,21 +167,21 @@ def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
 
 @dataclass
 class Position:
-    """The position of a run, which reads its schedule once per `minibatch_repeats` steps."""
+    """Position in the schedule, which as in the official code is read every few steps only."""
 
-    images_seen: int = 0  # real images, all processes together
+    images_seen: int = 0  # real images, over all processes
     schedule_images: int = 0  # images_seen when the schedule was last read
     repeats_left: int = 0  # steps until it is read again
 
     def next_stage(self, config: ScheduleConfig) -> Stage:
-        """Return the stage of the next step; read the schedule anew where that is due."""
+        """Read the schedule again if due; the stage of the next step."""
         if self.repeats_left == 0:
             self.schedule_images = self.images_seen
             self.repeats_left = config.minibatch_repeats
         return self.stage(config)
 
     def stage(self, config: ScheduleConfig) -> Stage:
-        """Return the stage when the schedule was last read."""
+        """The stage when the schedule was last read."""
         return stage_at(self.schedule_images, config)
 
     def advance(self, batch_size: int) -> None:
@@ -187,13 +189,15 @@ class Position:
         self.repeats_left = max(self.repeats_left - 1, 0)
 
     def finished(self, config: ScheduleConfig) -> bool:
-        """Return True if the end is reached, which is decided where the schedule is read."""
+        """Whether the end is reached, which is decided only where the schedule is read."""
         return self.repeats_left == 0 and self.images_seen >= config.total_images
 
 
 def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
-    """List every stable or fading phase: first image, image after the last, stage in its middle,
-    with the learning rates that a ramp ends in."""
+    """All phases, stable or fading: first image, image after the last, stage in the middle.
+
+    Learning rates are those after the warm-up.
+    """
     lengths: list[float] = []
     if config.stable_kimg + config.fade_kimg > 0:
         growths = max(math.log2(config.resolution / config.initial_resolution), 0)
@@ -206,7 +210,7 @@ def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
 
 
 def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
-    """List a stage of every resolution still to come: the fading one if any, as it takes more."""
+    """One stage per remaining resolution: the one that fades in, if any, since it costs more."""
     stages: dict[int, Stage] = {}
     for _, end, stage in phases(schedule):
         if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):

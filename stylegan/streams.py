@@ -1,4 +1,4 @@
-"""Every random stream of the package: a function of a seed, its purpose and a position.
+"""Every random number generator (RNG) of the package, a function of seed, purpose and position.
 
 The numbers below tell the purposes apart and are part of what a seed means: never change one.
 """
@@ -18,59 +18,59 @@ def numpy_stream(*key: int) -> np.random.Generator:
 
 
 def frozen_stream(*key: int) -> np.random.RandomState:
-    """Return a stream that NumPy promises never to change."""
+    """RNG whose numbers NumPy promises never to change."""
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(key)))
 
 
 def number(*key: int) -> int:
-    """Return 64 random bits."""
+    """64 random bits."""
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
 
-# Training: one global stream per step, sliced among the processes, but for the noise
+# Training: one global RNG per step, sliced by rank, except for the noise maps
 
 
 def step(seed: int, images_seen: int) -> torch.Generator:
-    """Return latents, mixing, labels and penalty factors of a training step."""
+    """RNG of a step: latents, mixing, labels, penalty weights."""
     return torch_stream(seed, images_seen, 0)
 
 
 def step_noise(seed: int, images_seen: int, rank: int, device: Device) -> torch.Generator:
-    """Return noise inputs of one process in one training step; on meta nothing is drawn."""
+    """RNG of the noise maps of one rank in one step, on `device` (the CPU for meta)."""
     device = "cpu" if torch.device(device).type == "meta" else device
     return torch_stream(seed, images_seen, 1, rank, device=device)
 
 
 def step_mirror(seed: int, images_seen: int) -> torch.Generator:
-    """Return the stream of the flips of a step's reals."""
+    """RNG that decides which reals of a step are mirrored."""
     return torch_stream(seed, images_seen, 2)
 
 
 def step_augment(seed: int, images_seen: int) -> torch.Generator:
-    """Return stream of the transforms of a step's images before the discriminator."""
+    """RNG of the augmentation of a step."""
     return torch_stream(seed, images_seen, 3)
 
 
 def data_order(seed: int, epoch: int) -> np.random.Generator:
-    """Return the order of the images in an epoch."""
+    """RNG that shuffles the images of an epoch."""
     return numpy_stream(seed, epoch)
 
 
-# Samples: a seed names an image
+# Samples: the same seed always gives the same image
 
 
 def latent(seed: int) -> np.random.RandomState:
-    """Return the latent of a seed, as NVIDIA's tools draw it."""
+    """RNG of the latent z of a seed, the same as in NVIDIA's scripts."""
     return np.random.RandomState(seed)
 
 
 def image_noise(seed: int) -> np.random.RandomState:
-    """Return the noise inputs of an image."""
+    """RNG of the noise maps of a sample."""
     return frozen_stream(seed, 1)
 
 
 def latent_loop(seed: int) -> np.random.RandomState:
-    """Return the loop through z that begins at the latent of a seed."""
+    """RNG of the closed loop through z that starts at the latent of a seed."""
     return frozen_stream(seed, 10)
 
 
@@ -78,12 +78,12 @@ def latent_loop(seed: int) -> np.random.RandomState:
 
 
 def start(seed: int, index: int) -> torch.Generator:
-    """Return stream of the starts of a search, but for the average w."""
+    """RNG of starting point `index` of a projection; start 0 is the average w and needs none."""
     return torch_stream(seed, 0, 10, index)
 
 
 def tuning(seed: int) -> torch.Generator:
-    """Return the w at which a tuned generator is held to what it was."""
+    """RNG of the w where pivotal tuning compares the tuned generator with the original."""
     return torch_stream(seed, 0, 11)
 
 
@@ -91,25 +91,25 @@ def tuning(seed: int) -> torch.Generator:
 
 
 def real_mirror(seed: int, index: int) -> int:
-    """Return 64 random bits that decide whether a real is flipped."""
+    """64 random bits that decide whether real `index` is mirrored."""
     return number(seed, 2, index)
 
 
 def sample_label(seed: int, index: int) -> int:
-    """Return the label of a sample: 64 random bits."""
+    """64 random bits that choose the label of sample `index`."""
     return number(seed, 3, index)
 
 
 def path(seed: int, index: int) -> np.random.RandomState:
-    """Return the ends of a path through latent space, and the point on it."""
+    """RNG of a latent path: its two ends and the position on it."""
     return frozen_stream(seed, 4, index)
 
 
 def patches(seed: int, index: int) -> np.random.Generator:
-    """Draw places in one image, of the sliced Wasserstein distance."""
+    """RNG of the patch positions in one image, for SWD."""
     return numpy_stream(seed, 5, index)
 
 
 def directions(seed: int, index: int) -> np.random.Generator:
-    """Draw directions at one level of the pyramid, of the sliced Wasserstein distance."""
+    """RNG of the projection directions at one level of the pyramid, for SWD."""
     return numpy_stream(seed, 6, index)

@@ -157,14 +157,15 @@ def test_each_process_has_whole_groups_of_the_minibatch_deviation(images, proces
 
 
 def test_the_memory_decides_the_images_at_once_then_the_resolution(monkeypatch):
-    def needed(config):  # at 256: 4 GiB of the device for 4 images
-        return config.network.resolution * (config.batch_gpu or 32) * 0.6
+    def estimated(config, processes):  # at 256: 4 GiB of the device for 4 images
+        resolution = config.network.resolution
+        return Costs({}, {resolution: resolution * (config.batch_gpu or 32) * 0.6})
 
     def found(memory):
         config = chosen(of=known(2000, 256, "24 GB", memory=memory))
         return config.network.resolution, config.batch_gpu
 
-    monkeypatch.setattr("stylegan.planning.largest_step", needed)
+    monkeypatch.setattr("stylegan.planning.Costs.estimated", estimated)
     assert found(256 * 32) == (256, 0)
     assert found(256 * 32 - 1) == (256, 16)
     assert found(256 * 4) == (256, 4)

@@ -251,7 +251,7 @@ def test_other_numbers_of_processes_work_with_a_table_of_their_own():
     config = load_config("ffhq-256", [batches], num_processes=3)
     assert {s.batch_size for _, _, s in phases(config.schedule)} == {96, 48, 12}
     assert load_config("ffhq-1024", ["schedule.num_processes=8"]) == load_config("ffhq-1024", [], 8)
-    with pytest.raises(ValueError, match=r"batch of 32 images .* for 64 processes"):
+    with pytest.raises(ValueError, match=r"batch_size .* processes, 64, got 32"):
         load_config("ffhq-1024", num_processes=64)
 
 
@@ -260,7 +260,7 @@ def test_a_run_keeps_its_batches_on_another_number_of_processes():
     again = build_config(tomllib.loads(to_toml(config)), num_processes=2)
     assert again == config
     configuration.check_batches(again, 2)
-    with pytest.raises(ValueError, match="processes 3: a batch must divide among them"):
+    with pytest.raises(ValueError, match="processes 3: the batch is not divisible"):
         configuration.check_batches(again, 3)
 
 

@@ -82,7 +82,7 @@ def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, m
         r"memory: about \d+\.\d\d GiB, at 16x16",
         line,
     )
-    assert told == ["trying steps at every resolution to come, for their time and memory"]
+    assert told == ["trying steps at every remaining resolution, to estimate time and memory"]
     assert not folder.path.exists()
     assert traces() == before
     gc.collect()

@@ -125,7 +125,7 @@ def test_a_run_killed_before_its_first_state_does_not_begin_without_its_weights(
     out = RunFolder(tmp_path / "run")
     config = tiny_config(schedule=SHORT)
     out.create(config, store.origin, (), (MINE,))
-    with pytest.raises(ValueError, match=r"was to start from mine/state.* give --init-from again"):
+    with pytest.raises(ValueError, match=r"was to start from mine/state.* pass --init-from again"):
         start(config, store, out.path, **QUIET)
     state = start(config, store, out.path, init_from=tuned / "first", **QUIET)
     assert [source.source for source in state.lineage] == ["first/state-000000012.pt"]

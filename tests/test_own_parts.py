@@ -92,8 +92,8 @@ def test_a_configuration_takes_known_names_only():
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (F.softplus, r"returned a Tensor of shape \(4,\) .*; a loss returns its mean over"),
-        (lambda logits: logits.mean().item(), "returned a float; a loss returns its mean"),
+        (F.softplus, r"must return its mean over the batch, .* got a Tensor of shape \(4,\)"),
+        (lambda logits: logits.mean().item(), "must return its mean .* got a float"),
         (
             lambda logits: (logits > 0).sum(),
             r"of shape \(\) and type torch.int64, without a",

@@ -110,8 +110,8 @@ def test_half_precision_is_multiplied_where_that_is_fast(
 
 
 NOTES = {
-    "tf32": "cpu has no tf32 and computes in float32",
-    "bf16": "this processor does not multiply bf16 faster",
+    "tf32": "cpu has no TF32; computing in float32",
+    "bf16": "this processor is not faster in bf16 than in float32",
 }
 
 

@@ -88,9 +88,9 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     assert differing(*states) == []
     assert told[0].startswith("preparing 14 images at 16x16")
     assert [line.partition(";")[0] for line in told[1:4]] == [
-        "trying steps at every resolution to come, for their time and memory",
+        "trying steps at every remaining resolution, to estimate time and memory",
         "14 images of pictures",
-        "2 labels found, ignored",
+        "2 labels found but ignored",
     ]
     assert told[4].startswith("about ")
     assert told[-1] == f"{tmp_path / 'store'} is finished, with 12 images seen"
@@ -115,7 +115,7 @@ def test_an_evaluation_may_be_made_of_the_configuration_and_the_store(store, tmp
     ("group", "batch_gpu", "said"),
     [
         (4, 4, None),  # of batches of 4: nothing differs
-        (4, 2, "batch_gpu 0 -> 2: the minibatch deviation is that of other groups"),
+        (4, 2, "batch_gpu 0 -> 2: the minibatch deviation has other groups"),
         (1, 2, "batch_gpu 0 -> 2: results differ in round-off"),
     ],
 )

@@ -98,7 +98,7 @@ def test_many_damaged_states_are_a_short_line(begun):
         (begun / f"state-{images:09}.pt").write_bytes(b"no state")
     for path in RunFolder(begun).states():
         damage(path, "empty")
-    with pytest.raises(ValueError, match=r"can be used .* and \d\d more\); put a sound") as caught:
+    with pytest.raises(ValueError, match=r"is usable .* and \d\d more\); restore") as caught:
         newest_state(RunFolder(begun))
     assert len(str(caught.value)) < 1000
 
@@ -106,8 +106,8 @@ def test_many_damaged_states_are_a_short_line(begun):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (partial(damage, how="flipped"), r"no state of .* can be used \(.*state-000000080"),
-        (Path.unlink, r"holds results of a run, but no state-\*.pt to continue"),
+        (partial(damage, how="flipped"), r"no state of .* is usable \(.*state-000000080"),
+        (Path.unlink, r"holds results of a run, but no state-\*.pt to resume"),
     ],
 )
 def test_a_run_that_has_lost_its_states_is_left_alone(spoil, message, store, begun):
@@ -324,8 +324,8 @@ def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(sto
     kept = {name: state.scores[-1][name] for name in numbers}
     assert json.dumps(kept) == '{"resolution": 8, "x": 0.5, "y": 2.0}'
     for measured, message in (
-        (numbers, "is 'z', which is not measured; measured are resolution"),
-        (0.5, "the evaluation returned a float"),
+        (numbers, "must be one of its results .resolution.*, got 'z'"),
+        (0.5, "the evaluation must return numbers by name, .* got a float"),
     ):
         folder = RunFolder(tmp_path / f"{type(measured).__name__}")
         with pytest.raises(ValueError, match=message):
@@ -361,7 +361,7 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     payload, told = checkpoint.load(out / "state-000000036.pt"), []
     payload["discriminator"]["head.out.weight"].fill_(torch.finfo(torch.float32).max)
     checkpoint.save(out / "state-000000036.pt", "state", payload, outputs=REPLACING)
-    with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
+    with pytest.raises(Diverged, match=r"not finite in 6 consecutive updates.* larger r1_gamma"):
         run(config, store, out, console=Heard(told))
     assert told[-1] == "stopped at image 60; last good state: state-000000040.pt"
     assert told[-2].startswith("no state is saved at image 56: updates are being skipped")

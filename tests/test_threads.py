@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -99,7 +100,7 @@ def saved(threads, processes=1):
         (None, saved(1, processes=2), 4, []),
         (3, {}, 3, []),
         (2, saved(1), 2, []),
-        (1000, saved(1), 4, ["4 threads, not 1000: for each core that may be used"]),
+        (1000, saved(1), 4, ["4 threads instead of 1000: one per usable core"]),
     ],
 )
 def test_settle_threads_takes_those_asked_for_or_of_the_state_or_of_the_cores(
@@ -137,7 +138,7 @@ def test_a_run_goes_on_with_its_threads(four_cores, tmp_path, store):
     ],
 )
 def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
-    times = iter(durations)
-    monkeypatch.setattr(costs, "timed_step", lambda *_: next(times))
+    times = iter([time for duration in durations for time in (0.0, duration)])
+    monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     state = TrainState.create(tiny_config())
-    assert costs.median_step(state, stage()) == pytest.approx(median)
+    assert costs.step_seconds(state, stage()) == pytest.approx(median)

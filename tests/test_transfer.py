@@ -157,11 +157,11 @@ def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
             train(folder, "refused", init_from=source, freeze_d=8, **changes)
     of_none = decided(folder, None, "freeze_d=8", "network.resolution=16")  # may be looked at
     for act in (of_none.train, lambda: decided(folder, str(alone), "freeze_d=8")):
-        with pytest.raises(ValueError, match=r"freeze_d keeps blocks"):
+        with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
             act()
     fits = TrainConfig(freeze_d=64, network=NetworkConfig(64, max_channels=128, channel_base=2048))
     check_frozen(fits, open_weights("faces64"))  # 32x32 and 64x64 have as many channels
-    with pytest.raises(ValueError, match=r"freeze_d keeps blocks"):
+    with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
         check_frozen(dataclasses.replace(fits, freeze_d=16), open_weights("faces64"))
 
 
@@ -195,7 +195,7 @@ def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder
     for name in states:
         for stranger in states.keys() - {name}:
             RunFolder(folder / name).states()[-1].write_bytes(states[stranger])
-            with pytest.raises(ValueError, match="did not begin from the same weights"):
+            with pytest.raises(ValueError, match="its run started from other weights"):
                 train(folder, name, schedule=SHORT)
 
 
@@ -460,8 +460,8 @@ def test_init_from_takes_all_of_a_mapping_or_none_and_measures_w_avg(changed):
         assert_same_weights(generator.mapping, getattr(untouched, name).mapping)
         assert_same_weights(generator.synthesis, getattr(weights, name).synthesis)
         assert distance_of_average(generator) < 0.1
-    assert "  not copied: w_avg is measured, since the mapping is not the same" in lines
-    assert any("of another mapping, which starts anew as a whole" in line for line in lines)
+    assert "  not copied: w_avg is measured again, since the mapping differs" in lines
+    assert any("belongs to another mapping, reinitialized as a whole" in line for line in lines)
 
 
 @pytest.mark.parametrize(

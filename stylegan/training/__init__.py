@@ -1,4 +1,4 @@
-"""Training: the state that survives, the step that moves it, the loop around it."""
+"""Training: the state that is saved, the step that updates it, the loop around it."""
 
 from .draws import Draws, PassDraws, Share, draw
 from .evaluation import Evaluation

@@ -1,4 +1,4 @@
-"""The time and memory of training steps: tried, or scaled from those that were."""
+"""Time and memory of training steps: measured, or extrapolated by counting operations."""
 
 import dataclasses
 import functools
@@ -28,19 +28,19 @@ from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 from stylegan.training.terms import has_penalty
 
-MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
-MOST_STEPS = 6  # to measure one kind of step
+MOST_SECONDS = 5.0  # a step that is expected to take longer is tried with few images
+MOST_STEPS = 6  # per resolution
 TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
-CPU_RATE = 2e11  # operations per second, more than any CPU's: until a step was tried
-# of a step, for each number that a layer gives; counted in the configurations that ship
+CPU_RATE = 2e11  # operations per second, above that of any CPU; used until a step was tried
+# Bytes of a step per number in a layer's output, counted in the configurations that ship.
 ACTIVATION_BYTES = {"auto": 27, "fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
-RECOMPUTED = 0.75  # of these bytes is left where blocks are recomputed: docs/performance.md
-PENALIZED_FP16_BYTES = 20  # where a gradient penalty's pass is in float32
+RECOMPUTED = 0.75  # fraction of these bytes with checkpoint_activations: docs/performance.md
+PENALIZED_FP16_BYTES = 20  # for fp16, where the pass of a gradient penalty is in float32
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a training; memory and cores are the least of all processes."""
+    """Hardware of a training; memory and cores are the minimum over the ranks."""
 
     device: torch.device
     memory: float = math.inf  # bytes
@@ -53,7 +53,6 @@ class Machine:
 
     @classmethod
     def here(cls, device: torch.device) -> Self:
-        """Return the machine of these processes."""
         if device.type == "cuda":
             memory: float = torch.cuda.get_device_properties(device).total_memory
         else:
@@ -68,37 +67,32 @@ class Machine:
 
 
 def operations(config: TrainConfig, resolution: int) -> float:
-    """Return the floating-point operations per image of a step, to a tenth: nearly all are those of
-    the two 3x3 convolutions per resolution. In passes forward, the generator makes one for the
-    discriminator's step and three for its own, the discriminator eleven, with R1."""
+    """Floating-point operations per image of a step, to 10 %.
+
+    Nearly all are in the two 3x3 convolutions per resolution. In units of a forward pass, G takes
+    one for D's update and three for its own; D takes eleven, with R1.
+    """
     channels = config.network.channels
     pairs = ((r, channels(r), channels(max(r // 2, 4))) for r in resolutions(resolution))
     return 10 * sum(18 * c * (c + lower) * r**2 for r, c, lower in pairs)
 
 
 def step_bytes(config: TrainConfig, stage: Stage, processes: int) -> int:
-    """Return the bytes of a step in each process, to a factor of 1.3: activations, inputs, weights
-    with their average, gradients and moments, without those that kernels take."""
+    """Bytes of a step per process, to a factor of 1.3, without the workspace of kernels."""
     n = stage.batch_size // processes
     outputs = sum(config.network.channels(r) * r**2 for r in resolutions(stage.resolution))
     each = ACTIVATION_BYTES[config.precision]
     if config.precision == "fp16" and has_penalty(config):
         each = PENALIZED_FP16_BYTES
-    activations = each * min(config.batch_gpu or n, n) * outputs
+    activations = each * config.micro_batch_size(n) * outputs
     if config.checkpoint_activations:
         activations = round(RECOMPUTED * activations)
     return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(config.network))
 
 
-def largest_step(config: TrainConfig) -> int:
-    """Return the bytes of the largest step of a training, by the processes that it begins with."""
-    processes = config.schedule.num_processes
-    return max(step_bytes(config, stage, processes) for _, _, stage in phases(config.schedule))
-
-
 @functools.lru_cache
 def state_bytes(config: NetworkConfig) -> int:
-    """Return the size of the weights, the average and the second moments in a state file."""
+    """Bytes of the weights, the average and the second moments in a state file."""
     with torch.device("meta"):
         networks = make_generator(config), make_discriminator(config)
     g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
@@ -107,27 +101,19 @@ def state_bytes(config: NetworkConfig) -> int:
 
 @dataclass(frozen=True)
 class Costs:
-    """The time and memory of a training step, by resolution."""
+    """Time and memory of a training step, by resolution."""
 
     seconds: Mapping[int, float]  # per image
-    memory: Mapping[int, int]  # bytes in each process
-    guessed: frozenset[int] = frozenset()  # resolutions at which no whole batch was tried
+    memory: Mapping[int, int]  # bytes per process
+    guessed: frozenset[int] = frozenset()  # resolutions where no whole batch was tried
 
     @classmethod
     def tried(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
-        """Time steps with random images at the resolutions of these stages. Nothing is left
-        behind. On a CPU a step that would take long is of few images; where that would, too, or
-        memory is short, it is scaled from the one before."""
-        cuda = device.type == "cuda"
-        with torch.random.fork_rng([device.index] if cuda else []):
-            costs = cls.of_trials(config, device, stages)
-        if cuda:
-            gc.collect()  # networks and graphs may hold each other
-            torch.cuda.empty_cache()
-        return costs
+        """Time training steps on random images, at the resolution of each stage, and discard them.
 
-    @classmethod
-    def of_trials(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
+        On a CPU, slow steps use few images; where even those are too slow or memory is short, the
+        cost is extrapolated from the resolution before.
+        """
         processes = distributed.world_size()
         cuda = device.type == "cuda"
         group = processes * max(config.network.deviation_group, 1)
@@ -144,7 +130,7 @@ class Costs:
             seconds[resolution] = work / rate
             memory[resolution] = step_bytes(config, stage, processes)
             guessed.add(resolution)
-            # a step needs every process; a GPU says by itself that it has too little memory
+            # A step needs every rank. A GPU that is too small raises an error of its own.
             if not cuda and distributed.largest(memory[resolution] > limits().memory):
                 continue
             few = stage.batch_size if cuda else min(group, stage.batch_size)
@@ -152,30 +138,35 @@ class Costs:
                 if batch_size * seconds[resolution] < MOST_SECONDS:
                     state = state or TrainState.create(config, device=device)
                     tried = dataclasses.replace(stage, batch_size=batch_size)
-                    seconds[resolution] = median_step(state, tried) / batch_size
+                    seconds[resolution] = step_seconds(state, tried) / batch_size
                     if cuda:
                         memory[resolution] = torch.cuda.max_memory_reserved(device)
                     if batch_size == stage.batch_size:
                         guessed.discard(resolution)
             rate = work / seconds[resolution]
+        if cuda:
+            del state
+            gc.collect()  # networks and graphs may refer to each other
+            torch.cuda.empty_cache()
         return cls(seconds, memory, frozenset(guessed))
 
     @classmethod
-    def estimated(cls, config: TrainConfig, stages: Sequence[Stage], processes: int) -> Self:
-        """Estimate the memory of steps on a machine that is not here; times are unknown."""
+    def estimated(cls, config: TrainConfig, processes: int) -> Self:
+        """Estimate the memory at every resolution, for any machine; times are unknown."""
+        stages = coming(config.schedule, 0)
         memory = {stage.resolution: step_bytes(config, stage, processes) for stage in stages}
         return cls({}, memory, frozenset(memory))
 
     @classmethod
     def scaled(cls, config: TrainConfig, seconds: Mapping[int, float]) -> Self:
-        """Scale seconds per image, of the last resolution, to others by their operations."""
+        """Extrapolate from the last entry of `seconds`, per image, by the number of operations."""
         *_, last = seconds
         rate = operations(config, last) / seconds[last]
         others = {r: operations(config, r) / rate for r in resolutions(config.network.resolution)}
         return cls({**others, **seconds}, {}, frozenset(others.keys() - seconds.keys()))
 
     def seconds_left(self, schedule: ScheduleConfig, images_seen: int = 0) -> float:
-        """Return the time to train from image `images_seen` to the end."""
+        """Seconds from image `images_seen` to the end of the schedule."""
         return sum(
             (end - max(first, images_seen)) * self.seconds[stage.resolution]
             for first, end, stage in phases(schedule)
@@ -184,21 +175,16 @@ class Costs:
 
     @property
     def largest(self) -> int:
-        """Return the resolution whose steps take most memory."""
+        """The resolution whose steps take most memory."""
         return max(self.memory, key=self.memory.__getitem__)
 
 
-def median_step(state: TrainState, stage: Stage) -> float:
-    """Return the median seconds of steps, without the first, which also chooses kernels."""
-    seconds: list[float] = []
-    while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
-        seconds.append(timed_step(state, stage))
-    return statistics.median(seconds[1:])
+def step_seconds(state: TrainState, stage: Stage) -> float:
+    """Median duration of training steps on random images, augmented as those of a run.
 
-
-def timed_step(state: TrainState, stage: Stage) -> float:
-    """Time a training step with random images, augmented as those of a run, in seconds:
-    averaged over the processes, as all must plan the same."""
+    The first step is left out: it also chooses kernels. Durations are averaged over the ranks,
+    which must all plan the same.
+    """
     config = state.config
     network = config.network
     like = state.generator.w_avg
@@ -206,28 +192,33 @@ def timed_step(state: TrainState, stage: Stage) -> float:
     n = stage.batch_size // share.world_size
     labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
     pool = None if labels is None else torch.zeros(1, network.label_dim)
-    adaptive = config.augment.adaptive  # begins without any augmentation
+    adaptive = config.augment.adaptive  # its probability is 0 at first
     probability = TRIED_PROBABILITY if adaptive else state.strength.probability
     wait = torch.cuda.synchronize if like.is_cuda else lambda device: None
-    wait(like.device)
-    started = time.perf_counter()
-    with runtime_errors_explained(state, stage):
-        reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
-        draws = draw(config, 0, stage, pool, share, probability)
-        train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
-    wait(like.device)
-    return distributed.mean(like.new_tensor(time.perf_counter() - started)).item()
+    forked = torch.random.fork_rng([like.device] if like.is_cuda else [])
+    seconds: list[float] = []
+    with forked, runtime_errors_explained(state, stage):
+        while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
+            wait(like.device)
+            started = time.perf_counter()
+            reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
+            draws = draw(config, 0, stage, pool, share, probability)
+            train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
+            wait(like.device)
+            taken = like.new_tensor(time.perf_counter() - started)
+            seconds.append(distributed.mean(taken).item())
+    return statistics.median(seconds[1:])
 
 
 def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen: int) -> str:
-    """Return a line on the time and memory that training will take."""
+    """A line on the time and memory that training will take."""
     if not coming(config.schedule, images_seen):
         return "the run is finished; --kimg makes it longer"
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
     left = about(costs.seconds_left(config.schedule, images_seen))
     left += " more" if images_seen else ""
     needed = costs.memory[costs.largest]
-    if device.type != "cuda":  # what this process takes by now comes on top
+    if device.type != "cuda":  # in addition to what this process takes now
         needed += psutil.Process().memory_info().rss
     each = " for each process" if distributed.world_size() > 1 else ""
     size = f"{costs.largest}x{costs.largest}"
@@ -241,14 +232,13 @@ def try_out(
     console: Console,
     tried: Costs | None = None,
 ) -> list[str]:
-    """Try steps before a run in `folder` begins or goes on, unless they were `tried`. Return lines
-    on time, memory and the disk, none of a finished run. Raise ValueError if a CPU lacks memory."""
-    begun = distributed.largest(folder.saved())
-    stages = coming(config.schedule, begun)
+    """Try steps unless `tried`: lines on time, memory and disk space, none for a finished run."""
+    images_seen = distributed.largest(folder.saved())
+    stages = coming(config.schedule, images_seen)
     if not stages:
         return []
     costs = possible_costs(config, device, stages, console, tried)
-    return [outlook(config, costs, device, begun), *disk_warning(config, folder)]
+    return [outlook(config, costs, device, images_seen), *disk_warning(config, folder)]
 
 
 def possible_costs(
@@ -258,33 +248,33 @@ def possible_costs(
     console: Console,
     tried: Costs | None = None,
 ) -> Costs:
-    """Try steps, unless they were `tried`. Raise ValueError if a CPU lacks memory for them."""
+    """Costs of the stages, unless they were `tried`. Raises ValueError if a CPU lacks memory."""
     if tried is None:
-        console.tell("trying steps at every resolution to come, for their time and memory")
+        console.tell("trying steps at every remaining resolution, to estimate time and memory")
     costs = tried or Costs.tried(config, device, stages)
     resolution = costs.largest
     needed = costs.memory[resolution]
     if device.type == "cpu" and distributed.largest(needed > limits().memory):
         batch_size = batch_size_at(resolution, config.schedule)
         raise ValueError(
-            f"not enough memory at resolution {resolution}, batch {batch_size}: {gib(needed)} for "
-            f"each process estimated, {gib(limits().memory)} there; try --batch-gpu, "
-            "-o checkpoint_activations=true, a smaller batch, or --no-preflight if you know better"
+            f"not enough memory at resolution {resolution}, batch {batch_size}: estimated "
+            f"{gib(needed)} per process, available {gib(limits().memory)}; try --batch-gpu, "
+            "-o checkpoint_activations=true, a smaller batch, or --no-preflight to try anyway"
         )
     return costs
 
 
 def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
-    """Warn if the states that a run keeps will not fit on the disk of `folder`."""
+    """A warning if the states that a run keeps will not fit on the disk of `folder`."""
     path = folder.path
-    begun = next(path for path in (path, *path.absolute().parents) if path.exists())
+    existing = next(path for path in (path, *path.absolute().parents) if path.exists())
     state_size = state_bytes(config.network)
     there = min(len(folder.states()), config.keep_states)
     needed = (config.keep_states + 1 - there) * state_size
-    free = shutil.disk_usage(begun).free
+    free = shutil.disk_usage(existing).free
     if free > needed:
         return []
     return [
         f"warning: {config.keep_states} states of {gib(state_size)} (keep_states) and a new one "
-        f"need {gib(needed)}, {gib(free)} are free at {begun}"
+        f"need {gib(needed)}, but only {gib(free)} are free at {existing}"
     ]

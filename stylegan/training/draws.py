@@ -1,5 +1,7 @@
-"""Random numbers of one step: a function of (seed, images_seen), drawn for the whole batch; but
-each process draws the noise of its own images, a function of its rank, too."""
+"""All random numbers of a step, a function of (seed, images_seen).
+
+They are drawn for the whole batch and sliced by rank; noise maps are drawn per rank.
+"""
 
 from dataclasses import dataclass
 
@@ -17,17 +19,16 @@ from stylegan.schedule import Stage, resolutions
 
 @dataclass(frozen=True)
 class PassDraws:
-    """The random draws of one pass through the generator, for the images of one process."""
+    """Random draws of one pass through the generator, for the images of one rank."""
 
     latents: Tensor  # (n, z_dim)
-    labels: Tensor | None = None  # (n, label_dim); drawn for the generator's update alone
+    labels: Tensor | None = None  # (n, label_dim); drawn only for the generator's update
     mixing_latents: Tensor | None = None  # (n, z_dim); None: no mixing
-    mixing_cutoff: int = 0  # the first layer that `mixing_latents` style
+    mixing_cutoff: int = 0  # first layer that `mixing_latents` style
     noise: Noise = "const"
-    transform: Transform | None = None  # of the images, before the discriminator sees them
+    transform: Transform | None = None  # augmentation of the fakes
 
     def part(self, rows: slice) -> "PassDraws":
-        """Return the draws of some images: a micro-batch."""
         labels, mixing = (x if x is None else x[rows] for x in (self.labels, self.mixing_latents))
         noise = self.noise
         transform = augment.part(self.transform, rows)
@@ -38,17 +39,17 @@ class PassDraws:
 
 @dataclass(frozen=True)
 class Draws:
-    """Every random number of one training step, so that it can be replayed."""
+    """All random numbers of one training step, so that it can be replayed."""
 
     discriminator: PassDraws
     generator: PassDraws
-    penalty_mix: Tensor | None = None  # (n,) in [0, 1], of the gradient penalty's images
-    real_transform: Transform | None = None  # of the reals, before the discriminator sees them
+    penalty_mix: Tensor | None = None  # (n,) in [0, 1], between reals and fakes for WGAN-GP
+    real_transform: Transform | None = None  # augmentation of the reals
 
 
 @dataclass(frozen=True)
 class Share:
-    """The slice of a batch that one process works on, and where."""
+    """The slice of a batch that one rank works on, and its device."""
 
     rank: int = 0
     world_size: int = 1
@@ -60,7 +61,7 @@ class Share:
         return cls(distributed.rank(), distributed.world_size(), device, dtype)
 
     def slice_of(self, n: int) -> slice:
-        """Return this process's slice of a batch's n rows."""
+        """The slice of this rank in a batch of n rows."""
         size = n // self.world_size
         return slice(self.rank * size, (self.rank + 1) * size)
 
@@ -68,7 +69,7 @@ class Share:
         return x[self.slice_of(len(x))]
 
     def floats(self, x: Tensor) -> Tensor:
-        """Return `rows` on the device that computes and in its type; nobody waits for the copy."""
+        """`rows` as `dtype` on the device, copied asynchronously."""
         return distributed.to_device(self.rows(x).to(self.dtype), torch.device(self.device))
 
 
@@ -80,14 +81,17 @@ def draw(
     share: Share,
     probability: float = 0.0,
 ) -> Draws:
-    """Return the draws of the step at `images_seen`; `label_pool` holds the labels of the data set,
-    from which those of generated images are taken: classes, int64 (images,), or (images,
-    label_dim); `probability` is that of each transform of what the discriminator sees."""
+    """Draw all random numbers of the step at `images_seen`, for the rows in `share`.
+
+    label_pool: labels of the data set, from which those of fakes are drawn: classes, int64
+        (images,), or vectors (images, label_dim).
+    probability: of each augmentation.
+    """
     if stage.batch_size % share.world_size:
         raise ValueError(
-            f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
+            f"batch_size {stage.batch_size} is not divisible by world_size {share.world_size}"
         )
-    # The order of draws is part of what a seed means: never change it.
+    # The order of the draws is part of what a seed means: never change it.
     rng = streams.step(config.seed, images_seen)
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
     transforms = draw_transforms(config, images_seen, stage, share, probability)
@@ -103,8 +107,10 @@ def draw(
 def draw_transforms(
     config: TrainConfig, images_seen: int, stage: Stage, share: Share, probability: float
 ) -> list[Transform | None]:
-    """Return the transforms of the reals, of the discriminator's fakes and of the generator's. One
-    call draws all three, because starting the operations costs more than the numbers."""
+    """Augmentations of the reals, of the fakes in D's update, and of those in G's.
+
+    One call draws all three, because launching the operations costs more than the numbers.
+    """
     n = stage.batch_size
     resolution = stage.resolution
     shape = (3 * n, config.network.image_channels, resolution, resolution)
@@ -150,7 +156,7 @@ def draw_pass(
 
 
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
-    """Draw the images of the batch that are flipped left to right: bool (n,)."""
+    """Draw which images of this rank are mirrored: bool (n,)."""
     rng = streams.step_mirror(seed, images_seen)
     flags = share.rows(torch.rand(batch_size, generator=rng) < 0.5)
     return distributed.to_device(flags, torch.device(share.device))

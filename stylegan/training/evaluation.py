@@ -1,4 +1,4 @@
-"""A measurement of the average generator while it is trained."""
+"""Measurements of the average generator during training."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,41 +10,42 @@ from stylegan.training.state import TrainState
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A measurement of the average generator that is made again and again, and at the end: in all
-    processes, with equal results."""
+    """A measurement of the average generator, repeated during training and at the end.
 
-    measure: Callable[[TrainState, Stage], dict[str, float]]  # best_by is always there
-    best_by: str  # the name of the result that decides which generator is best
+    `measure` is called on all ranks and must return the same numbers there.
+    """
+
+    measure: Callable[[TrainState, Stage], dict[str, float]]  # must contain `best_by`
+    best_by: str  # name of the number that decides which generator is best
     lower_is_better: bool = True
     every_kimg: float | None = None  # None: with every generator file
-    # lines that `measure` leaves here, of its last results, for metrics.jsonl
+    # lines for metrics.jsonl, which `measure` replaces by those of its last results
     records: list[str] = field(default_factory=list)
 
     def scores(self, state: TrainState, stage: Stage) -> dict[str, float]:
-        """Return the numbers of `measure`. Raise ValueError if they lack `best_by`."""
+        """Call `measure`. Raises ValueError if `best_by` is not among the results."""
         measured = self.measure(state, stage)
         if not isinstance(measured, Mapping):
             raise ValueError(
-                f"the evaluation returned a {type(measured).__name__}; it returns numbers by name, "
-                'as in {"contrast": 0.5}'
+                'the evaluation must return numbers by name, as in {"contrast": 0.5}, '
+                f"got a {type(measured).__name__}"
             )
         scores = {name: x if isinstance(x, int) else float(x) for name, x in measured.items()}
         if self.best_by not in scores:
             raise ValueError(
-                f"best_by of the evaluation is {self.best_by!r}, which is not measured; measured "
-                f"are {', '.join(scores) or 'no numbers'}"
+                "best_by of the evaluation must be one of its results "
+                f"({', '.join(scores) or 'there are none'}), got {self.best_by!r}"
             )
         return scores
 
     def is_best(self, scores: list[dict[str, float]]) -> bool:
-        """Return True if the last score is the best so far. Scores that name a `resolution` are
-        compared only with those of the same."""
+        """Whether the last score is the best so far, at its `resolution` if it names one."""
         resolution = scores[-1].get("resolution")
         *earlier, last = (self.cost(s) for s in scores if s.get("resolution") == resolution)
         return last < min(earlier, default=math.inf)
 
     def cost(self, score: Mapping[str, float]) -> float:
-        """Return the result that decides, so that lower is better; infinite if not measured."""
+        """The number that decides, negated if higher is better; infinite if not measured."""
         value = score.get(self.best_by, math.nan)
         if not math.isfinite(value):
             return math.inf

@@ -1,4 +1,4 @@
-"""When training cannot go on: what is wrong, and what helps."""
+"""Detection of failed training, with advice on what helps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +14,14 @@ from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 
 SATURATED_LOGIT = 10.0  # docs/running.md has the measurements
-SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` is
-DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
+SATURATED_UPDATES = 500  # lower limit, whatever `max_saturated_kimg` is
+DOUBTFUL_SKIPS = 3  # in a row; fp16 occasionally skips one to find its scale
 OVERFITTED_SIGNS = 0.9  # r_t; docs/running.md has the measurements
-WINDOW_IMAGES = 10_000  # the least to average r_t over
-WINDOW_PASSES = 20  # or so many times all images
-BLIND_GAP = 0.3  # between the logits of reals and fakes; docs/running.md has the measurements
-BLIND_IMAGES = 5_000  # to average it over
-LEAKING_PROBABILITY = 0.8  # of the augmentation: from there on it leaks into the samples
+WINDOW_IMAGES = 10_000  # least number to average r_t over
+WINDOW_PASSES = 20  # least number of epochs to average r_t over
+BLIND_GAP = 0.3  # between mean logits of reals and fakes; docs/running.md has the measurements
+BLIND_IMAGES = 5_000  # least number to average the gap over
+LEAKING_PROBABILITY = 0.8  # above it, augmentations leak into the samples
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
     "schedule.d_lr) or precision fp32, from a state whose samples were still good (--init-from); "
@@ -31,28 +31,33 @@ LOST = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
 
 
 class Diverged(ValueError):
-    """Training has broken down and was stopped before it spoiled what was saved."""
+    """Training has diverged and was stopped before it overwrote good states."""
 
     exit_code = 3
 
 
 class LostContact(ConnectionError):
-    """Another process is gone or stuck; all end, and the same command continues."""
+    """Another process is gone or stuck; all exit, and the same command continues."""
 
     exit_code = 4
 
 
 @dataclass
 class Window:
-    """Averages a number over stretches of images at full resolution. The first stretch does not
-    count: logits are large after growth."""
+    """Running averages over windows of images at full resolution.
 
-    images: int = 0  # of the present stretch
-    total: float = 0.0  # of the number, for each of them
+    The first window is dropped, since logits are large right after growth.
+    """
+
+    images: int = 0  # in the current window
+    total: float = 0.0  # sum of the values over its images
     first: bool = True
 
     def average(self, value: float, images: int, least: int) -> tuple[float, int] | None:
-        """Return (average, images) of the finished window; None until it holds `least` images."""
+        """Add a value; once `least` images are in, restart and return (average, images).
+
+        Returns None before that, and for the first window.
+        """
         self.images += images
         self.total += value * images
         if self.images < least:
@@ -64,41 +69,40 @@ class Window:
 
 @dataclass
 class Health:
-    """Watches for skipped updates, saturated logits, an overfitted or a blind discriminator."""
+    """Detects skipped updates, saturated logits, an overfitted or a blind discriminator."""
 
     state: TrainState
-    num_images: int = 0  # different ones
-    saturated_images: int = 0  # length of the stretch that lasts until now
+    num_images: int = 0  # of the data set
+    saturated_images: int = 0  # number seen since logits became saturated
     signs: Window = field(default_factory=Window)  # r_t
-    gaps: Window = field(default_factory=Window)  # between the mean logits of reals and fakes
-    said: set[str] = field(default_factory=set)
+    gaps: Window = field(default_factory=Window)  # between mean logits of reals and fakes
+    said: set[str] = field(default_factory=set)  # names of the warnings given
 
     @property
     def in_doubt(self) -> bool:
-        """True if something seems wrong at the moment, so that no checkpoint should be written."""
+        """Whether updates are being skipped or logits are saturated: no state should be saved."""
         return max(self.skipped_in_a_row().values()) >= DOUBTFUL_SKIPS or self.saturated_images > 0
 
     def skipped_in_a_row(self) -> dict[str, int]:
-        """Return the updates skipped until now, by network; the host waits for the device."""
+        """Consecutive skipped updates up to now, by network. Waits for the device."""
         counts = self.state.skipped()
         names = {"generator": "skipped_in_a_row_g", "discriminator": "skipped_in_a_row_d"}
         return {network: counts[name] for network, name in names.items()}
 
     def check_updates(self) -> None:
-        """Raise Diverged if too many updates in a row were skipped."""
+        """Raises Diverged if `max_skipped` consecutive updates were skipped."""
         for network, skipped in self.skipped_in_a_row().items():
             if skipped >= self.state.config.max_skipped:
                 raise Diverged(
-                    f"the gradients of the {network} were not finite in {skipped} updates in a row "
-                    f"(max_skipped), at image {self.state.images_seen}; {ADVICE}"
+                    f"the gradients of the {network} were not finite in {skipped} consecutive "
+                    f"updates (max_skipped), at image {self.state.images_seen}; {ADVICE}"
                 )
 
     def check_logits(self, progress: TrainingProgress) -> None:
-        """Raise Diverged if both logits have been saturated for `max_saturated_kimg`. Only those of
-        the logistic loss are log-odds."""
+        """Raises Diverged if both logits have been saturated for `max_saturated_kimg`."""
         limit = round(self.state.config.max_saturated_kimg * 1000)
         if self.state.config.discriminator_loss != "logistic" or not limit:
-            return
+            return  # logits of other losses are not log-odds
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         saturated = real > SATURATED_LOGIT and fake < -SATURATED_LOGIT
         self.saturated_images = self.saturated_images + progress.images if saturated else 0
@@ -110,7 +114,7 @@ class Health:
             )
 
     def warnings(self, progress: TrainingProgress) -> dict[str, str]:
-        """Return new warnings, each once, by the name of its line in the log."""
+        """New warnings, each given once, by the event in the log."""
         stage = progress.stage
         if (stage.resolution, stage.alpha) != (self.state.config.network.resolution, 1):
             self.signs = Window()
@@ -122,13 +126,15 @@ class Health:
         return new
 
     def overfitting(self, progress: TrainingProgress) -> str | None:
-        """Warn if the discriminator looks overfitted: by the mean sign of the reals' logits, r_t of
-        Karras et al. 2020 (arXiv 2006.06676), section 3.1."""
+        """A warning if D looks overfitted, by r_t, the mean sign of the logits of reals.
+
+        Karras et al. 2020 (arXiv 2006.06676), section 3.1.
+        """
         config = self.state.config
         metrics = progress.metrics
         least = max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images)
         window = self.signs.average(metrics["d/real_signs"], progress.images, least)
-        # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
+        # With WGAN losses, and perhaps a user's, 0 does not separate logits of reals and fakes.
         comparable = config.discriminator_loss in ("logistic", "hinge", "hinge_gp")
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
         if window is None or window[0] < OVERFITTED_SIGNS or not comparable or rising:
@@ -136,14 +142,13 @@ class Health:
         signs, images = window
         return (
             f"the discriminator looks overfitted at image {progress.images_seen}: r_t was "
-            f"{signs:.2f} over the last {images} images, of {self.num_images} different ones; stop "
-            "and keep the best generator (--metrics finds it), or train another run with more "
+            f"{signs:.2f} over the last {images} images, with {self.num_images} in the data; stop "
+            "and keep the best generator (--metrics finds it), or start another run with more "
             "images or augmentation (augment.kind); see docs/running.md"
         )
 
     def blindness(self, progress: TrainingProgress) -> str | None:
-        """Warn if the discriminator hardly tells reals from fakes: by the mean of their logits,
-        which are log-odds with the logistic loss only."""
+        """A warning if D hardly separates reals from fakes, by the gap between mean logits."""
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         window = self.gaps.average(real - fake, progress.images, BLIND_IMAGES)
         logistic = self.state.config.discriminator_loss == "logistic"
@@ -151,16 +156,15 @@ class Health:
             return None
         gap, images = window
         return (
-            f"the discriminator hardly tells samples from images at image {progress.images_seen}: "
-            f"their mean logits differed by {gap:.2f} over the last {images} images; where samples "
-            "are not good yet, train another run with a smaller r1_gamma, or without augmentation"
+            f"the discriminator hardly separates reals from fakes at image {progress.images_seen}: "
+            f"their mean logits differed by {gap:.2f} over the last {images} images; if samples "
+            "are not good yet, start another run with a smaller r1_gamma, or without augmentation"
         )
 
 
 @contextmanager
 def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
-    """Turn out of memory into a ValueError, and a failed collective into LostContact; both say
-    where (`stage`, else the state's) and what to do."""
+    """Turn out-of-memory errors into ValueError, and failed collectives into LostContact."""
     try:
         yield
     except RuntimeError as error:
@@ -168,18 +172,17 @@ def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> I
         processes = distributed.world_size()
         if is_out_of_memory(error):
             stage = stage or state.stage
-            own_images = stage.batch_size // processes
-            at_once = min(state.config.batch_gpu or own_images, own_images)
+            at_once = state.config.micro_batch_size(stage.batch_size // processes)
             raise ValueError(
                 f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
-                f"{count(processes, 'process')}, {at_once} images at once; "
+                f"{count(processes, 'process')}, {at_once} images at a time; "
                 "try a smaller --batch-gpu, -o checkpoint_activations=true, --precision "
                 f"bf16 or, in a new run, a smaller schedule.batch_size ({text})"
             ) from error
         lost = isinstance(error, DistError) or any(sign in str(error).lower() for sign in LOST)
         if processes > 1 and lost:
             raise LostContact(
-                f"process {distributed.rank()} of {processes} has lost contact with another, at "
+                f"process {distributed.rank()} of {processes} has lost contact with another at "
                 f"image {state.images_seen}; the same command continues "
                 f"({text.partition('. ')[0]})"
             ) from error

@@ -1,4 +1,4 @@
-"""Signals as requests that training answers between two steps."""
+"""Signals that training handles between two steps."""
 
 import signal
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from stylegan.machine import distributed
 from stylegan.machine.signals import answered, ending_signals
 from stylegan.training.state import TrainState
 
-SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save and go on; not on Windows
+SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save the state; not on Windows
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked training to stop. The state was saved; the same call continues."""
+    """Training was stopped by a signal. The state was saved; the same call resumes."""
 
     def __init__(self, signal_number: int, state: TrainState) -> None:
         super().__init__(f"stopped after {state.images_seen} images; the same command continues")
@@ -23,8 +23,9 @@ class Stopped(KeyboardInterrupt):
 
 
 def agree(received: list[int], *, save_is_due: bool) -> tuple[int, bool]:
-    """Return the signal to stop for (0: none), and True if the state is to be saved: what the
-    processes ask for together, by `received` signals, which are answered by that, or by the clock.
+    """Agree over all ranks on the signal to stop for (0: none) and on whether to save the state.
+
+    Consumes `received`. A save is due if any rank's clock or a signal asks for it.
     """
     new = [received.pop() for _ in range(len(received))]
     stop_signals = [number for number in new if number not in SAVE]
@@ -35,7 +36,7 @@ def agree(received: list[int], *, save_is_due: bool) -> tuple[int, bool]:
 
 @contextmanager
 def requests() -> Iterator[list[int]]:
-    """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
+    """Collect signals instead of dying; a second stop signal kills the process as usual."""
     received: list[int] = []
     stop = ending_signals()
     usual = {int(number): signal.getsignal(number) for number in stop}
@@ -50,5 +51,5 @@ def requests() -> Iterator[list[int]]:
 
 
 def nothing_to_save() -> AbstractContextManager[None]:
-    """Ignore the signal that asks for a save: there is nothing to save yet."""
+    """Ignore the save signal while there is nothing to save yet."""
     return answered(SAVE, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The loop around the training step."""
+"""The training loop."""
 
 import time
 from collections.abc import Iterator
@@ -30,8 +30,7 @@ def train(
     console: Console,
     workers: int,
 ) -> None:
-    """Train from where the state is to the end of its schedule; `Stopped` if one of the `signals`,
-    which may arrive meanwhile, asks for it. Every error leaves the last good state."""
+    """Train to the end of the schedule. Raises `Stopped` if a stop signal arrives in `signals`."""
     config = state.config
     share = Share.of_process(state.device, state.generator.w_avg.dtype)
     feed = real_batches(state, store, share, workers)
@@ -52,8 +51,8 @@ def train(
 
         due = partial(is_due, before=before, images_seen=state.images_seen)
         files_kimg = config.snapshot_ticks * stage.tick_kimg
-        # The steps for which the schedule was read may go a little beyond the end, after which
-        # `finish` writes all files: measurements and log lines of a few images more would mislead.
+        # The steps of one reading of the schedule may go slightly beyond the end. No files are
+        # written and nothing is measured there, since `finish` does so a few images later.
         is_over = state.images_seen >= config.schedule.total_images
         if state.finished or (due(config.log_kimg) and not is_over):
             progress = meter.read(state, stage)
@@ -72,16 +71,16 @@ def train(
                     evaluate(evaluation, state, stage, recorder, health)
             if due(files_kimg):
                 recorder.write_generator(stage)
-            if due(stage.tick_kimg):  # last, so that what a kill has left undone is done again
+            if due(stage.tick_kimg):  # last, so that a resumed run repeats what a kill prevented
                 save(recorder, health)
-        # Agreeing takes a collective: several processes do it only before the schedule is read.
+        # Agreeing takes a collective, so several ranks do it only before the schedule is read.
         if distributed.world_size() == 1 or state.position.repeats_left == 0:
             answer(signals, recorder, health)
     finish(evaluation, recorder, health)
 
 
 def is_due(every_kimg: float, before: int, images_seen: int) -> bool:
-    """True if the step from image `before` to `images_seen` has passed a multiple of these kimg."""
+    """Whether the step from image `before` to `images_seen` passed a multiple of `every_kimg`."""
     every = max(round(1000 * every_kimg), 1)
     return images_seen // every > before // every
 
@@ -89,8 +88,7 @@ def is_due(every_kimg: float, before: int, images_seen: int) -> bool:
 def real_batches(
     state: TrainState, store: Store, share: Share, workers: int
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield reals (n, C, r, r) in [-1, 1] and labels of this process for the step at the position
-    of `state`: mirrored, and faded as the generator's images are."""
+    """Yield mirrored, cross-faded reals (n, C, r, r) in [-1, 1] and labels of this rank."""
     config = state.config
     while True:
         loaded = state.stage
@@ -116,16 +114,16 @@ def real_batches(
                 process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=share.dtype),
                 labels,
             )
-            # Goes on when the loop wants the next batch: after it has called `next_stage`.
+            # This resumes when the loop requests the next batch, after its call of `next_stage`.
             stage = state.stage
 
 
 def save(recorder: Recorder, health: Health) -> None:
-    """Write the state, unless something seems wrong."""
+    """Write the state, unless updates are being skipped or logits are saturated."""
     if health.in_doubt:
         recorder.console.tell(
-            f"no state is saved at image {recorder.state.images_seen}: updates are being skipped, "
-            "or logits saturated"
+            f"no state is saved at image {recorder.state.images_seen}: updates are being skipped "
+            "or logits are saturated"
         )
     else:
         recorder.write_state()
@@ -134,15 +132,15 @@ def save(recorder: Recorder, health: Health) -> None:
 def evaluate(
     evaluation: Evaluation, state: TrainState, stage: Stage, recorder: Recorder, health: Health
 ) -> bool:
-    """Measure the average generator; write it if best. False if a file could not be written."""
+    """Measure the average generator, and write it if best; False if that file was not written."""
     try:
         scores = evaluation.scores(state, stage)
-    except Exception:  # in a user's own function? The run can go on, behind this measurement
-        if distributed.world_size() == 1:  # others may wait elsewhere
+    except Exception:  # perhaps in a user's function; a resumed run skips this measurement
+        if distributed.world_size() == 1:  # other ranks may be waiting in a collective
             save(recorder, health)
         raise
     if state.best_by not in ("", evaluation.best_by):
-        state.scores.clear()  # of another metric, whose best ones were written
+        state.scores.clear()  # of another metric
     state.best_by = evaluation.best_by
     state.scores.append({"images_seen": state.images_seen, **scores})
     recorder.write_scores(state.scores[-1], evaluation.records)
@@ -150,12 +148,12 @@ def evaluate(
         return True
     written = recorder.write_generator(stage, recorder.folder.best_generator)
     if not written:
-        state.scores.pop()  # a best one must not hide that it was never written
+        state.scores.pop()  # so that a later one counts as best, and is written
     return written
 
 
 def answer(signals: list[int], recorder: Recorder, health: Health) -> None:
-    """Save the state if the clock or a signal asks for it; Stopped after saving it."""
+    """Save the state if the clock or a signal requests it; raise Stopped for a stop signal."""
     save_is_due = recorder.minutes_are_over() and not health.in_doubt
     stop_signal, save_is_asked = agree(signals, save_is_due=save_is_due)
     saved = (stop_signal or save_is_asked) and recorder.write_state()
@@ -164,14 +162,14 @@ def answer(signals: list[int], recorder: Recorder, health: Health) -> None:
     recorder.end("stopped", signal=stop_signal)
     if not saved:
         raise OSError(
-            f"stopped, but the state of {recorder.folder.path} could not be written, see above; "
+            f"stopped, but the state of {recorder.folder.path} could not be written (see above); "
             f"{recorder.last_state()}, from which the same command continues"
         )
     raise Stopped(stop_signal, recorder.state)
 
 
 def finish(evaluation: Evaluation | None, recorder: Recorder, health: Health) -> None:
-    """Write the last files. Raise OSError if one cannot be written."""
+    """Write the last files. Raises OSError if one cannot be written."""
     state = recorder.state
     stage = recorder.state.stage
     recorder.write_samples(stage)
@@ -182,7 +180,7 @@ def finish(evaluation: Evaluation | None, recorder: Recorder, health: Health) ->
     ]
     if not all(written):
         raise OSError(
-            f"the last files of {recorder.folder.path} could not be written, see above; "
-            f"{recorder.last_state()}. Once they can be, the same command continues"
+            f"the last files of {recorder.folder.path} could not be written (see above); "
+            f"{recorder.last_state()}; fix the cause and repeat the command"
         )
     recorder.end("finished")

@@ -1,4 +1,4 @@
-"""A source's networks as a run would see them: beside their shapes, what their tensors mean."""
+"""Transfer between networks whose tensors have the same shapes but another meaning."""
 
 import torch
 import torch.nn.functional as F
@@ -11,21 +11,21 @@ from stylegan.networks import Discriminator, Generator, NetworkConfig
 
 Network = Generator | Discriminator
 
-# Fields of NetworkConfig with which the same tensors mean something else. Of the others some part
-# has another name or shape, and is not copied.
+# Fields of NetworkConfig that change the meaning of tensors of the same shapes. The other fields
+# change names or shapes, and such tensors are not copied.
 CONVERTED = "image_channels", "equalized", "mapping_lr_multiplier"
-OF_MAPPING = (  # all of the mapping starts anew, also without labels where there were some
+OF_MAPPING = (  # if one differs, the whole mapping network is reinitialized
     "z_dim", "w_dim", "mapping_layers", "mapping_width", "mapping_activation", "normalize_latents"
 )  # fmt: skip
-OF_LAYERS = (  # refused
+OF_LAYERS = (  # if one differs, the transfer is refused
     "activation", "styles", "pixel_norm", "instance_norm", "blur", "bias_before_blur",
     "activation_before_blur",
 )  # fmt: skip
-LUMA = 0.299, 0.587, 0.114  # of gray, as Pillow makes it
+LUMA = 0.299, 0.587, 0.114  # weights of gray, as in Pillow
 
 
 def changes(weights: Weights, ours: NetworkConfig, names: tuple[str, ...]) -> str:
-    """The fields among `names` with another value in a run than in the weights."""
+    """Describe the fields in `names` that differ from the weights to the run; "" if none does."""
     theirs = weights.require_loaded().config
     pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
     texts = [f"network.{n} {toml_value(a)} -> {toml_value(b)}" for n, a, b in pairs if a != b]
@@ -33,7 +33,7 @@ def changes(weights: Weights, ours: NetworkConfig, names: tuple[str, ...]) -> st
 
 
 def check_meaning(weights: Weights, ours: NetworkConfig) -> None:
-    """Raises ValueError if the layers of the run would compute something else."""
+    """Raises ValueError if the layers of the run would compute something else from the weights."""
     same_channels = weights.require_loaded().config.image_channels == ours.image_channels
     names = (*OF_LAYERS, "premultiplied") if same_channels else OF_LAYERS  # else it is converted
     if found := changes(weights, ours, names):
@@ -43,8 +43,10 @@ def check_meaning(weights: Weights, ours: NetworkConfig) -> None:
 
 
 def recolored(before: NetworkConfig, after: NetworkConfig) -> Tensor:
-    """Affine map (after, before + 1) of the channels of a pixel in [-1, 1], float64. Gray is that
-    of Pillow, premultiplied colors are laid over white, and new alpha is 1."""
+    """Affine map of a pixel's channels in [-1, 1] to another number: float64 (after, before + 1).
+
+    Gray is Pillow's, premultiplied colors are composited onto white, new alpha is opaque.
+    """
     n = before.image_channels
     m = after.image_channels
     if n == m:
@@ -59,8 +61,11 @@ def recolored(before: NetworkConfig, after: NetworkConfig) -> Tensor:
 
 
 def adapted(trained: Network, network: Network) -> dict[str, Tensor]:
-    """Tensors with which `network` does what `trained` does, whatever is `CONVERTED`; it ignores
-    new labels. Those of another mapping, and its average, are left out."""
+    """Convert the tensors of `trained` so that `network` computes the same, despite `CONVERTED`.
+
+    New labels have no effect at first. The tensors of another mapping network, and its average of
+    w, are left out.
+    """
     before = trained.config
     after = network.config
     tensors = dict(trained.state_dict())

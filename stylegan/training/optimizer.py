@@ -1,4 +1,4 @@
-"""The official Adam on torch's own kernels."""
+"""The official Adam, on torch's kernels."""
 
 import math
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ from torch.optim.optimizer import StateDict
 
 
 class Adam(torch.optim.Adam):
-    """Adam that adds epsilon to the *uncorrected* root of the second moment, as TensorFlow's.
+    """Adam that adds epsilon to the *uncorrected* root of the second moment, as TensorFlow does.
 
-    That is torch's Adam with `eps / sqrt(1 - beta2^t)`, set before step t. It matters for the
+    This is torch's Adam with `eps / sqrt(1 - beta2^t)`, set before step t. It matters for the
     mapping network, whose gradients are small.
     """
 
@@ -23,15 +23,15 @@ class Adam(torch.optim.Adam):
         self.param_groups[0] |= {"uncorrected_eps": eps, "updates": 0}
 
     def clear(self) -> None:
-        """Forget both moments and start counting anew."""
+        """Reset both moments and the step count."""
         self.state.clear()
         self.param_groups[0]["updates"] = 0
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take moments, the number of updates, and the rate and epsilon of the last one.
+        """Load moments, the number of updates, and the learning rate and epsilon of the last one.
 
-        Settings are those of the configuration. ValueError for moments of other shapes, which
-        PyTorch would take, or not finite.
+        Settings stay those of the configuration. Raises ValueError for moments that are not finite
+        or have another shape, which torch would accept.
         """
         own = {name: x for name, x in self.param_groups[0].items() if name != "params"}
         super().load_state_dict(state_dict)
@@ -46,10 +46,11 @@ class Adam(torch.optim.Adam):
 
     @torch.no_grad()
     def update(self, lr: float, skip: Tensor | None = None) -> None:
-        """Make a step with the gradients as they are; a missing one counts as zero.
+        """Take a step with the gradients as they are; a missing one counts as zero.
 
-        If the tensor `skip` holds 1, the kernel leaves weights and moments alone. Nobody waits to
-        learn that, so t counts this step, too: the epsilon of the next few hundred is smaller.
+        If the tensor `skip` is 1, the kernel leaves weights and moments unchanged. The host does
+        not wait for the result, so t advances anyway: epsilon is slightly small for a few hundred
+        steps.
         """
         (group,) = self.param_groups
         for parameter in group["params"]:
@@ -65,7 +66,7 @@ class Adam(torch.optim.Adam):
         adam(
             moving,
             grads,
-            [s["exp_avg"] for s in states] if beta1 else grads,  # which then are the first moment
+            [s["exp_avg"] for s in states] if beta1 else grads,  # beta1 0: the first moment
             [s["exp_avg_sq"] for s in states],
             [],
             [s["step"] for s in states],
@@ -81,7 +82,7 @@ class Adam(torch.optim.Adam):
         )
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Return the moments of a parameter, zeros at first; without the first where beta1 is 0."""
+        """State of a parameter, zeros at first; it lacks the first moment if beta1 is 0."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
@@ -93,10 +94,10 @@ class Adam(torch.optim.Adam):
 
 
 def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> Tensor:
-    """Unscale the gradients and step; if their norm is not finite, the whole update is skipped.
+    """Unscale the gradients and step; skip the whole update if their norm is not finite.
 
-    Returns whether the update was made: bool (), where the gradients are. The norm overflows for
-    gradients that would also overflow the second moment.
+    Returns whether the update was made, bool () on the gradients' device. The norm also overflows
+    for finite gradients that would overflow the second moment.
     """
     scaler.unscale_(optimizer)
     parameters = optimizer.param_groups[0]["params"]
@@ -111,6 +112,9 @@ def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> 
 
 
 def host_decides(device: torch.device) -> bool:
-    """Return True if the host skips updates. A GPU skips by itself, because asking it would make
-    the host wait. CPUs have no queue; the kernels of MPS cannot skip."""
+    """Whether the host decides to skip an update.
+
+    On a GPU the kernel does, since the host would have to wait. CPUs have no queue; the kernels of
+    MPS cannot skip.
+    """
     return device.type in ("cpu", "mps")

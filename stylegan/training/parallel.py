@@ -1,4 +1,4 @@
-"""The networks of a run as a stage trains them, in one process or several."""
+"""The networks of a run, as a stage trains them in one process or several."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,33 +11,32 @@ from stylegan.machine import distributed
 
 @dataclass(frozen=True)
 class StageNetworks:
-    """The networks of a state, prepared for one stage. Nothing of it is saved."""
+    """The networks of a state, prepared for one stage. Not saved."""
 
-    generator_pass: nn.Module  # wrapped, as the next, where there are several processes
+    generator_pass: nn.Module  # both modules are wrapped in DDP if there are several processes
     discriminator: nn.Module
-    g_weights: list[Tensor]  # those that the stage trains
+    g_weights: list[Tensor]  # that the stage trains
     d_weights: list[Tensor]
-    averages: list[Tensor]  # of the average generator: weights that move
-    followed: list[Tensor]  # and the weights to which they move
+    averages: list[Tensor]  # weights of the average generator that move
+    followed: list[Tensor]  # the weights of the generator that they follow
 
 
 def wrapped(module: nn.Module) -> nn.Module:
-    """Return `module` under DistributedDataParallel where there are several processes. The training
-    step keeps our buffers equal, so DDP must leave them alone."""
+    """Wrap `module` in DDP, which must leave buffers alone, if there are several processes."""
     if distributed.world_size() == 1:
         return module
     try:
         return DistributedDataParallel(
             module, gradient_as_bucket_view=True, forward_sync_buffers=False
         )
-    except TypeError:  # its name in older versions of torch
+    except TypeError:  # torch before `forward_sync_buffers`
         return DistributedDataParallel(
             module, gradient_as_bucket_view=True, broadcast_buffers=False
         )
 
 
 def local_gradients(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-    """Exchange gradients only in the last backward pass of an update."""
+    """Keep DDP from exchanging gradients, except in the last backward pass of an update."""
     if isinstance(module, DistributedDataParallel) and not last:
         return module.no_sync()
     return nullcontext()

@@ -1,4 +1,4 @@
-"""The progress of a run: averages between two lines of its log."""
+"""Averages between two lines of a run's log."""
 
 import time
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from stylegan.training.step import Metrics
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingProgress:
-    """The progress of a run, averaged since the last line of its log."""
+    """Progress of a run, averaged since the last line of its log."""
 
     images_seen: int
     total_images: int
     stage: Stage
     metrics: dict[str, float]
-    images: int  # averaged over
-    images_per_second: float  # all processes together
+    images: int  # number averaged over
+    images_per_second: float  # over all processes
     data_wait: float  # fraction of the time spent waiting for images
     skipped_updates: int
     config: TrainConfig
@@ -36,31 +36,27 @@ class TrainingProgress:
 
 @dataclass
 class Meter:
-    """Sums metrics and times between two lines of the log, without waiting for the device."""
+    """Sums of metrics and times since a line of the log, taken without waiting for the device."""
 
     sums: Metrics = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)  # steps that had each metric
+    counts: dict[str, int] = field(default_factory=dict)  # number of steps with each metric
     images: int = 0
-    waited: float = 0.0  # seconds, for images
+    waited: float = 0.0  # for images [seconds]
     since: float = field(default_factory=time.perf_counter)
 
     def add(self, metrics: Metrics, *, images: int, waited: float) -> None:
-        """Add a step."""
         sums = [self.sums[n] if n in self.sums else torch.zeros_like(metrics[n]) for n in metrics]
         self.sums |= zip(metrics, torch._foreach_add(sums, list(metrics.values())), strict=True)
         self.counts |= {name: self.counts.get(name, 0) + 1 for name in metrics}
         self.images += images
         self.waited += waited
 
-    def averages(self) -> dict[str, float]:
-        """Return averages over the steps that had them, and processes."""
+    def read(self, state: TrainState, stage: Stage) -> TrainingProgress:
+        """Average over the steps so far and all ranks."""
         names = sorted(self.sums)
         averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
-        return dict(zip(names, averages.tolist(), strict=True))
-
-    def read(self, state: TrainState, stage: Stage) -> TrainingProgress:
-        """The progress since this meter was made."""
-        metrics = self.averages()  # waits for the device, so before looking at the clock
+        # This waits for the device, so the clock is read afterwards.
+        metrics = dict(zip(names, averages.tolist(), strict=True))
         metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - self.since, 1e-9)
         counts = state.skipped()
@@ -78,7 +74,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time inside out of the speed of training."""
+        """Exclude the time inside from the training speed."""
         began = time.perf_counter()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The files of a run: log.jsonl, events, grids of samples, states and generators."""
+"""Writes a run's files: log.jsonl, TensorBoard, grids of samples, states and generators."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,52 +32,47 @@ from stylegan.training.state import TrainState
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-SAMPLE_IMAGES = 32  # in the grids that a run writes
+SAMPLE_IMAGES = 32  # in a grid of samples
 GRID_COLUMNS = 8
-RETRY_SECONDS = 60  # until a state that the disk refused is written again
-
-
-class AboutData(TypedDict):
-    """The description of the images in files of weights."""
-
-    label_names: list[str]
-    label_rows: list[list[float]] | None
-    active_rectangle: list[int] | None
+RETRY_SECONDS = 60  # after a state could not be written
 
 
 @dataclass
 class Recorder:
-    """Writes the files of a run, in the first process. What the disk refuses is reported; a folder
-    that was renamed or removed ends the run."""
+    """Writes the files of a run, on rank 0.
+
+    A file that cannot be written is reported, and training continues; it ends if the folder was
+    renamed or removed.
+    """
 
     state: TrainState
     store: Store
     folder: RunFolder
     console: Console
     tensorboard: bool
-    curves: "SummaryWriter | None" = None  # opened when first written to
-    refused: set[Path] = field(default_factory=set)  # what the disk did not take when last tried
+    curves: "SummaryWriter | None" = None  # opened on first use
+    refused: set[Path] = field(default_factory=set)  # files whose last write failed
 
     def __post_init__(self) -> None:
         self.writes = distributed.rank() == 0
         self.began = self.state.images_seen
         begun = self.folder.state_file(self.began)
-        self.last_saved = begun.name if self.began and begun.exists() else ""  # a good state
-        self.save_seconds = self.state.config.save_minutes * 60  # 0: only ticks save
+        self.last_saved = begun.name if self.began and begun.exists() else ""
+        self.save_seconds = self.state.config.save_minutes * 60  # 0: ticks only
         self.next_save_at = time.monotonic() + self.save_seconds
         rectangle = self.store.active_rectangle
         labels = self.state.config.data.labels
         vectors = labels and self.store.vectors
         resolution = self.state.config.network.resolution
         self.images = self.store.training_identity(resolution, labels=labels)
-        self.about_data: AboutData = {
+        self.about_data: dict[str, Any] = {  # for states and generator files
             "label_names": list(self.store.label_names) if labels else [],
             "label_rows": self.store.sample_labels(SAMPLE_IMAGES).tolist() if vectors else None,
             "active_rectangle": None if rectangle is None else list(rectangle),
         }
 
     def begin(self) -> None:
-        """Log where this session starts; the first also shows data, and weights from elsewhere."""
+        """Log the start of this session; the first one of a run also writes its first grids."""
         state = self.state
         first = self.state.images_seen == 0
         self.line(
@@ -100,15 +95,17 @@ class Recorder:
             self.write_grid(self.folder.reals_file, reals, "reals")
 
     def line(self, event: str, **values: object) -> None:
-        """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
+        """Append a JSON object to log.jsonl; non-finite numbers become null."""
         if not self.writes:
             return
         text = to_line({"event": event, "time": round(time.time(), 3), **values})
         self.attempt(self.folder.log_file, lambda: append_line(self.folder.log_file, text))
 
     def attempt(self, path: Path, write: Callable[[], None]) -> bool:
-        """Write the file `path`, or go on without: False, and the first of several refusals by the
-        disk is told and logged. What was saved before stays."""
+        """Call `write`; on OSError report and log it once per `path`, and return False.
+
+        Files that were saved before stay as they are.
+        """
         self.folder.check_held()
         try:
             write()
@@ -129,7 +126,6 @@ class Recorder:
         return f"last good state: {saved}" if saved else "no state has been saved yet"
 
     def write_progress(self, progress: TrainingProgress) -> None:
-        """Write a line of the log."""
         stage = progress.stage
         scalars = {
             **progress.metrics,
@@ -148,7 +144,7 @@ class Recorder:
         self.show(scalars)
 
     def write_scores(self, scores: Mapping[str, float], records: Sequence[str]) -> None:
-        """Write what an evaluation has measured, with the images seen, and its records of that."""
+        """Log the scores of an evaluation, and append its `records` to metrics.jsonl."""
         path = self.folder.metrics_file
         for record in records if self.writes else ():
             self.attempt(path, partial(append_line, path, record))
@@ -156,13 +152,14 @@ class Recorder:
         self.show({f"metrics/{k}": value for k, value in scores.items() if k != "images_seen"})
 
     def warn(self, event: str, reason: str) -> None:
-        """Tell the user, and a line of the log."""
         self.console.tell(reason)
         self.line(event, images_seen=self.state.images_seen, reason=reason)
 
     def show(self, values: Mapping[str, float | Tensor]) -> None:
-        """Show numbers, and pictures uint8 (C, H, W), in TensorBoard. The first refusal of the disk
-        ends that: the thread of its writer is dead then."""
+        """Write numbers and images, uint8 (C, H, W), to TensorBoard.
+
+        The first OSError disables it, since the writer's thread is dead then.
+        """
         if not (self.tensorboard and self.writes):
             return
 
@@ -171,22 +168,22 @@ class Recorder:
                 # where it is used: programs that mirror TensorBoard patch it before, and it is slow
                 from torch.utils.tensorboard import SummaryWriter
 
-                # what an earlier process wrote beyond the image where this one began is void
+                # Discards what an earlier session wrote beyond the image where this one starts.
                 folder = str(self.folder.tensorboard)
                 try:
                     self.curves = SummaryWriter(folder, purge_step=self.began + 1)
                 except UnicodeError as error:  # in a name that is not UTF-8
                     raise OSError(str(error)) from error
             for name, value in values.items():
-                is_picture = isinstance(value, Tensor) and value.ndim == 3
-                add = self.curves.add_image if is_picture else self.curves.add_scalar
+                is_image = isinstance(value, Tensor) and value.ndim == 3
+                add = self.curves.add_image if is_image else self.curves.add_scalar
                 add(name, value, self.state.images_seen)
-            self.curves.flush()  # here the disk refuses what it cannot take
+            self.curves.flush()  # raises if the disk is full
 
         self.tensorboard = self.attempt(self.folder.tensorboard, write)
 
     def write_samples(self, stage: Stage) -> None:
-        """Write a grid of pictures of fixed seeds by the average generator."""
+        """Write a grid of samples from fixed seeds by the average generator."""
         if not self.writes:
             return
         generator = self.state.generator_ema
@@ -199,14 +196,17 @@ class Recorder:
         path = self.folder.sample_file(self.state.images_seen)
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 
-    def write_grid(self, path: Path, pictures: np.ndarray, name: str) -> None:
-        """Write and log a grid of pictures (N, r, r, C), small ones enlarged to the full
-        resolution, without padding; a checkered ground shows where they are transparent."""
+    def write_grid(self, path: Path, images: np.ndarray, name: str) -> None:
+        """Write a grid of uint8 images (N, r, r, C), also to TensorBoard.
+
+        They are enlarged to the full resolution and cropped to the active rectangle; transparent
+        ones are composited onto a checkerboard.
+        """
         from torchvision.utils import make_grid
 
-        factor = self.state.config.network.resolution // pictures.shape[1]
-        pictures = pictures.repeat(factor, 1).repeat(factor, 2)
-        shown = sampling.over_squares(sampling.unpadded(pictures, self.store.active_rectangle))
+        factor = self.state.config.network.resolution // images.shape[1]
+        images = images.repeat(factor, 1).repeat(factor, 2)
+        shown = sampling.over_squares(sampling.unpadded(images, self.store.active_rectangle))
         image = make_grid(torch.from_numpy(shown).permute(0, 3, 1, 2), GRID_COLUMNS, padding=0)
 
         def write() -> None:
@@ -217,11 +217,11 @@ class Recorder:
         self.show({name: image})
 
     def minutes_are_over(self) -> bool:
-        """True if the last state is older than `save_minutes`, by the first process's clock."""
+        """Whether the last state is older than `save_minutes`, by the clock of rank 0."""
         return self.writes and self.save_seconds > 0 and time.monotonic() > self.next_save_at
 
     def write_state(self) -> bool:
-        """Write everything that a later call needs to continue; then older files may go."""
+        """Write all that resuming needs, then delete old states; False if it was not written."""
         began = time.monotonic()
         state = self.state
         config = self.state.config
@@ -235,7 +235,7 @@ class Recorder:
                 "processes": distributed.world_size(),
                 "threads": torch.get_num_threads(),
             }
-            if not self.folder.config_file.is_file():  # removed, and this is no run
+            if not self.folder.config_file.is_file():  # removed, so the folder is not a run
                 store = self.store
                 self.folder.create(config, store.origin, store.skipped, state.lineage)
             checkpoint.save(path, "state", payload, outputs=REPLACING)
@@ -251,7 +251,7 @@ class Recorder:
         return saved
 
     def write_generator(self, stage: Stage, path: Path | None = None) -> bool:
-        """Write the average generator alone, for users."""
+        """Write a file of the average generator, for users."""
         state = self.state
         path = path or self.folder.generator_file(state.images_seen)
         return self.written(
@@ -270,13 +270,13 @@ class Recorder:
         )
 
     def written(self, path: Path, write: Callable[[], None]) -> bool:
-        """Write in the first process; whether it could be done, in every process."""
+        """Call `write` on rank 0; every rank returns whether it succeeded."""
         done = distributed.rank() > 0 or self.attempt(path, write)
         return not distributed.largest(not done)
 
     @contextmanager
     def telling_failure(self) -> Iterator[None]:
-        """Tell and log an error inside, with the state that is left."""
+        """Report and log an error inside, naming the last good state."""
         try:
             yield
         except Exception as error:
@@ -285,10 +285,10 @@ class Recorder:
             raise
 
     def end(self, event: str, **values: object) -> None:
-        """Log the end of this session, and close its files."""
+        """Log the end of this session and close its files."""
         try:
             self.line(event, images_seen=self.state.images_seen, **values)
         finally:
             if self.curves is not None:
-                with suppress(OSError):  # what the disk refused once must not fail the run now
+                with suppress(OSError):  # a full disk must not fail the run now
                     self.curves.close()

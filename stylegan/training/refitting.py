@@ -1,9 +1,9 @@
-"""RGB layers that growth has left behind, fitted to the networks as they are now.
+"""Refits RGB layers that growth has left behind to the networks as they are now.
 
-Once a resolution has grown in, the RGB layers below it are trained no more, while the blocks that
-they belong to move on: they are stale. What a smaller generator should show is known all the same:
-the pictures of the grown one, averaged; and what its discriminator should see in them: the features
-that the larger layers make of the pictures. The linear layer that comes nearest takes over.
+Once a resolution has grown in, the RGB layers below it are no longer trained, while their blocks
+are: the layers become stale. The targets are known, though: a smaller generator should give the
+averaged images of the grown one, and a smaller discriminator the features that the larger layers
+compute from these images. Each layer is replaced by the linear one that fits best.
 """
 
 from collections import defaultdict
@@ -18,10 +18,10 @@ from stylegan.networks import Discriminator, Generator
 from stylegan.ops import reduced
 from stylegan.schedule import resolutions
 
-IMAGES = 64  # that layers are fitted to; twice as many at 4x4
-SIDE = 16  # about as many rows and columns of an image count
+IMAGES = 64  # to fit to; 128 at 4x4
+SIDE = 16  # approximate number of rows and columns used of an image
 
-Errors = dict[tuple[str, int], tuple[float, float]]  # of a layer: root mean squares, before and now
+Errors = dict[tuple[str, int], tuple[float, float]]  # RMS errors of a layer, before and after
 
 
 @torch.no_grad()
@@ -33,9 +33,11 @@ def refit(
     grown: int,
     label_rows: Tensor | None = None,
 ) -> Errors:
-    """Fit the layers `to_rgb` and, if there is a discriminator, `from_rgb` of these resolutions, by
-    pictures of the generator at the resolution that has `grown`. What they miss by: `to_rgb` the
-    averaged pictures, `from_rgb` the features of the larger layers, before its nonlinearity."""
+    """Refit `to_rgb` and, given a discriminator, `from_rgb` at the resolutions `sizes`.
+
+    `grown` is the resolution that the generator has grown to. Returns errors: of `to_rgb` in the
+    averaged images, of `from_rgb` in the features, before its nonlinearity.
+    """
     config = generator.config
     like = generator.w_avg
     synthesis = generator.synthesis
@@ -46,9 +48,8 @@ def refit(
         }
     given: dict[tuple[str, int], list[Tensor]] = defaultdict(list)
     wanted: dict[tuple[str, int], list[Tensor]] = defaultdict(list)
-    images = max(IMAGES, 512 // min(sizes))
     batch = sampling.default_batch(grown)
-    for start in range(0, images, batch):
+    for start in range(0, max(IMAGES, 512 // min(sizes)), batch):
         seeds = range(start, start + batch)
         z = sampling.latents(seeds, config.z_dim)
         w = sampling.mapped(
@@ -56,9 +57,9 @@ def refit(
         )
         ws = generator.broadcast(w)
         noise = [m.to(like) for m in sampling.seed_noise(seeds, config, grown)]
-        pictures = synthesis(ws, resolution=grown, noise=noise)
+        images = synthesis(ws, resolution=grown, noise=noise)
         for r in sizes:
-            small = thinned(reduced(pictures, r))
+            small = thinned(reduced(images, r))
             with layers["to_rgb", r].register_forward_pre_hook(
                 lambda _, inputs, r=r: given["to_rgb", r].append(thinned(inputs[0]))
             ):
@@ -66,7 +67,7 @@ def refit(
             wanted["to_rgb", r].append(small)
             if discriminator is not None:
                 given["from_rgb", r].append(small)
-                wanted["from_rgb", r].append(thinned(features(discriminator, pictures, r)))
+                wanted["from_rgb", r].append(thinned(features(discriminator, images, r)))
     return {
         name: solve(layer, torch.cat(given[name]), torch.cat(wanted[name]))
         for name, layer in layers.items()
@@ -74,7 +75,7 @@ def refit(
 
 
 def features(discriminator: Discriminator, images: Tensor, resolution: int) -> Tensor:
-    """Return the features of larger images, by the layers above `resolution`."""
+    """Features of larger images at `resolution`, after the layers above it."""
     x: Tensor = discriminator.from_rgb[str(images.shape[-1])](images)
     for r in reversed(resolutions(images.shape[-1])):
         x = discriminator.blocks[str(r)](x) if r > resolution else x
@@ -82,14 +83,16 @@ def features(discriminator: Discriminator, images: Tensor, resolution: int) -> T
 
 
 def thinned(x: Tensor) -> Tensor:
-    """Return some rows and columns, odd and even, of x (N, C, r, r): the same for all of a size."""
+    """Some rows and columns, both odd and even, of x (N, C, r, r); the same for each r."""
     step = x.shape[-1] // SIDE | 1
     return x[..., ::step, ::step].float()
 
 
 def solve(layer: nn.Module, given: Tensor, wanted: Tensor) -> tuple[float, float]:
-    """Let a 1x1 convolution make of `given` (N, in, h, w) what is nearest to `wanted` (N, out, h,
-    w) by least squares. Root mean squares of its error before and now."""
+    """Fit a 1x1 convolution from `given` (N, in, h, w) to `wanted` (N, out, h, w) by least squares.
+
+    Returns the RMS error before and after.
+    """
     assert isinstance(layer, EqualizedConv2d) and layer.bias is not None
     x = torch.cat([given, torch.ones_like(given[:, :1])], dim=1).movedim(1, -1).flatten(0, 2)
     weight = layer.weight.flatten(1) * layer.weight_scale

@@ -1,4 +1,4 @@
-"""A whole training from Python: opened or continued, tried, and run to its end."""
+"""A whole training: initialize or resume a run, estimate its costs, run the loop to the end."""
 
 import dataclasses
 import os
@@ -55,20 +55,19 @@ def start(
     workers: int = 1,
     tensorboard: bool = True,
 ) -> TrainState:
-    """Train in the folder `out`, or continue the run there; the state at the end of its schedule.
+    """Train in the folder `out`, or resume the run there -> the state at the end.
 
-    `data` is a folder of images, a zip, or a store; `strict` refuses one with images that cannot
-    be used. A new run starts from the weights of `init_from` that fit. `evaluation` is made of the
-    configuration and the store where it depends on these. Without `preflight` no steps are tried
-    before the first; `costs` are of steps that were tried before. The `console` of the first
-    process reports what a user should know; that of each gets a `TrainingProgress` at every line
-    of the log. `threads` compute on a CPU; by default those of OMP_NUM_THREADS, else those of a
-    run that has begun, else one for each core that this process may use. `workers` threads read
-    images ahead.
+    data: folder of images, zip or store; `strict` refuses one with unusable images.
+    init_from: a new run copies the weights that fit.
+    evaluation: also a function of the resolved configuration and the store.
+    console: rank 0 reports to it; on every rank it gets a `TrainingProgress` per line of the log.
+    preflight: try steps before training, unless `costs` of such steps are given.
+    threads: on a CPU; default: OMP_NUM_THREADS, else those of the run, else one per usable core.
+    workers: threads that prefetch images.
 
-    SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
-    `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
-    mistakes that a user can correct; `Diverged` and `LostContact` are among them.
+    SIGINT, SIGTERM and SIGHUP stop training after the current step: the state is saved and
+    `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError (`Diverged` is
+    one) and OSError (`LostContact` is one) are mistakes that a user can correct.
     """
     require("torchvision", packages="torch torchvision", purpose="a grid of samples")
     device = distributed.pick_device(str(device))
@@ -83,7 +82,7 @@ def start(
                 strict=strict,
                 console=console,
             )
-            config = resolve_config(config, folder, device, store)  # now with the number of labels
+            config = fit_to_data(config, store)
             if callable(evaluation):
                 evaluation = evaluation(config, store)
             rank0_console = console if distributed.rank() == 0 else SILENT
@@ -98,10 +97,10 @@ def start(
             )
             for line in [*changes, *announcement(state, store, folder, newest), *lines]:
                 rank0_console.tell(line)
-            # A finished run with its last file may be called again; without it, that is written.
+            # A finished run without its last generator file only writes that.
             if state.finished and from_rank0(folder.generator_file(state.images_seen).exists):
                 if evaluation is not None:
-                    rank0_console.tell("nothing is left to train, so nothing is measured")
+                    rank0_console.tell("the run is finished already, so nothing is measured")
             else:
                 recorder = Recorder(state, store, folder, rank0_console, tensorboard)
                 with (
@@ -123,20 +122,30 @@ def load_state(
     newest: Path | None,
     payload: Payload,
 ) -> tuple[TrainState, list[str]]:
-    """The state of a new run, or that in the `payload` of the file `newest`; lines on it."""
+    """Resume from the `payload` of `newest`, or initialize from `init_from`; lines on either."""
     state = TrainState.create(config, device=device)
-    if newest is None:
-        return state, begin(state, folder, store, init_from)
-    changes = resume(state, payload, newest, store, folder)
+    if newest is not None:
+        changes = resume(state, payload, newest, store, folder)
+        if init_from is not None:
+            changes.append(f"the run has begun already, so the weights of {init_from} are not used")
+        return state, changes
     if init_from is not None:
-        changes.append(f"the run has begun already, so the weights of {init_from} are not used")
-    return state, changes
+        names = store.label_names if config.data.labels else []
+        rows = torch.from_numpy(store.sample_labels(1024)) if names and store.vectors else None
+        return state, initialize_from(state, init_from, names, store.vectors, rows)
+    if lost := on_all_ranks(folder.lineage):
+        raise ValueError(
+            f"{folder.path} was to start from {lost[-1].source} but has no state yet; pass "
+            "--init-from again, or choose another --out"
+        )
+    check_frozen(config, None)
+    return state, []
 
 
 def announcement(
     state: TrainState, store: Store, folder: RunFolder, newest: Path | None
 ) -> list[str]:
-    """Lines on the data, the device and the state file `newest`, where training goes on."""
+    """Lines on the data, the device, and `newest`, the state file that training resumes from."""
     config = state.config
     device = state.device
     precision = config.precision
@@ -146,14 +155,14 @@ def announcement(
     images += f", {count(num_labels, 'label')}" if conditional else ""
     lines = [f"{images}; run {folder.path} on {device}, precision {precision}"]
     if precision == "tf32" and not has_tf32(device, capability(device)):
-        lines.append(f"{device} has no tf32 and computes in float32")
+        lines.append(f"{device} has no TF32; computing in float32")
     if device.type == "cpu" and precision in HALF and not has_fast_matmul(HALF[precision]):
         lines.append(
-            f"this processor does not multiply {precision} faster than float32: products are "
-            "rounded ones of float32, which take no less time"
+            f"this processor is not faster in {precision} than in float32, so products are "
+            "computed in float32 and rounded; that saves no time"
         )
     if num_labels > 1 and not conditional:
-        lines.append(f"{num_labels} labels found, ignored; pass --labels to train on them")
+        lines.append(f"{num_labels} labels found but ignored; pass --labels to condition on them")
     if newest is not None:
         lines.append(f"continuing from {newest}")
     elif store.skipped:
@@ -165,15 +174,17 @@ def announcement(
 
 @contextmanager
 def backend_flags(config: TrainConfig) -> Iterator[None]:
-    """Choose kernels by the precision and determinism of `config`; at the end switches and the
-    number of threads are as before. Parts that half precision leaves in float32, such as fp16's
-    gradient penalties, may use TF32: it has as many digits as fp16, more than bf16."""
+    """Set torch's global flags for the precision and determinism of `config`; restore them after.
+
+    The number of threads is restored, too. What half precision leaves in float32, such as the
+    gradient penalties of fp16, may use TF32, which has the precision of fp16.
+    """
     benchmark = torch.backends.cudnn.benchmark
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     threads = torch.get_num_threads()
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    exact = config.precision in ("auto", "fp32")  # auto: not decided yet
+    exact = config.precision in ("auto", "fp32")  # auto is not resolved yet
     torch.backends.cudnn.benchmark = not config.deterministic
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -183,7 +194,7 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
             yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
-        if config.deterministic:  # else it is as it was; the call imports much of torch
+        if config.deterministic:  # else nothing has changed, and the call imports much of torch
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.set_num_threads(threads)
         if workspace is None:
@@ -191,7 +202,6 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
 
 
 def preparation_for(config: TrainConfig) -> Preparation:
-    """Return the preparation of a run's pictures."""
     return Preparation(
         resolution=config.network.resolution,
         crop=config.data.crop,
@@ -201,48 +211,40 @@ def preparation_for(config: TrainConfig) -> Preparation:
     )
 
 
-def resolve_config(
-    config: TrainConfig,
-    folder: RunFolder,
-    device: torch.device,
-    data: Store | Findings | None = None,
-) -> TrainConfig:
-    """Return `config` with the precision of the device and, once the `data` is known, its number of
-    labels. Raise ValueError if processes cannot share the batches, if a new run would not train the
-    generator, or if the run in `folder` computes something else."""
+def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device) -> TrainConfig:
+    """Resolve the precision of `config` for the device.
+
+    Raises ValueError if the ranks cannot share the batches, if a new run would never train the
+    generator, or if the run in `folder` was begun with other settings.
+    """
     stored = from_rank0(folder.stored_config)
+    config = with_precision(config, device, stored)
+    check_batches(config, distributed.world_size())
     if stored is None:
         check_warmup(config)
-    config = with_precision(config, device, stored)
-    if data is not None:
-        config = fit_to_data(config, data)
-        check_batches(config, distributed.world_size())
-    if stored is None:
         return config
-    if stored.precision == "auto":  # not decided yet
+    if stored.precision == "auto":  # not resolved yet
         stored = dataclasses.replace(stored, precision=config.precision)
-    compared = config
-    if data is None:
-        network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
-        compared = dataclasses.replace(config, network=network)
-    if different := differences(stored, compared):
+    # The number of labels follows from the data, whose identity a state keeps.
+    network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
+    if different := differences(stored, dataclasses.replace(config, network=network)):
         raise ValueError(
-            f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
-            "another --out, with its weights by --init-from "
-            f"{folder.path}, or the options of that run"
+            f"{folder.path} is a run of another configuration ({'; '.join(different)}); pass the "
+            f"options of that run, or another --out (with its weights: --init-from {folder.path})"
         )
     return config
 
 
 def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
-    """Give `config` as many labels as the data has kinds, if the run is conditional."""
+    """Set `network.label_dim` to the number of labels in the data, or 0 without `data.labels`."""
     classes = len(data.label_names) if config.data.labels else 0
     if config.data.labels and not classes:
         raise ValueError(f"labels were asked for, but {data.why_no_labels}")
     if config.network.label_dim not in (0, classes):
         raise ValueError(
-            f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
-            + ("" if config.data.labels else "; pass --labels to train with labels")
+            f"network.label_dim must be the number of labels, {classes}, "
+            f"got {config.network.label_dim}"
+            + ("" if config.data.labels else "; pass --labels to condition on labels")
         )
     network = dataclasses.replace(config.network, label_dim=classes)
     return dataclasses.replace(config, network=network)
@@ -251,22 +253,23 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
 def with_precision(
     config: TrainConfig, device: torch.device, stored: TrainConfig | None
 ) -> TrainConfig:
-    """Return `config` in the precision in which it trains on this device, the same in all
-    processes: auto is that of a run that has begun. Raise ValueError if the device cannot."""
+    """Resolve the precision, the same on all ranks; a resumed run keeps what auto became."""
     asked = stored.precision if stored and config.precision == "auto" else config.precision
     weakest = min(distributed.gather(capability(device)))
     return dataclasses.replace(config, precision=resolved_precision(asked, device, weakest))
 
 
 def capability(device: torch.device) -> tuple[int, int]:
-    """Return NVIDIA's "compute capability" of a GPU; (0, 0) of other devices."""
+    """NVIDIA's compute capability of a GPU; (0, 0) of other devices."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
 
 
 def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | None, Payload]:
-    """Return the newest state file that is not damaged, for any process, and its payload; None
-    before the first. The console hears of damaged ones. Raise ValueError if all are, since starting
-    anew would overwrite the run, and for one with wrong values."""
+    """The newest state file that all ranks can read, and its payload; (None, {}) for a new run.
+
+    Damaged files are reported. Raises ValueError if all are, since a new start would overwrite the
+    run, and for a file with invalid values.
+    """
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
         try:
@@ -281,28 +284,30 @@ def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | N
         return path, payload
     if damaged:
         raise ValueError(
-            f"no state of {folder.path} can be used ({listed(damaged, 3)}); put a sound copy back, "
-            "or choose another --out to begin anew"
+            f"no state of {folder.path} is usable ({listed(damaged, 3)}); restore one from a "
+            "backup, or choose another --out"
         )
     if folder.has_lost_its_states():
         raise ValueError(
-            f"{folder.path} holds results of a run, but no state-*.pt to continue from; put one "
-            "back, or choose another --out to begin anew"
+            f"{folder.path} holds results of a run, but no state-*.pt to resume from; restore one "
+            "from a backup, or choose another --out"
         )
     return None, {}
 
 
 def refusing_state(path: Path, folder: RunFolder) -> AbstractContextManager[None]:
-    """Tell an error inside as one of the values of the state file `path`, which is not damaged."""
+    """Re-raise errors as a ValueError about the state file `path`, naming the one before it."""
     before = [state.name for state in folder.states() if state < path]
-    advice = f"remove it to go on from {before[-1]}" if before else "choose another --out"
-    return refusing(path, "cannot be continued", advice)
+    advice = f"remove it to resume from {before[-1]}" if before else "choose another --out"
+    return refusing(path, "cannot be resumed", advice)
 
 
 def settle_threads(asked: int | None, payload: Payload) -> list[str]:
-    """Set the number of threads that compute: as `asked` for or by OMP_NUM_THREADS, else that of
-    the state in `payload`, since last bits depend on it, else one for each core that this process
-    may use, and not more. Return lines for the user."""
+    """Set the number of CPU threads; returns lines to report.
+
+    `asked` comes first, then OMP_NUM_THREADS, then the number in the state `payload`, on which the
+    last bits depend, then one thread per core that this process may use, which is also the limit.
+    """
     usual = usual_threads()
     wanted = asked or usual
     if asked is None and "OMP_NUM_THREADS" not in os.environ:
@@ -313,46 +318,32 @@ def settle_threads(asked: int | None, payload: Payload) -> list[str]:
     if asked is None and threads != usual:
         return [f"{count(threads, 'thread')}, as before; --threads {usual} changes it"]
     if asked is not None and threads < asked:
-        return [f"{count(threads, 'thread')}, not {asked}: for each core that may be used"]
-    return []
-
-
-def begin(
-    state: TrainState, folder: RunFolder, store: Store, init_from: str | Path | Weights | None
-) -> list[str]:
-    """Give a new state the weights of `init_from` that fit; which do."""
-    if init_from is not None:
-        names = store.label_names if state.config.data.labels else []
-        rows = torch.from_numpy(store.sample_labels(1024)) if names and store.vectors else None
-        return initialize_from(state, init_from, names, store.vectors, rows)
-    if lost := on_all_ranks(folder.lineage):
-        raise ValueError(
-            f"{folder.path} was to start from {lost[-1].source} and has saved no state "
-            "yet: give --init-from again, or choose another --out"
-        )
-    check_frozen(state.config, None)
+        return [f"{count(threads, 'thread')} instead of {asked}: one per usable core"]
     return []
 
 
 def saved_config(
     config: TrainConfig, payload: Payload, path: Path, data: Store | Findings, folder: RunFolder
 ) -> TrainConfig:
-    """The configuration in the `payload` of the state `path`. Raises ValueError if a run of
-    `config` cannot go on from there, or was trained on other images than the data holds."""
+    """The configuration in the `payload` of the state file `path`.
+
+    Raises ValueError if a run of `config` cannot resume from it, or was trained on other images
+    than `data` holds.
+    """
     refuse_other_images(
         payload.get("data"),
         data,
         folder.path,
         config.network.resolution,
         labels=config.data.labels,
-        advice="continue with the same data, or begin another run from its weights: "
+        advice="use the same data, or start another run from its weights: "
         f"--init-from {folder.path} --out OTHER",
     )
     with refusing_state(path, folder):
         saved = build_config(payload["config"], unknown_parts=True)
     if different := differences(saved, config):
         raise ValueError(
-            f"{path} cannot be continued: it is of a run of another configuration "
+            f"{path} cannot be resumed: it belongs to a run of another configuration "
             f"({'; '.join(different)})"
         )
     return saved
@@ -361,25 +352,25 @@ def saved_config(
 def resume(
     state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
 ) -> list[str]:
-    """Go on from the `payload` of the file `path`; notes on changed results. Raises ValueError as
-    `saved_config`, or if it does not fit."""
+    """Restore the `payload` of the file `path`; notes on what may change results."""
     config = state.config
     saved = saved_config(config, payload, path, store, folder)
     with refusing_state(path, folder):
         state.restore(payload)
     if state.lineage != on_all_ranks(folder.lineage):
         raise ValueError(
-            f"{path} cannot be continued: its run did not begin from the same weights as "
-            f"{folder.path}; remove it, or choose another --out"
+            f"{path} cannot be resumed: its run started from other weights than {folder.path}; "
+            "remove it, or choose another --out"
         )
     processes = payload["processes"], distributed.world_size()
     threads = payload["threads"], torch.get_num_threads()
     batch_gpu = saved.batch_gpu, config.batch_gpu
-    regrouped = False
-    for stage in coming(config.schedule, state.images_seen):
-        shares = [stage.batch_size // number for number in processes]
-        before, now = (min(n or share, share) for n, share in zip(batch_gpu, shares, strict=True))
-        regrouped = regrouped or before != now
+    stages = coming(config.schedule, state.images_seen)
+    before, now = (
+        [settings.micro_batch_size(stage.batch_size // n) for stage in stages]
+        for n, settings in zip(processes, (saved, config), strict=True)
+    )
+    regrouped = before != now
     compared = {"processes": processes, "threads": threads}
     if regrouped:
         compared["batch_gpu"] = batch_gpu
@@ -388,8 +379,8 @@ def resume(
         return []
     reasons = []
     if regrouped and config.network.deviation_group > 1:
-        reasons.append("the minibatch deviation is that of other groups")
+        reasons.append("the minibatch deviation has other groups")
     if processes[0] != processes[1] and config.noise == "random" and config.network.noise:
-        reasons.append("noise is drawn anew")
+        reasons.append("noise maps differ")
     how = " and ".join(reasons) or "results differ in round-off"
     return [f"the run continues with {', '.join(changes)}: {how}"]

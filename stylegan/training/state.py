@@ -24,14 +24,14 @@ from stylegan.training.parallel import StageNetworks
 
 NETWORKS = ("generator", "discriminator", "generator_ema")
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
-Payload = dict[str, Any]  # of a state file: plain tensors and plain Python, by name
-Score = int | Annotated[float, AllowInfNan()]  # not a number: it could not be measured
+Payload = dict[str, Any]  # content of a state file: tensors and plain Python, by name
+Score = int | Annotated[float, AllowInfNan()]  # NaN: could not be measured
 SKIPS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
 @dataclass(frozen=True)
 class Counters:
-    """The plain values of a state file, beside its configuration."""
+    """The plain values in a state file, apart from its configuration."""
 
     images_seen: Counted  # these three are the `Position`
     schedule_images: Counted
@@ -44,21 +44,23 @@ class Counters:
     skipped_d: Counted
     skipped_in_a_row_g: Counted
     skipped_in_a_row_d: Counted
-    processes: Count = 1  # that have written it, and the threads of each
-    threads: Count = 1
-    best_by: str = ""  # older files do not say
+    processes: Count = 1  # number at the time of writing
+    threads: Count = 1  # per process
+    best_by: str = ""  # missing in older files
 
     @classmethod
     def of(cls, payload: Payload) -> "Counters":
-        """Read those of a payload. ValueError names a wrong or missing one."""
+        """Read them from a payload. Raises ValueError naming an invalid or missing one."""
         names = [field.name for field in dataclasses.fields(cls)]
         return read(cls, {name: payload[name] for name in names if name in payload})
 
 
 @dataclass(eq=False)
 class TrainState:
-    """Networks, optimizers, counters and position of a run; `to_payload` says what a state file
-    holds, `train_step` moves it."""
+    """Networks, optimizers, counters and position of a run.
+
+    `train_step` updates it; `to_payload` is the content of a state file.
+    """
 
     config: TrainConfig
     generator: Generator
@@ -69,16 +71,16 @@ class TrainState:
     g_scaler: torch.amp.GradScaler
     d_scaler: torch.amp.GradScaler
     strength: Strength  # of the augmentation
-    # updates left out because a gradient was not finite, on the device: int64 (2, 2), of generator
-    # and discriminator, first since the start, then in a row until now
+    # int64 (2, 2) on the device: updates of (G, D) skipped because a gradient was not finite, in
+    # row 0 since the start, in row 1 consecutively up to now
     skips: Tensor
     position: Position = field(default_factory=Position)
-    growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
-    # of metrics, with images_seen, since `best_by` decides which generator is the best
+    growth: tuple[int, bool] | None = None  # of the last step; a change clears the optimizers
+    # measurements with their images_seen, since `best_by` decides which generator is best
     scores: list[dict[str, float]] = field(default_factory=list)
     best_by: str = ""
-    lineage: Lineage = ()  # where the weights that it began with came from
-    stage_networks: StageNetworks | None = None  # not saved; None: to be made for the stage
+    lineage: Lineage = ()  # origin of the initial weights
+    stage_networks: StageNetworks | None = None  # not saved; None until the stage's first step
 
     @classmethod
     def create(
@@ -88,10 +90,9 @@ class TrainState:
         discriminator: Discriminator | None = None,
         device: torch.device | str = "cpu",
     ) -> "TrainState":
-        """Make the state before the first image; networks are drawn from the seed unless given, on
-        the CPU: the same for every device."""
+        """The state before the first image; networks, unless given, are drawn on the CPU."""
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            torch.default_generator.manual_seed(config.seed)  # leaves those of GPUs alone
+            torch.default_generator.manual_seed(config.seed)  # does not touch those of GPUs
             generator = (generator or make_generator(config.network)).to(device)
             discriminator = (discriminator or make_discriminator(config.network)).to(device)
         for network in (generator.synthesis, discriminator):
@@ -132,17 +133,17 @@ class TrainState:
         return self.position.finished(self.config.schedule)
 
     def count_update(self, network: Literal["g", "d"], made: Tensor) -> None:
-        """Count an update of a network; `made`, bool (), stays on its device."""
+        """Count an update as made or skipped; `made`, bool (), stays on its device."""
         counts = self.skips[:, ("g", "d").index(network)]
         counts += ~made
         counts[1] *= ~made
 
     def skipped(self) -> dict[str, int]:
-        """Return the counts of `skips` by the names of SKIPS; the host waits for the device."""
+        """`skips` by the names in SKIPS. Waits for the device."""
         return dict(zip(SKIPS, self.skips.flatten().tolist(), strict=True))
 
     def to_payload(self) -> Payload:
-        """Return plain tensors and plain Python; `restore` is the inverse."""
+        """Tensors and plain Python; `restore` is the inverse."""
         return {
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
@@ -156,8 +157,11 @@ class TrainState:
         }
 
     def restore(self, payload: Payload) -> None:
-        """Continue where `payload` was saved. An error of any type, after which this state is of no
-        use, if it does not fit this configuration or numbers are not finite."""
+        """Restore what `to_payload` saved.
+
+        Raises an error of any type if the payload does not fit this configuration or is not finite;
+        this state is unusable then.
+        """
         counters = Counters.of(payload)
         for name in NETWORKS:
             network = getattr(self, name)

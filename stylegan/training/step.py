@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import augment
+from stylegan.config import TrainConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, PairLoss
 from stylegan.machine import distributed
 from stylegan.networks import Generator
@@ -27,23 +28,24 @@ from stylegan.training.terms import (
     penalty_weights,
 )
 
-Metrics = dict[str, Tensor]  # names of loss terms and logits -> averages over this process's images
+Metrics = dict[str, Tensor]  # loss terms and logits by name, averaged over the images of this rank
 
 
 def train_step(
     state: TrainState, reals: Tensor, labels: Tensor | None, stage: Stage, draws: Draws
 ) -> Metrics:
-    """Update the discriminator, the average generator, then the generator; the last two not while
-    the generator waits for the discriminator (`d_warmup_kimg`).
+    """Update the discriminator, the average generator, then the generator.
 
-    `reals` (n, C, r, r) are processed images of this process, r the stage's resolution; `labels`
-    (n, label_dim) theirs, exactly when the networks have labels. An adaptive augmentation needs
+    During `d_warmup_kimg` only the discriminator is updated. An adaptive augmentation needs
     `state.strength.adapt()` after every step.
+
+    reals: processed images of this rank, (n, C, r, r) at the resolution of `stage`.
+    labels: theirs, (n, label_dim); None if the networks have no labels.
     """
     networks = enter_stage(state, stage)
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
     if state.images_seen >= state.config.d_warmup_kimg * 1000:
-        # As officially, the average moves before this step's update of the generator.
+        # As in the official code, the average moves before this step's update of the generator.
         decay = 0.5 ** (stage.batch_size / (state.config.ema_half_life_kimg * 1000))
         update_ema(state, networks, decay)
         with frozen(networks.d_weights):
@@ -53,23 +55,25 @@ def train_step(
 
 
 def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
-    """Prepare the networks for this stage; clear the optimizers if growth has moved on."""
+    """Prepare the networks for this stage; clear the optimizers when growth moves on."""
     if state.growth != stage.growth:
         state.growth = stage.growth
-        state.stage_networks = None  # before there are new ones
+        state.stage_networks = None  # frees them before new ones are made
         for optimizer in (state.g_optimizer, state.d_optimizer):
             optimizer.zero_grad(set_to_none=True)
             optimizer.clear()
-        torch.cuda.empty_cache()  # its blocks have the sizes of the stage before
+        torch.cuda.empty_cache()  # cached blocks have the sizes of the previous stage
     if state.stage_networks is None:
         state.stage_networks = freeze_and_wrap(state, stage)
     return state.stage_networks
 
 
 def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
-    """Freeze what this stage does not use of the networks, and wrap them for processes; with
-    `freeze_d` blocks of the discriminator from this resolution up are frozen, too (Mo et al. 2020).
-    Its `from_rgb` are trained all the same, unlike theirs: `transfer` may have fitted them anew."""
+    """Freeze parameters that this stage does not use, and wrap the networks in DDP.
+
+    `freeze_d` also freezes D's blocks from this resolution up (Mo et al. 2020). Unlike there,
+    from_rgb stays trainable, since a transfer may have refitted it.
+    """
     generator = state.generator
     discriminator = state.discriminator
     freeze_d = state.config.freeze_d
@@ -81,7 +85,7 @@ def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
         for resolution, block in discriminator.blocks.items():
             if int(resolution) >= freeze_d:
                 block.requires_grad_(False)
-    # A frozen weight that equals its average stays equal: leaving it out changes nothing.
+    # A frozen weight that equals its average stays equal, so it can be left out.
     pairs = zip(state.generator_ema.parameters(), generator.parameters(), strict=True)
     moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]
     return StageNetworks(
@@ -95,7 +99,7 @@ def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
 
 
 def training_images(generator: Generator, draws: PassDraws, stage: Stage) -> tuple[Tensor, Tensor]:
-    """Return images (n, C, r, r) of mixed styles (section 3.1), and the mean of their unmixed w."""
+    """Images (n, C, r, r) with mixed styles (section 3.1), and the mean of their unmixed w."""
     labels = draws.labels
     if draws.mixing_latents is None:
         w = generator.mapping(draws.latents, labels)
@@ -131,11 +135,11 @@ def update_discriminator(
     stage: Stage,
     draws: Draws,
 ) -> Metrics:
-    """Train the discriminator on reals and fakes; the strength of augmentation follows.
+    """Train the discriminator on reals and fakes, and observe r_t for an adaptive augmentation.
 
-    Each pass is propagated before the next begins: only one graph lives at a time, and minibatch
-    deviations are of one kind of image. Only the network being trained goes through its wrapper,
-    which exchanges gradients.
+    Each pass is propagated before the next one starts, so only one graph exists at a time, and a
+    minibatch deviation is over one kind of image. Only the network being trained is called through
+    its DDP wrapper, which exchanges gradients.
     """
     config = state.config
     generator = state.generator
@@ -143,10 +147,10 @@ def update_discriminator(
     weights = penalty_weights(config, state.images_seen, stage)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(generator.w_avg)
-    # The fakes share the labels of the reals, for which nothing is drawn.
+    # The fakes take the labels of the reals.
     fake_draws = dataclasses.replace(draws.discriminator, labels=labels)
     state.d_optimizer.zero_grad(set_to_none=True)
-    for rows in micro_batches(len(reals), config.batch_gpu):
+    for rows in micro_batches(config, len(reals)):
         fraction = (rows.stop - rows.start) / len(reals)
         part = fake_draws.part(rows)
         with torch.no_grad(), autocast(config, reals.device):
@@ -172,11 +176,11 @@ def update_discriminator(
                 )
                 backward(state.d_scaler, terms, fraction, networks.d_weights)
             if others is not None:
-                others = logits.detach()  # of the fakes, for the reals, which come next
+                others = logits.detach()  # of the fakes, for the pass of the reals, which is next
             add_to(metrics, terms, fraction)
     if config.augment.adaptive:
         state.strength.observe(distributed.mean(metrics["d/real_signs"]), stage.batch_size)
-    update_w_avg(generator, w_mean, config.w_avg_decay)  # independent of the update of the weights
+    update_w_avg(generator, w_mean, config.w_avg_decay)  # also if the update is skipped
     made = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.count_update("d", made)
     return metrics
@@ -192,8 +196,7 @@ def compared(
     draws: Draws,
     rows: slice,
 ) -> Tensor | None:
-    """Logits of the reals in these rows, which have these `labels`, for a loss of pairs; None for
-    other losses."""
+    """Logits of `reals[rows]`, which have these `labels`, for a loss of pairs; else None."""
     if not isinstance(loss, PairLoss):
         return None
     conditions = labels, stage, augment.part(draws.real_transform, rows)
@@ -208,8 +211,10 @@ def update_generator(
     stage: Stage,
     draws: Draws,
 ) -> Metrics:
-    """Train the generator; a loss of pairs also takes the reals, and their labels for the fakes.
-    The discriminator must be frozen and has no wrapper here."""
+    """Train the generator. The discriminator must be frozen and is called without its wrapper.
+
+    Only a loss of pairs uses the reals, and gives the fakes their labels.
+    """
     config = state.config
     n = len(reals)
     loss = GENERATOR_LOSSES[config.generator_loss]
@@ -219,7 +224,7 @@ def update_generator(
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     state.g_optimizer.zero_grad(set_to_none=True)
-    for rows in micro_batches(n, config.batch_gpu):
+    for rows in micro_batches(config, n):
         fraction = (rows.stop - rows.start) / n
         part = of_fakes.part(rows)
         others = compared(loss, state, reals, part.labels, stage, draws, rows)
@@ -238,43 +243,45 @@ def update_generator(
     return metrics
 
 
-def micro_batches(n: int, at_once: int) -> list[slice]:
-    """Return the rows of `n` images that go through the networks at once; 0 `at_once`: all."""
-    size = min(at_once or n, n)
+def micro_batches(config: TrainConfig, n: int) -> list[slice]:
+    """Rows of the `n` images of a rank that go through the networks at a time."""
+    size = config.micro_batch_size(n)
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def backward(
     scaler: torch.amp.GradScaler, terms: list[Term], fraction: float, trained: list[Tensor]
 ) -> None:
-    """Add the gradients of the terms, of a micro-batch with that fraction of the images, to those
-    there are.
+    """Accumulate the gradients of a micro-batch, `fraction` of the batch, into `.grad`.
 
-    Only trained weights get gradients; the images that R1 differentiates by do not need them.
+    Only `trained` weights get gradients; the images that R1 differentiates with respect to need
+    none.
     """
     weighted = [term.value * term.weight for term in terms if term.weight]
     scaler.scale(torch.stack(weighted).sum() * fraction).backward(inputs=trained)
 
 
 def add_to(metrics: Metrics, terms: list[Term], fraction: float) -> None:
-    """Add the terms of a micro-batch with that fraction of the images to the averages."""
+    """Add the terms of a micro-batch, `fraction` of the batch, to the averages."""
     values = torch._foreach_mul([term.value.detach() for term in terms], fraction)
     for term, value in zip(terms, values, strict=True):
         metrics[term.name] = metrics[term.name] + value if term.name in metrics else value
 
 
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
-    """Move the average of w toward the mean over the whole batch, in place: in both updates of a
-    step. As officially one average serves all labels, so truncation draws each class toward it."""
+    """Move the average of w toward the mean over the whole batch, in place, in both updates.
+
+    As in the official code, all labels share one average, so truncation pulls each class toward it.
+    """
     w_avg = generator.w_avg
     mean = distributed.mean(w_mean)
-    # An overflow in float16 skips an update of the weights; in the average it would stay forever.
+    # An overflow in float16 skips an update of the weights; here it would stay in the average.
     w_avg.lerp_(torch.where(mean.isfinite(), mean, w_avg), 1 - decay)
 
 
 @torch.no_grad()
 def update_ema(state: TrainState, networks: StageNetworks, decay: float) -> None:
-    """Move the average weights, keeping `decay` of them; copy the buffers. Karras et al. 2018."""
+    """Move the average weights toward the current ones; copy the buffers. Karras et al. 2018."""
     torch._foreach_lerp_(networks.averages, networks.followed, 1 - decay)
     buffers = list(state.generator_ema.buffers())
     torch._foreach_copy_(buffers, list(state.generator.buffers()))
@@ -282,7 +289,6 @@ def update_ema(state: TrainState, networks: StageNetworks, decay: float) -> None
 
 @contextmanager
 def frozen(weights: list[Tensor]) -> Iterator[None]:
-    """Let no gradients into these weights inside."""
     for weight in weights:
         weight.requires_grad_(False)
     try:

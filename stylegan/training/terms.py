@@ -1,4 +1,4 @@
-"""The terms of both losses: functions of logits, and of the images that they came from."""
+"""The terms of both losses, as functions of logits and of the images that they came from."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from stylegan.config import TrainConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, PairLoss
 from stylegan.schedule import Stage
 
-Kind = Literal["real", "fake", "between"]  # of images; WGAN-GP penalizes between real and fake
+Kind = Literal["real", "fake", "between"]  # of images; WGAN-GP penalizes those in between
 PENALTIES = {"real": ("r1_penalty", losses.r1_penalty), "fake": ("r2_penalty", losses.r2_penalty)}
 
 
@@ -28,7 +28,7 @@ class Term(NamedTuple):
 
 
 def loss_term(name: str, value: Tensor) -> Term:
-    """Check the value of a loss, perhaps a user's own, and make a term of it."""
+    """Make a term of the value of a loss, perhaps a user's. Raises ValueError if it is unusable."""
     if isinstance(value, Tensor) and value.shape == () and value.requires_grad:
         return Term(name, 1.0, value)
     returned = f"a {type(value).__name__}"
@@ -36,15 +36,15 @@ def loss_term(name: str, value: Tensor) -> Term:
         returned += f" of shape {tuple(value.shape)} and type {value.dtype}"
         returned += ", with a gradient" if value.requires_grad else ", without a gradient"
     raise ValueError(
-        f"the loss {name} returned {returned}; a loss returns its mean over the batch: a tensor "
-        "with a single number (shape ()), through which gradients flow to the logits"
+        f"the loss {name} must return its mean over the batch, a tensor of shape () that "
+        f"requires grad, got {returned}"
     )
 
 
 def generator_terms(
     config: TrainConfig, fake_logits: Tensor, real_logits: Tensor | None = None
 ) -> list[Term]:
-    """The loss of the generator; one of pairs needs `real_logits`."""
+    """Loss of the generator; a loss of pairs needs `real_logits`."""
     name = config.generator_loss
     loss = GENERATOR_LOSSES[name]
     if isinstance(loss, PairLoss):
@@ -55,11 +55,11 @@ def generator_terms(
 def discriminator_images(
     config: TrainConfig, reals: Tensor, fakes: Tensor, penalty_mix: Tensor | None
 ) -> dict[Kind, Tensor]:
-    """Return the images of the discriminator's update, a pass for each kind; `penalty_mix` (n,)
-    weighs the fakes in the images between, those of the gradient penalty.
+    """Images of the discriminator's update by kind, with one pass for each.
 
-    DDP exchanges gradients in the last pass, that of the reals, so that pass must reach every
-    weight: the gradient penalty does not reach the biases and comes first.
+    `penalty_mix` (n,) is the weight of the fakes in the images between, for the gradient penalty.
+    DDP exchanges gradients in the last pass, that of the reals, which must therefore reach every
+    weight. The gradient penalty does not reach the biases, so it comes first.
     """
     images: dict[Kind, Tensor] = {}
     if penalizes_between(config):
@@ -71,7 +71,7 @@ def discriminator_images(
 
 
 def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict[Kind, float]:
-    """Return the weight of the gradient penalty at each kind of images, in this step; 0: none."""
+    """Weight of the gradient penalty in this step, by kind of image; 0: none."""
     return {
         "between": config.gp_weight,
         "fake": config.r2_gamma,
@@ -80,13 +80,12 @@ def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict
 
 
 def penalizes_between(config: TrainConfig) -> bool:
-    """True if the gradient is penalized at images between real and fake: wgan_gp, hinge_gp."""
+    """Whether the gradient is penalized at images between real and fake: wgan_gp, hinge_gp."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     return isinstance(loss, DiscriminatorLoss) and loss.gradient_penalty and config.gp_weight > 0
 
 
 def has_penalty(config: TrainConfig) -> bool:
-    """Return True if a pass of some step has a gradient penalty."""
     gamma = config.r1_gamma
     has_r1 = max(gamma.values()) > 0 if isinstance(gamma, Mapping) else gamma > 0
     return has_r1 or config.r2_gamma > 0 or penalizes_between(config)
@@ -102,11 +101,10 @@ def discriminator_logits(
     *,
     penalized: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits of the transformed images, and the images by which a penalty
-    differentiates.
+    """Logits of the augmented images, and the images to differentiate a penalty with respect to.
 
-    Second derivatives overflow float16, so with fp16 a penalized pass runs in float32, with TF32
-    where the GPU has it.
+    Second derivatives overflow float16, so with fp16 a penalized pass runs in float32, or TF32 if
+    the GPU has it.
     """
     images = images.detach().requires_grad_(penalized)
     exact = penalized and config.precision == "fp16"
@@ -123,11 +121,11 @@ def discriminator_terms(
     penalty_weight: float,
     others: Tensor | None = None,
 ) -> list[Term]:
-    """Return the loss of images of this kind, and the penalty of the gradient by them if its weight
-    is not 0: R1 of real, R2 of fake, WGAN-GP's of those between, which have no other loss.
+    """Loss of one kind of images, and the gradient penalty at them if its weight is not 0.
 
-    A loss of pairs needs the logits of the `others`, detached: the passes of both kinds have all of
-    it, and each adds the gradient through its own logits. Only their difference has a sign then.
+    The penalty is R1 at reals, R2 at fakes and WGAN-GP's between, where there is no other term. A
+    loss of pairs needs the detached logits of the `others`: both passes compute the whole loss, and
+    each adds the gradient through its own logits. Its r_t is the sign of their difference.
     """
     norm_factor = losses.full_size_factor(config.network.resolution, stage.resolution)
     if kind == "between":
@@ -154,7 +152,7 @@ def discriminator_terms(
 
 
 def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss | PairLoss:
-    """Return the configured loss, with its weight of the drift."""
+    """The configured loss, with the configured weight of the drift."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     if isinstance(loss, PairLoss) or not loss.drift:
         return loss
@@ -162,15 +160,14 @@ def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss | PairLoss:
 
 
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Compute in half precision where the configuration asks for it."""
     dtype = ops.HALF.get(config.precision)
     return ops.autocast(device.type, dtype) if dtype else nullcontext()
 
 
 def lazy_r1_gamma(config: TrainConfig, images_seen: int, stage: Stage) -> float:
-    """Return the weight of R1 in this step: a larger one every `r1_interval` steps, 0 between.
+    """Weight of R1 in this step: `r1_interval` times as large in every such step, 0 in between.
 
-    "Lazy regularization" of Karras et al. 2020, section 3.1; not in the paper of StyleGAN.
+    Lazy regularization, Karras et al. 2020, section 3.1; not in the StyleGAN paper.
     """
     due = images_seen // stage.batch_size % config.r1_interval == 0
     return config.r1_gamma_at(stage.resolution) * config.r1_interval * due

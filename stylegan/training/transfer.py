@@ -1,4 +1,4 @@
-"""A new run that starts from the weights of another one (transfer)."""
+"""Transfer: a new run that starts from the weights of another one."""
 
 import dataclasses
 import re
@@ -22,21 +22,21 @@ from stylegan.training import meaning
 from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
 
-WARMUP_KIMG = 1.0  # of a discriminator: after 20 steps it knew rendered from drawn faces
+WARMUP_KIMG = 1.0  # an untrained D told rendered from drawn faces after 20 steps
 MOST_WARMUP = 1 / 12  # of a training
 NAMED_AT_MOST = 5  # tensors that were not copied
-OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
+OF_DATA = {"resolution", "label_dim"}  # fields of NetworkConfig that follow from the images
 WIDTHS = {"channel_base", "max_channels"}
-# With another of these layers of a discriminator are not taken over.
+# Fields of NetworkConfig that must be equal for all of a discriminator to be copied.
 OF_DISCRIMINATOR = {*WIDTHS, "channel_decay", "deviation_features"}
-LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # in the name of a tensor: its resolution
+LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # resolution in the name of a tensor
 EMBEDDING = "mapping.label_embedding"
-OF_LABELS = (EMBEDDING, "head.out.weight", "head.out.bias")  # a row for each
+OF_LABELS = (EMBEDDING, "head.out.weight", "head.out.bias")  # a row for each label
 GROWS_AGAIN = "schedule.initial_resolution"
 
 
 def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
-    """Return options for a network like that of `weights`, of another resolution and `width`."""
+    """Options for a network like that of `weights`, but for the resolution and a given `width`."""
     config = weights.require_loaded().generator.config
     left_out = OF_DATA if width is None else OF_DATA | WIDTHS
     fields = dataclasses.asdict(config).items()
@@ -46,8 +46,7 @@ def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
 def beginning(
     weights: Weights, config: TrainConfig, *, is_asked: bool
 ) -> tuple[dict[str, object], str]:
-    """Return options that let a run of `config` begin at the resolution that `weights` have grown
-    to, unless another is asked for; and a sentence that says so."""
+    """Options that start a run of `config` at the resolution of `weights`, and a sentence on it."""
     schedule = config.schedule
     grown = weights.require_loaded().grown
     start = min(grown, config.network.resolution)
@@ -59,16 +58,19 @@ def beginning(
 
 
 def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict[str, object]:
-    """Return the options that let a discriminator that is untrained, or in part, catch up with a
-    trained generator, which would fool it, and be spoiled, in its first steps: for at most a
-    twelfth of the run, before a resolution fades in. `labels`: of the data, None if unknown."""
+    """Options for a phase in which D trains alone: empty if the D of `weights` fits this run.
+
+    An untrained D would be fooled by a trained generator and spoil it within a few steps. The phase
+    lasts at most a twelfth of the run and ends before a resolution fades in. `labels` are the
+    data's, None if unknown.
+    """
     critic = weights.discriminator
     loaded = weights.require_loaded()
     trained = critic is not None and (
         bool(critic.config.label_dim) == config.data.labels
         and all(getattr(critic.config, n) == getattr(config.network, n) for n in OF_DISCRIMINATOR)
     )
-    if trained and config.data.labels and labels:  # one that it knows, or as many
+    if trained and config.data.labels and labels:  # D must know one by name, or as many
         if known := loaded.label_names:
             order = places(labels.names, known, (labels.vectors, loaded.vectors))
             trained = set(order) != {None}
@@ -83,7 +85,6 @@ def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict
 
 
 def warmup_lines(config: TrainConfig) -> list[str]:
-    """Return a line on the time in which the discriminator trains alone, if there is one."""
     alone = config.d_warmup_kimg
     if not alone:
         return []
@@ -93,21 +94,20 @@ def warmup_lines(config: TrainConfig) -> list[str]:
 
 
 def check_warmup(config: TrainConfig) -> None:
-    """Raise ValueError if the run is to end before its generator is trained."""
+    """Raises ValueError if the run would end before its generator is trained."""
     alone = config.d_warmup_kimg
     length = config.schedule.total_kimg
     if alone >= length:
         raise ValueError(
-            f"d_warmup_kimg {alone:g} leaves the generator nothing of {length:g} kimg; make it "
-            "less, or --kimg more"
+            f"d_warmup_kimg must be less than the length of {length:g} kimg (--kimg), got {alone:g}"
         )
 
 
 def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
-    """Raise ValueError if `freeze_d` would keep blocks that are not trained."""
+    """Raises ValueError if `freeze_d` would freeze blocks that are not trained."""
     size = config.network.resolution
     critic = weights.discriminator if weights else None
-    kept = [r for r in resolutions(size) if 2 * r >= config.freeze_d]  # and what they lead to
+    kept = [r for r in resolutions(size) if 2 * r >= config.freeze_d]  # and their outputs
     trained = (
         weights is not None
         and critic is not None
@@ -117,8 +117,8 @@ def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
     if config.freeze_d and not trained:
         found = f"{weights} holds none" if weights else "there is none without --init-from"
         raise ValueError(
-            f"freeze_d keeps blocks of a discriminator that is trained at {size}x{size} with these "
-            f"widths, but {found}; pass -o freeze_d=0, or take a source or sizes that fit"
+            f"freeze_d needs a discriminator trained at {size}x{size} with the same widths, but "
+            f"{found}; pass -o freeze_d=0, or another source or size"
         )
 
 
@@ -129,10 +129,12 @@ def initialize_from(
     vectors: bool | None = None,
     label_rows: Tensor | None = None,
 ) -> list[str]:
-    """Copy the weights of another run that fit (transfer), `adapted`, of each network that it has;
-    what was copied and what not. `label_names` are those of the run: what belongs to a label is
-    taken from that of the same name, unless one side is `vectors` (some: `label_rows`) and the
-    other classes. The state keeps where they came from; `Weights` lose their networks."""
+    """Copy every tensor of `source` that fits into `state`, `adapted`; returns report lines.
+
+    Rows that belong to a label go to the label of the same name in `label_names`, unless one side
+    has `vectors` (`label_rows` holds some) and the other classes. Records the lineage. A `Weights`
+    argument loses its networks.
+    """
     if isinstance(source, Weights):
         weights = source
     else:
@@ -142,13 +144,15 @@ def initialize_from(
     meaning.check_meaning(weights, state.config.network)
     lines = [f"not used: {reason}" for reason in weights.left_out]
     lines += replace_stale_layers(weights, state)
-    known = weights.require_loaded().label_names
-    both = vectors, weights.require_loaded().vectors
-    order = places(label_names, known, both) if label_names and known else None
+    loaded = weights.require_loaded()
+    known = loaded.label_names
+    order = None
+    if label_names and known:
+        order = places(label_names, known, (vectors, loaded.vectors))
     lines += about_labels(weights, state, label_names, order)
     if converted := meaning.changes(weights, state.config.network, meaning.CONVERTED):
-        lines.append(f"converted, to do the same: {converted}")
-    counts = []  # of tensors, for the lineage
+        lines.append(f"converted to compute the same: {converted}")
+    counts = []  # of copied tensors, for the lineage
     fitting = 0
     for name, trained in weights.networks().items():
         network = getattr(state, name)
@@ -160,11 +164,11 @@ def initialize_from(
             rows = [name for name in OF_LABELS if name in tensors and name in network.state_dict()]
             refused |= dict.fromkeys(rows, "belongs to labels that this run lacks")
         of_mapping = [part for part in refused if part.startswith("mapping.layers.")]
-        refused |= dict.fromkeys(of_mapping, "is of another mapping, which starts anew as a whole")
+        refused |= dict.fromkeys(of_mapping, "belongs to another mapping, reinitialized as a whole")
         others = order not in (None, [*range(len(known))]) and name != "discriminator"
         if others or refused.keys() & {"w_avg", EMBEDDING}:
             network.w_avg.copy_(from_rank0(partial(mean_w, network, label_rows)))
-            refused["w_avg"] = "is measured, since the mapping is not the same"
+            refused["w_avg"] = "is measured again, since the mapping differs"
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         tensors = network.state_dict().keys()
@@ -176,11 +180,11 @@ def initialize_from(
         if len(reasons) > NAMED_AT_MOST:
             lines.append(f"  not copied: {len(reasons) - NAMED_AT_MOST} more")
     for trained in weights.networks().values():
-        trained.to("meta")  # whoever opened them may keep them while training
+        trained.to("meta")  # frees memory, though the caller may hold them during training
     if not fitting:
         raise ValueError(
-            f"nothing in {weights} fits the networks of this run; without --config "
-            "a run takes the sizes of its source"
+            f"nothing in {weights} fits the networks of this run; leave out --config to take "
+            "the sizes of the source"
         )
     if weights.discriminator is None:
         lines.append(
@@ -189,28 +193,27 @@ def initialize_from(
     lines += warmup_lines(state.config)
     state.lineage = weights.child_lineage(", ".join(counts))
     if (license_name := license_of(state.lineage)).startswith(NONCOMMERCIAL):
-        lines.append(f"license: {license_name} (not for commercial purposes) goes with the run")
+        lines.append(f"license: the run inherits {license_name} (not for commercial purposes)")
     return lines
 
 
 def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
-    """Fit the RGB layers of the weights that the run of `state` trains and that growth has left
-    behind (`refitting`): in one process for all. What was fitted, and how well."""
-    grown = weights.require_loaded().grown
+    """Refit RGB layers that the run trains and that growth has left behind; lines on each."""
+    loaded = weights.require_loaded()
+    grown = loaded.grown
     schedule = state.config.schedule
     sizes = [r for r in resolutions(schedule.resolution) if schedule.start <= r < grown]
     if not sizes:
         return []
     networks = weights.networks()
-    rows = weights.require_loaded().label_rows
+    rows = loaded.label_rows
 
     def fitted() -> tuple[Errors, dict[str, dict[str, Tensor]]]:
         for network in networks.values():
             network.to(state.device)
-        average = weights.require_loaded().generator
-        if weights.generator not in (None, average):
+        if weights.generator not in (None, loaded.generator):
             refit(weights.generator, None, sizes, grown=grown, label_rows=rows)
-        errors = refit(average, weights.discriminator, sizes, grown=grown, label_rows=rows)
+        errors = refit(loaded.generator, weights.discriminator, sizes, grown=grown, label_rows=rows)
         rgb = {
             name: {part: x.cpu() for part, x in network.state_dict().items() if "_rgb." in part}
             for name, network in networks.items()
@@ -221,8 +224,8 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
     for name, network in networks.items():
         network.load_state_dict(rgb[name], strict=False)
     return [
-        f"{layer} of {r}x{r} was trained before {grown}x{grown} grew in; it is fitted anew: off by "
-        f"{now:.2f} (root mean square), as stored {before:.2f}"
+        f"{layer} of {r}x{r} was trained before {grown}x{grown} grew in; refitted, its RMS error "
+        f"is {now:.2f} instead of {before:.2f}"
         for (layer, r), (before, now) in errors.items()
     ]
 
@@ -230,24 +233,22 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
 def about_labels(
     weights: Weights, state: TrainState, names: Sequence[str], order: list[int | None] | None
 ) -> list[str]:
-    """Return a line on how a run's labels relate to those of the weights."""
     if order is not None and set(order) == {None}:
-        return [f"no label is one of {weights}: all start anew"]
+        return [f"{weights} has none of the labels: all are reinitialized"]
     if order is not None:
         new = [readable(name) for name, place in zip(names, order, strict=True) if place is None]
-        starting = f"; {listed(new, NAMED_AT_MOST, ', ')} start anew" if new else ""
-        return [f"labels are those of the same name in {weights}{starting}"]
+        starting = f"; reinitialized: {listed(new, NAMED_AT_MOST, ', ')}" if new else ""
+        return [f"labels are copied from those of the same name in {weights}{starting}"]
     count = weights.require_loaded().generator.config.label_dim
     if not count or count != state.config.network.label_dim:
         return []
-    return [f"{weights} does not name its labels: they are taken for those of the run in order"]
+    return [f"{weights} does not name its labels: they are assigned to those of the run in order"]
 
 
 def rows_of_labels(
     tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], order: Sequence[int | None]
 ) -> dict[str, Tensor]:
-    """Return the tensors with a row for each label: those of `tensors` at the places of `order`,
-    and `own` rows where there is none."""
+    """Tensors with a row per label: `order[i]` of `tensors` for label i, or the `own` if None."""
     found = {}
     for name in OF_LABELS:
         if name in tensors and name in own and tensors[name].shape[1:] == own[name].shape[1:]:
@@ -261,8 +262,7 @@ def rows_of_labels(
 def copied_from(
     tensors: Mapping[str, Tensor], network: nn.Module, resolution: int
 ) -> dict[str, str]:
-    """Give a network those of the `tensors` that fit. Names of the others with the reason, but for
-    layers above `resolution`, which a smaller network has no place for."""
+    """Copy the `tensors` that fit; reasons why others do not, except layers above `resolution`."""
     problems = checkpoint.misfits(network.state_dict(), tensors)
     fits = {name: tensor for name, tensor in tensors.items() if name not in problems}
     network.load_state_dict(fits, strict=False)
