@@ -14,7 +14,7 @@ from stylegan import Generator, NetworkConfig
 from stylegan.cli import main
 from stylegan.layers import EqualizedConv2d
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
-from stylegan.machine.distributed import gather
+from stylegan.machine.distributed import all_gather
 from stylegan.metrics import METRICS, Measurement, Metric, Scores
 from stylegan.networks import GENERATORS
 
@@ -50,7 +50,7 @@ def contrast(m: Measurement) -> Scores:
     sums = [
         float(batch.float().diff().abs().mean()) * len(batch) for batch in m.fake_batches(m.num)
     ]
-    mean = sum(gather(sum(sums))) / m.num
+    mean = sum(all_gather(sum(sums))) / m.num
     return Scores({"contrast": mean}, {"images": m.num})
 
 

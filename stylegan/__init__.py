@@ -7,7 +7,7 @@ from stylegan.machine.version import __version__
 
 if TYPE_CHECKING:
     from stylegan.files.loading import load_generator
-    from stylegan.machine.console import Console, Printing
+    from stylegan.machine.console import Console, PrintingConsole
     from stylegan.networks import Discriminator, Generator, NetworkConfig
 
 OWNERS = {
@@ -23,7 +23,7 @@ __all__ = [
     "Discriminator",
     "Generator",
     "NetworkConfig",
-    "Printing",
+    "PrintingConsole",
     "__version__",
     "load_generator",
 ]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.data.labels import described, places
-from stylegan.machine.messages import listed
+from stylegan.data.labels import describe_labels, match_labels
+from stylegan.machine.messages import join_truncatedource_on_rank0
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
@@ -54,7 +54,7 @@ def blend(
         raise ValueError(f"share must be from 0 to 1, got {share}")
     ours = a.generator.state_dict()
     theirs = b.generator.state_dict()
-    if order := places(a.label_names, b.label_names):
+    if order := match_labels(a.label_names, b.label_names):
         theirs[EMBEDDING] = theirs[EMBEDDING][order]
 
     def between(name: str) -> Tensor:
@@ -70,16 +70,16 @@ def blend(
     network = copy.deepcopy(a.generator)
     network.load_state_dict({name: between(name) for name in ours})
     if first is None and 0 < share < 1:
-        w = sampling.mapped_samples(network, SAMPLES, a.label_rows).cpu().double()
+        w = sampling.sample_w(network, SAMPLES, a.label_rows).cpu().double()
         network.w_avg.copy_(w.mean(dim=0))
     layers = "all layers" if first is None else f"layers {first} to {last or 'the finest'}"
     sources = {source.sha256: source for source in [*a.lineage, *b.lineage]}
     file_of_b = sources.pop(b.lineage[-1].sha256)
     file_of_b = dataclasses.replace(file_of_b, copied=f"{layers}, share {share:g}")
-    return a.but(
+    return a.replace(
         generator=network.eval(),
         origin=f"blend of {a.origin} and {b.origin}",
-        look=a.look.but(centers="none") if first is None and share else a.look,
+        look=a.settings.override(centers="none") if first is None and share else a.settings,
         images_seen=None,
         lineage=(*sources.values(), file_of_b),
     )
@@ -92,18 +92,24 @@ def check_alike(a: Pretrained, b: Pretrained) -> None:
         for name, value in shape_of(a).items()
         if value != shape_of_b[name]
     ]
-    if None in places(a.label_names, b.label_names, (a.vectors, b.vectors)):
-        ours, theirs = (described(side.label_names, side.vectors) for side in (a, b))
+    if None in match_labels(
+        a.label_names, b.label_names, (a.has_vector_labels, b.has_vector_labels)
+    ):
+        ours, theirs = (
+            describe_labels(side.label_names, side.has_vector_labels) for side in (a, b)
+        )
         different.append(f"labels ({ours}) and ({theirs})")
     if different:
-        raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
+        raise ValueError(
+            f"networks that differ cannot be blended: {join_truncatedource_on_rank0(different, 4, ', ')}"
+        )
 
 
 def shape_of(loaded: Pretrained) -> dict[str, object]:
     """Properties by name in which two blended generators must agree."""
     look = {
-        "resolution reached": loaded.look.drawn,
-        "alpha": loaded.look.alpha,
-        "rectangle": loaded.look.rectangle,
+        "resolution reached": loaded.settings.synthesis_resolution,
+        "alpha": loaded.settings.alpha,
+        "rectangle": loaded.settings.active_rectangle,
     }
     return dataclasses.asdict(loaded.generator.config) | look

@@ -12,9 +12,17 @@ from stylegan.augment import AugmentConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.machine.lineage import SECTION as LINEAGE
 from stylegan.machine.messages import suggestion
-from stylegan.machine.plain import AtLeast0, Count, Decay, Positive, Probability, checked, read
+from stylegan.machine.plain import (
+    Decay,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    validate,
+    validated,
+)
 from stylegan.machine.toml import parse_override, read_toml, toml_value
-from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, known
+from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, lookup
 from stylegan.ops import Precision
 from stylegan.schedule import (
     MIN_RESOLUTION,
@@ -32,12 +40,13 @@ AUTO = "auto"  # name of the configuration that `planning` chooses
 NUMBER = "(number)"
 TABLE = "(table)"
 NumberOrTable = Annotated[
-    Annotated[AtLeast0, Tag(NUMBER)] | Annotated[Mapping[int, AtLeast0], Tag(TABLE)],
+    Annotated[NonNegativeFloat, Tag(NUMBER)]
+    | Annotated[Mapping[int, NonNegativeFloat], Tag(TABLE)],
     Discriminator(lambda value: TABLE if isinstance(value, Mapping) else NUMBER),
 ]
 
 
-@checked
+@validated
 @dataclass(frozen=True)
 class DataConfig:
     """Which images are used, and how they become square."""
@@ -53,10 +62,10 @@ class DataConfig:
         if self.crop != "center":
             from stylegan.data.images import Fit  # imports Pillow, which a step does without
 
-            Fit.of(self.crop)
+            Fit.parse(self.crop)
 
 
-@checked
+@validated
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a training run computes; the defaults are the paper's.
@@ -72,45 +81,49 @@ class TrainConfig:
     # weight of R1, the penalty on gradients at reals; a number, or by resolution; 0 = off
     r1_gamma: NumberOrTable = 10.0
     # compute R1 in every n-th step only, n times as strong
-    r1_interval: Count = 1
-    r2_gamma: AtLeast0 = 0.0  # weight of R2, the same penalty at fakes; 0 = off
-    gp_weight: AtLeast0 = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
-    gp_target: Positive = 1.0  # target gradient norm of wgan_gp and hinge_gp
-    drift: AtLeast0 = 0.001  # weight of the squared real logits in the WGAN losses
+    r1_interval: PositiveInt = 1
+    r2_gamma: NonNegativeFloat = 0.0  # weight of R2, the same penalty at fakes; 0 = off
+    gp_weight: NonNegativeFloat = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
+    gp_target: PositiveFloat = 1.0  # target gradient norm of wgan_gp and hinge_gp
+    drift: NonNegativeFloat = 0.001  # weight of the squared real logits in the WGAN losses
     adam_beta1: Decay = 0.0  # Adam: decay of the mean of the gradients
     adam_beta2: Decay = 0.99  # Adam: decay of the mean of the squared gradients
-    adam_eps: Positive = 1e-8  # Adam: added to the root of the mean square
-    ema_half_life_kimg: Positive = 10.0  # half-life of the average generator [kimg]
+    adam_eps: PositiveFloat = 1e-8  # Adam: added to the root of the mean square
+    ema_half_life_kimg: PositiveFloat = 10.0  # half-life of the average generator [kimg]
     w_avg_decay: Probability = 0.995  # decay of the average w (for truncation), per pass
     style_mixing: Probability = 0.9  # probability that a batch mixes two styles
-    noise: Literal["random", "const"] = "random"  # noise maps: drawn for each image, or stored
+    noise_mode: Literal["random", "const"] = "random"  # noise maps: drawn for each image, or stored
     # arithmetic; auto = tf32 on GPUs that have it, else fp32; bf16 is faster on some CPUs, too
     precision: Precision = "auto"
     # images per process at a time, accumulating gradients; 0 = all
     batch_gpu: Annotated[int, Field(ge=0)] = 0
     # train D alone at first, to catch up with a trained generator; 0 = off [kimg]
-    d_warmup_kimg: AtLeast0 = 0.0
-    freeze_d: int = 0  # freeze D's blocks from this resolution up; 0 = off
+    d_only_kimg: NonNegativeFloat = 0.0
+    freeze_d_from: int = 0  # freeze D's blocks from this resolution up; 0 = off
     checkpoint_activations: bool = False  # recompute activations: less memory, more time
     deterministic: bool = False  # bit-identical results on a GPU, too (slower)
-    log_kimg: Positive = 1.0  # interval of lines in log.jsonl [kimg]
-    snapshot_ticks: Count = 10  # interval of generator files, in ticks
+    log_kimg: PositiveFloat = 1.0  # interval of lines in log.jsonl [kimg]
+    snapshot_ticks: PositiveInt = 10  # interval of generator files, in ticks
     # save a state at least this often, besides every tick; 0 = ticks only [minutes]
-    save_minutes: AtLeast0 = 15.0
-    keep_states: Count = 3  # number of newest states to keep
-    milestone_kimg: AtLeast0 = 5000.0  # keep the first state after each multiple; 0 = off [kimg]
-    max_skipped: Count = 50  # stop after this many consecutive skipped updates
-    max_saturated_kimg: AtLeast0 = 4.0  # stop once logits are saturated this long; 0 = off [kimg]
+    save_minutes: NonNegativeFloat = 15.0
+    keep_states: PositiveInt = 3  # number of newest states to keep
+    milestone_kimg: NonNegativeFloat = (
+        5000.0  # keep the first state after each multiple; 0 = off [kimg]
+    )
+    max_skipped: PositiveInt = 50  # stop after this many consecutive skipped updates
+    max_saturated_kimg: NonNegativeFloat = (
+        4.0  # stop once logits are saturated this long; 0 = off [kimg]
+    )
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
-        if self.freeze_d:
-            check_resolution(self.freeze_d, self.network.resolution, name="freeze_d")
+        if self.freeze_d_from:
+            check_resolution(self.freeze_d_from, self.network.resolution, name="freeze_d")
         if isinstance(self.r1_gamma, Mapping):
-            check_table("r1_gamma", self.r1_gamma, self.schedule.start)
+            check_table("r1_gamma", self.r1_gamma, self.schedule.start_resolution)
 
     def r1_gamma_at(self, resolution: int) -> float:
         """Weight of R1 while the network has this resolution."""
@@ -160,7 +173,7 @@ def flatten(values: Mapping[str, object]) -> dict[str, object]:
     return flat
 
 
-def nested(flat: Mapping[str, object]) -> dict[str, object]:
+def unflatten(flat: Mapping[str, object]) -> dict[str, object]:
     """The inverse of `flatten`."""
     sections: dict[str, dict[str, object]] = {"": {}}
     for name, value in flat.items():
@@ -242,7 +255,7 @@ def load_config(
     overrides: Sequence[str] | Mapping[str, object] = (),
     num_processes: int = 1,
     *,
-    unknown_parts: bool = False,
+    allow_unregistered: bool = False,
 ) -> TrainConfig:
     """Load a configuration by name or file (None: the paper's defaults), with `overrides`.
 
@@ -251,7 +264,7 @@ def load_config(
     try:
         values = read_options(name) if name else {}
         changes = overrides if isinstance(overrides, Mapping) else parse_options(overrides)
-        return build_config({**values, **changes}, num_processes, unknown_parts=unknown_parts)
+        return build_config({**values, **changes}, num_processes, unknown_parts=allow_unregistered)
     except ValueError as error:
         named = f"{name} with the given options" if overrides else name
         raise ValueError(f"{named}: {error}" if name else str(error)) from error
@@ -273,17 +286,17 @@ def build_config(
     resolution = flat.get("network.resolution", NetworkConfig.resolution)
     if flat.setdefault(DERIVED, resolution) != resolution:
         raise ValueError(f"{DERIVED} cannot be set; it follows from network.resolution")
-    config = read(TrainConfig, nested(flat))
+    config = validate(TrainConfig, unflatten(flat))
     plan = config.schedule
     if "schedule.batch_size" not in flat:
         plan = dataclasses.replace(plan, batch_size=official_batch_sizes(plan.num_processes))
         config = dataclasses.replace(config, schedule=plan)
     check_batches(config, plan.num_processes)
     if not unknown_parts:
-        known("generator_loss", GENERATOR_LOSSES, config.generator_loss)
-        known("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
-        known("network.generator", GENERATORS, config.network.generator)
-        known("network.discriminator", DISCRIMINATORS, config.network.discriminator)
+        lookup("generator_loss", GENERATOR_LOSSES, config.generator_loss)
+        lookup("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
+        lookup("network.generator", GENERATORS, config.network.generator)
+        lookup("network.discriminator", DISCRIMINATORS, config.network.discriminator)
     return config
 
 

@@ -17,12 +17,12 @@ from stylegan.ops import (
 HE_GAIN = math.sqrt(2)
 
 
-def run_block(block: nn.Module, *inputs: Tensor | None, recomputed: bool) -> Tensor:
+def run_block(block: nn.Module, *inputs: Tensor | None, checkpointed: bool) -> Tensor:
     """Run `block`, with activation checkpointing if `recomputed`.
 
     The block must return one tensor and use no random numbers.
     """
-    if recomputed:
+    if checkpointed:
         output: Tensor = checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
     else:
         output = block(*inputs)

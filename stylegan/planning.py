@@ -15,7 +15,7 @@ import torch
 from stylegan import schedule
 from stylegan.config import AUTO, TrainConfig, bundled, check_batches, load_config, read_options
 from stylegan.data import Findings, Source, Store, check, is_store, open_source
-from stylegan.data.check import grouped, needed_channels
+from stylegan.data.check import detect_channels, grouped
 from stylegan.data.images import channels_of
 from stylegan.data.sources import kinds_of
 from stylegan.files.loading import open_weights
@@ -24,34 +24,47 @@ from stylegan.files.weights import Weights
 from stylegan.losses import full_size_factor
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import from_rank0, on_all_ranks, pick_device
+from stylegan.machine.distributed import resolve_device, run_on_all_ranks, run_on_rank0
 from stylegan.machine.limits import limits
-from stylegan.machine.messages import aligned, count, duration, gib, listed, require
+from stylegan.machine.messages import (
+    align_columns,
+    duration,
+    gib,
+    join_truncatedource_on_rank0,
+    pluralize,
+    require_module,
+)
 from stylegan.machine.toml import toml_value
 from stylegan.networks import NetworkConfig
-from stylegan.schedule import ScheduleConfig, batch_size_at, coming, official_batch_sizes, phases
+from stylegan.schedule import (
+    ScheduleConfig,
+    batch_size_at,
+    official_batch_sizes,
+    phases,
+    remaining_stages,
+)
 from stylegan.training.costs import (
-    Costs,
     Machine,
+    StepCosts,
+    cost_line,
     disk_warning,
-    outlook,
     possible_costs,
 )
 from stylegan.training.meaning import check_meaning
 from stylegan.training.run import (
     backend_flags,
-    fit_to_data,
     newest_state,
     preparation_for,
     resolve_config,
     saved_config,
-    settle_threads,
+    set_label_dim,
+    set_threads,
     start,
     with_precision,
 )
 from stylegan.training.state import TrainState
 from stylegan.training.transfer import (
-    GROWS_AGAIN,
+    INITIAL_RESOLUTION,
     beginning,
     check_frozen,
     sizes,
@@ -67,12 +80,12 @@ WARMUP = "d_warmup_kimg"
 BUNDLED_DATA = "datasets/faces-64.zip"
 DEFAULT_CONFIG = "quickstart"
 
-MOST_REACH = 0.9  # fraction of the images that must reach the chosen resolution
+MAX_REACH = 0.9  # fraction of the images that must reach the chosen resolution
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
-MOST_GROWING = 0.5  # fraction of a training
-LEAST_TICKS = 12  # grids of samples in a training of at least as many kimg
-LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
-LEAST_KIMG = 0.1  # of a training
+MAX_GROWING = 0.5  # fraction of a training
+MIN_TICKS = 12  # grids of samples in a training of at least as many kimg
+MIN_TICK_KIMG = 1.0  # samples are named by their kimg
+MIN_KIMG = 0.1  # of a training
 FULL_DETAIL_IMAGES = 1000  # fewer do not teach finer detail than at FEW_RESOLUTION
 FEW_RESOLUTION = 256
 PLENTY = 50_000  # images
@@ -91,22 +104,22 @@ HALF_LIVES = 12  # least number in a training: an average that lags behind shows
 PUBLISHED_IMAGES = 70_000  # FFHQ
 PUBLISHED_KIMG = 25_000  # length of the paper's training
 R1_RULE = 0.0002  # Karras et al. 2020 (limited data), `auto` in their code
-LEAST_GAMMA = 1.0  # published for subsets of FFHQ at 256x256
+MIN_GAMMA = 1.0  # published for subsets of FFHQ at 256x256
 CPU_LEAST_GAMMA = 0.1  # gave the best rendered faces with the narrow networks of a CPU
-LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/experiments.md
-MOST_SPEED_KIMG = 500.0  # for the probability of augmentation to rise from 0 to 1, as published
+MIN_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/experiments.md
+MAX_SPEED_KIMG = 500.0  # for the probability of augmentation to rise from 0 to 1, as published
 TRANSFER_KIMG = 2000  # upper limit when starting from other weights
 TRANSFER_SPEED_KIMG = 100.0  # likewise, of the augmentation
 MEMORY_SHARE = 0.6  # of a device, for the estimate of a step: kernels need workspace
 TRAINING_SHARE = 0.95  # of the minutes of a run; the rest is for samples, files, the report
-LEAST_SHARE = 0.5  # of the usual length of a training; below it, a smaller resolution is tried
-LEAST_RESOLUTION = 32  # where that stops
+MIN_SHARE = 0.5  # of the usual length of a training; below it, a smaller resolution is tried
+MIN_RESOLUTION = 32  # where that stops
 HANDFUL = 10  # images
 FEW = 2000  # images
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainRequest:
     """The requested training. None means: as stored in the run `out`, or else chosen."""
 
     out: str | Path | None = None  # run folder; None: runs/<config>
@@ -125,7 +138,7 @@ class Request:
         """Raises ValueError if an option is given twice, or `channels` is not a mode."""
         if isinstance(self.channels, str):
             object.__setattr__(self, "channels", channels_of(self.channels))
-        if self.minutes is not None and LENGTH in self.asked:
+        if self.minutes is not None and LENGTH in self.explicit_options:
             raise ValueError("--minutes and --kimg both specify the length; leave one out")
         own = {
             RESOLUTION: self.resolution,
@@ -138,7 +151,7 @@ class Request:
                 raise ValueError(f"{name} is given twice, once by -o; leave one out")
 
     @property
-    def asked(self) -> dict[str, object]:
+    def explicit_options(self) -> dict[str, object]:
         """Requested options of the configuration, by name."""
         fitted = {RESOLUTION: self.resolution, LENGTH: self.kimg}
         return {**{k: value for k, value in fitted.items() if value is not None}, **self.options}
@@ -149,12 +162,12 @@ class Facts:
     """What a plan depends on besides the request."""
 
     run: RunFolder
-    stored: TrainConfig | None  # of the run, if it exists
+    stored_config: TrainConfig | None  # of the run, if it exists
     base: str  # configuration: a name, a file, or auto
     data: Path | Source  # a source if this rank has listed the files
     is_own: bool  # the user's data, not the bundled images
     machine: Machine
-    start: Weights | None = None  # that a new run starts from
+    init_weights: Weights | None = None  # that a new run starts from
     findings: Findings | None = None  # on the images, if they were inspected
     given: Options = field(default_factory=dict)  # that follow from weights and images
 
@@ -162,20 +175,20 @@ class Facts:
     def images(self) -> int:
         """Number of usable images, which must have been inspected."""
         assert self.findings is not None
-        return self.findings.num_good
+        return self.findings.num_usable
 
     @property
     def possible(self) -> int:
         """Largest resolution that nine of ten images reach."""
         assert self.findings is not None
-        reach = self.findings.reach()
-        enough = (r for r, n in reach.items() if n >= MOST_REACH * self.images)
+        reach = self.findings.counts_by_resolution()
+        enough = (r for r, n in reach.items() if n >= MAX_REACH * self.images)
         return max(enough, default=min(reach))
 
     @property
     def grown(self) -> int:
         """Resolution that the weights to start from have grown to; 0 without weights."""
-        return self.start.require_loaded().grown if self.start else 0
+        return self.init_weights.require_loaded().grown_resolution if self.init_weights else 0
 
 
 @dataclass(frozen=True)
@@ -184,22 +197,22 @@ class Plan:
 
     config: TrainConfig
     lines: list[str]  # report of what was found and chosen
-    request: Request
+    request: TrainRequest
     facts: Facts
     threads: int | None = None  # on a CPU
-    costs: Costs | None = None  # if steps were tried
+    costs: StepCosts | None = None  # if steps were tried
 
     def train(self, **rest: Any) -> TrainState:
         """Train to the end; `rest` are further options of `training.start`."""
         facts = self.facts
-        if not facts.stored:
-            check_frozen(self.config, facts.start)
+        if not facts.stored_config:
+            check_frozen(self.config, facts.init_weights)
         return start(
             self.config,
             facts.data,
             facts.run.path,
             device=facts.machine.device,
-            init_from=facts.start or self.request.init_from,
+            init_from=facts.init_weights or self.request.init_from,
             costs=self.costs,
             threads=self.threads,
             **rest,
@@ -208,9 +221,9 @@ class Plan:
     def advice(self) -> list[str]:
         """Advice for a new run on the user's images."""
         facts = self.facts
-        if facts.stored or not facts.is_own or facts.findings is None:
+        if facts.stored_config or not facts.is_own or facts.findings is None:
             return []
-        return advice(facts.images, self.config, started=facts.start is not None)
+        return advice(facts.images, self.config, started=facts.init_weights is not None)
 
     def preview(self, *, console: Console = SILENT) -> list[str]:
         """Decode all images and try steps at every resolution, without writing anything.
@@ -219,18 +232,18 @@ class Plan:
         """
         facts = self.facts
         device = facts.machine.device
-        findings = looked_at(facts.data, self.config, decode=True, console=console)
-        config = fit_to_data(resolve_config(self.config, facts.run, device), findings)
+        findings = inspect_images(facts.data, self.config, decode=True, console=console)
+        config = set_label_dim(resolve_config(self.config, facts.run, device), findings)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
             newest, payload = newest_state(facts.run)
             if newest:
                 saved_config(config, payload, newest, findings, facts.run)
-            of_threads = settle_threads(self.threads, payload)
-            stages = coming(config.schedule, 0)
+            of_threads = set_threads(self.threads, payload)
+            stages = remaining_stages(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]
-        last = outlook(config, costs, device, facts.run.saved())
+        last = cost_line(config, costs, device, facts.run.latest_images_seen())
         return [*lines, last, *disk_warning(config, facts.run)]
 
     def preview_elsewhere(self) -> list[str]:
@@ -239,11 +252,11 @@ class Plan:
         config = self.config
         lines: list[str] = []
         if self.facts.is_own:  # the bundled images are there, too
-            findings = looked_at(self.facts.data, config, decode=True)
-            config = fit_to_data(config, findings)
+            findings = inspect_images(self.facts.data, config, decode=True)
+            config = set_label_dim(config, findings)
             lines = self.image_lines(findings, config)
         check_batches(config, machine.processes)
-        costs = Costs.estimated(config, machine.processes)
+        costs = StepCosts.estimated(config, machine.processes)
         at = costs.largest
         lines += plan_lines(config, costs, machine.device)
         return [
@@ -256,18 +269,18 @@ class Plan:
     def image_lines(self, findings: Findings, config: TrainConfig) -> list[str]:
         """Lines on skipped images, and advice. Raises ValueError if no image is usable."""
         left_out = grouped(findings.skipped)
-        if not findings.num_good:
+        if not findings.num_usable:
             reasons = "; ".join(left_out)
             raise ValueError(f"none of the images in {findings.path} is usable: {reasons}")
         lines = [*findings.notes, *(f"left out: {line}" for line in left_out)]
         if self.facts.is_own:
-            started = self.facts.start is not None or bool(self.facts.run.lineage())
-            lines += advice(findings.num_good, config, started=started)
+            started = self.facts.init_weights is not None or bool(self.facts.run.lineage())
+            lines += advice(findings.num_usable, config, started=started)
         return lines
 
 
 def plan(
-    request: Request,
+    request: TrainRequest,
     machine: Machine | None = None,
     *,
     threads: int | None = None,
@@ -286,37 +299,39 @@ def plan(
             "`with stylegan.machine.distributed.process_group(device):`"
         )
     if request.minutes is not None:  # for which steps are tried
-        require("torchvision", packages="torch torchvision", purpose="a grid of samples")
-    machine = machine or Machine.here(pick_device())
+        require_module("torchvision", packages="torch torchvision", purpose="a grid of samples")
+    machine = machine or Machine.here(resolve_device())
     if threads is not None:
         machine = dataclasses.replace(machine, cores=min(threads, limits().cores))
-    facts, lines = look(request, machine, console)
-    stored = facts.stored
-    costs: Costs | None = None
+    facts, lines = inspect_inputs(request, machine, console)
+    stored = facts.stored_config
+    costs: StepCosts | None = None
     if request.minutes is None:
         config, more = decide(request, facts)
-    elif stored and facts.run.saved():
+    elif stored and facts.run.latest_images_seen():
         length = stored.schedule.total_kimg
         config, more = decide(dataclasses.replace(request, minutes=None, kimg=length), facts)
         more.append(f"{facts.run.path} keeps its length of {length:g} kimg; --kimg changes it")
     else:
         config, more, costs = decide_within(request.minutes, request, facts, threads)
-    if facts.start:
-        check_frozen(config, facts.start)
-        check_meaning(facts.start, config.network)
+    if facts.init_weights:
+        check_frozen(config, facts.init_weights)
+        check_meaning(facts.init_weights, config.network)
     data = facts.data
     if isinstance(data, Path) and is_store(data):
-        from_rank0(lambda: Store(data).check_fits(preparation_for(config)))
+        run_on_rank0(lambda: Store(data).check_fits(preparation_for(config)))
     return Plan(config, [*lines, *more], request, facts, threads, costs)
 
 
 # The facts
 
 
-def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, list[str]]:
+def inspect_inputs(
+    request: TrainRequest, machine: Machine, console: Console
+) -> tuple[Facts, list[str]]:
     """Open the run and the weights and inspect the images, on rank 0 for all; lines on these."""
     run = RunFolder(request.out or usual_folder(request.config, request.data))
-    stored = on_all_ranks(run.stored_config)
+    stored = run_on_all_ranks(run.stored_config)
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
     is_own = path.resolve() != bundled(BUNDLED_DATA).resolve()
     remembered = str(run.config_file)
@@ -329,12 +344,12 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
     start: Weights | None = None
     given: dict[str, object] = {}
     if (origin := request.init_from) is not None and not stored:  # first, to fail early
-        start = on_all_ranks(lambda: open_weights(origin, need="training"))
+        start = run_on_all_ranks(lambda: open_weights(origin, need="training"))
         if request.config in (None, AUTO):
             given |= sizes(start, width=request.width)
     drawn = start.require_loaded().crop if start else stored.data.crop if stored else ""
     is_fixed = base != AUTO and CROP in read_options(base)
-    fits = from_rank0(lambda: not is_store(path) or Store(path).meta.crop == drawn)
+    fits = run_on_rank0(lambda: not is_store(path) or Store(path).meta.crop == drawn)
     if drawn and not is_fixed and fits:
         given[CROP] = drawn
 
@@ -345,18 +360,18 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         own = {k: value for k, value in options.items() if k.startswith(("data.", "network."))}
         return load_config(None, own)
 
-    of_data = of_pictures({**given, **request.asked}).data
+    of_data = of_pictures({**given, **request.explicit_options}).data
     include = of_data.include
     if start and {drawn, of_data.crop} != {"center"}:
         lines.append(f"crop: {start} has {drawn}, the run {of_data.crop} (--crop, --aspect)")
     is_looked_at = base == AUTO or (is_own and not stored)
     opened: list[Source] = []  # on rank 0, which alone lists the files
     if is_looked_at and not is_store(path):
-        from_rank0(lambda: opened.append(open_source(path, include=include)))
+        run_on_rank0(lambda: opened.append(open_source(path, include=include)))
     data = opened[0] if opened else path
     channels = request.channels
     if channels == "auto" and not stored:  # an existing run ignores it
-        channels, why = from_rank0(lambda: needed_channels(data, include))
+        channels, why = run_on_rank0(lambda: detect_channels(data, include))
         lines.append(why)
     if isinstance(channels, int):
         # older runs are not premultiplied
@@ -364,26 +379,28 @@ def look(request: Request, machine: Machine, console: Console) -> tuple[Facts, l
         given |= {"network.image_channels": channels, "network.premultiplied": premultiplied}
     findings: Findings | None = None
     if is_looked_at:
-        findings = looked_at(data, of_pictures({**given, **request.asked}), console=console)
+        findings = inspect_images(
+            data, of_pictures({**given, **request.explicit_options}), console=console
+        )
         lines += found_lines(findings)
     elif not is_own and not stored and request.config is None:
         lines.append(f"no --data, and no run in {run.path}: the bundled faces")
     return Facts(run, stored, base, data, is_own, machine, start, findings, given), lines
 
 
-def looked_at(
+def inspect_images(
     data: Path | Source, config: TrainConfig, *, decode: bool = False, console: Console = SILENT
 ) -> Findings:
     """Inspect the images. Raises ValueError if none is usable, or labels are missing."""
     preparation = preparation_for(config)
     if not decode:  # report all sizes
         preparation = dataclasses.replace(preparation, resolution=None)
-    findings = from_rank0(lambda: check(data, preparation, decode=decode, console=console))
-    if not findings.reach():
+    findings = run_on_rank0(lambda: check(data, preparation, decode=decode, console=console))
+    if not findings.counts_by_resolution():
         why = [f"no image in {findings.path} is usable", *findings.left_out_lines()]
         raise ValueError("; ".join(why))
     if not findings.label_names:
-        fit_to_data(config, findings)  # raises if labels are requested
+        set_label_dim(config, findings)  # raises if labels are requested
     return findings
 
 
@@ -412,8 +429,8 @@ def data_of(run: RunFolder) -> Path:
 # The decision, a function of request and facts
 
 
-def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
-    asked = {**facts.given, **request.asked}
+def decide(request: TrainRequest, facts: Facts) -> tuple[TrainConfig, list[str]]:
+    asked = {**facts.given, **request.explicit_options}
     if facts.base == AUTO:
         config, lines = chosen(asked, facts, request.width)
         file: Options = {}
@@ -421,35 +438,35 @@ def decide(request: Request, facts: Facts) -> tuple[TrainConfig, list[str]]:
         file = read_options(facts.base)
         config = named(request, asked, file, facts)
         lines = []
-    start = facts.start
+    start = facts.init_weights
     if start and WARMUP not in file.keys() | asked.keys():  # depends on the final widths
         labels = facts.findings.labels if facts.findings else None
         config = dataclasses.replace(config, **warmup(start, config, labels))  # type: ignore[arg-type]
     if start:
-        is_asked = GROWS_AGAIN in file.keys() | asked.keys()
+        is_asked = INITIAL_RESOLUTION in file.keys() | asked.keys()
         lines.append(beginning(start, config, is_asked=is_asked)[1])
     return config, lines
 
 
-def named(request: Request, asked: Options, file: Options, facts: Facts) -> TrainConfig:
+def named(request: TrainRequest, asked: Options, file: Options, facts: Facts) -> TrainConfig:
     """The named configuration, or that of the run, fitted to a requested size or length."""
-    stored = facts.stored
+    stored = facts.stored_config
     processes = stored.schedule.num_processes if stored else facts.machine.processes
     kept: dict[str, object] = {}  # options that follow from the initial weights
     if stored and facts.run.lineage():
         kept = {
-            GROWS_AGAIN: stored.schedule.initial_resolution,
-            WARMUP: stored.d_warmup_kimg,
+            INITIAL_RESOLUTION: stored.schedule.initial_resolution,
+            WARMUP: stored.d_only_kimg,
         }
-    elif facts.start:
+    elif facts.init_weights:
         whole = load_config(facts.base, asked, processes)
-        kept = beginning(facts.start, whole, is_asked=GROWS_AGAIN in asked)[0]
+        kept = beginning(facts.init_weights, whole, is_asked=INITIAL_RESOLUTION in asked)[0]
     kept = {name: value for name, value in kept.items() if name not in file}
     config = load_config(facts.base, {**kept, **asked}, processes)
     if (request.resolution, request.kimg, request.width) == (None,) * 3:
         return config
     usual = int(file.get(RESOLUTION, NetworkConfig.resolution))  # type: ignore[call-overload]
-    kept |= fitted(config, usual, width=request.width, begun=stored)
+    kept |= dependent_options(config, usual, width=request.width, begun=stored)
     if stored:
         kept["r1_gamma"] = stored.r1_gamma
     elif config.network.resolution != usual:
@@ -497,18 +514,18 @@ def chosen_at(asked: Options, facts: Facts, width: int | None) -> TrainConfig:
     options[LENGTH] = kimg
     if facts.grown:
         options["schedule.initial_resolution"] = min(facts.grown, size)
-    if few and kimg >= LEAST_AUGMENTED_KIMG:
+    if few and kimg >= MIN_AUGMENTED_KIMG:
         options["augment.kind"] = "ada"
     config = load_config(base, {**options, **asked}, machine.processes)
     batch_size = batch_size_at(size, config.schedule)
     options["r1_gamma"] = gamma_for(config, batch_size, on_cpu=on_cpu)
     if config.augment.kind == "ada" and config.augment.adaptive:
-        most = TRANSFER_SPEED_KIMG if facts.grown else MOST_SPEED_KIMG
+        most = TRANSFER_SPEED_KIMG if facts.grown else MAX_SPEED_KIMG
         options["augment.speed_kimg"] = min(most, config.schedule.total_kimg / 2)
     average = AVERAGE_KIMG * batch_size / GPU_BATCH
     if "ema_half_life_kimg" not in asked:
         config = dataclasses.replace(config, ema_half_life_kimg=average)
-    options |= fitted(config, usual, width=width)
+    options |= dependent_options(config, usual, width=width)
     return load_config(base, {**options, **asked}, machine.processes)
 
 
@@ -518,7 +535,7 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
     channels = config.network.channels(resolution)
     processes = facts.machine.processes
     if resolution > facts.grown > 0 and channels < FINEST_CHANNELS:
-        return f"would have only {count(channels, 'channel')} in the network to start from"
+        return f"would have only {pluralize(channels, 'channel')} in the network to start from"
     if facts.machine.on_cpu:
         is_quick = facts.machine.cores * processes > 1 or facts.grown >= CPU_RESOLUTION
         most = CPU_RESOLUTION if is_quick else CPU_RESOLUTION // 2
@@ -527,7 +544,7 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
         return f"needs {FULL_DETAIL_IMAGES:,} images, or weights to start from"
     kimg = config.schedule.total_kimg
     if kimg > GPU_KIMG.get(processes, {}).get(resolution, math.inf):
-        return f"takes {count(processes, 'GPU')} weeks for {kimg:,g} kimg"
+        return f"takes {pluralize(processes, 'GPU')} weeks for {kimg:,g} kimg"
     return ""
 
 
@@ -557,7 +574,7 @@ def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | 
     size = config.network.resolution
     gamma = short(R1_RULE * size**2 / batch_size, digits=2)
     if not on_cpu:
-        return max(gamma, LEAST_GAMMA)
+        return max(gamma, MIN_GAMMA)
     per_pixel = dict.fromkeys(stages_of(config), max(gamma, CPU_LEAST_GAMMA))
     return gammas_of(per_pixel) if len(per_pixel) > 1 else per_pixel[size]
 
@@ -577,7 +594,7 @@ def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[in
 def stages_of(config: TrainConfig) -> list[int]:
     """Resolutions that are trained."""
     sizes_ = schedule.resolutions(config.network.resolution)
-    return [r for r in sizes_ if r >= config.schedule.start]
+    return [r for r in sizes_ if r >= config.schedule.start_resolution]
 
 
 def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
@@ -610,11 +627,11 @@ def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
 
 
 def fits_in_memory(config: TrainConfig, machine: Machine) -> bool:
-    costs = Costs.estimated(config, config.schedule.num_processes)
+    costs = StepCosts.estimated(config, config.schedule.num_processes)
     return costs.memory[costs.largest] <= MEMORY_SHARE * machine.memory
 
 
-def fitted(
+def dependent_options(
     config: TrainConfig,
     usual_resolution: int,
     *,
@@ -651,14 +668,14 @@ def shortened(plan: ScheduleConfig) -> ScheduleConfig:
     """Shorten phases and ticks that are too long for the length."""
     doublings = max(math.log2(plan.resolution / plan.initial_resolution), 0)
     growing = doublings * (plan.stable_kimg + plan.fade_kimg)
-    most = MOST_GROWING * plan.total_kimg
+    most = MAX_GROWING * plan.total_kimg
     if growing > most:
         stable, fade = (  # rounded down, so that all phases fit
             short(x * most / growing, rounding=ROUND_DOWN)
             for x in (plan.stable_kimg, plan.fade_kimg)
         )
         plan = dataclasses.replace(plan, stable_kimg=stable, fade_kimg=fade)
-    tick = short(max(plan.total_kimg / LEAST_TICKS, min(plan.total_kimg, LEAST_TICK_KIMG)))
+    tick = short(max(plan.total_kimg / MIN_TICKS, min(plan.total_kimg, MIN_TICK_KIMG)))
     if max(plan.tick_kimg.values()) > tick:
         ticks = {r: min(kimg, tick) for r, kimg in plan.tick_kimg.items()}
         plan = dataclasses.replace(plan, tick_kimg=ticks)
@@ -673,11 +690,11 @@ def short(number: float, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> fl
 
 
 def decide_within(
-    minutes: float, request: Request, facts: Facts, threads: int | None
-) -> tuple[TrainConfig, list[str], Costs]:
+    minutes: float, request: TrainRequest, facts: Facts, threads: int | None
+) -> tuple[TrainConfig, list[str], StepCosts]:
     """The configuration with the length that takes `minutes`, lines on it, and the tried costs."""
-    is_chosen = facts.base == AUTO and RESOLUTION not in request.asked
-    is_free = is_chosen and facts.start is None
+    is_chosen = facts.base == AUTO and RESOLUTION not in request.explicit_options
+    is_free = is_chosen and facts.init_weights is None
     trial = dataclasses.replace(request, minutes=None)
     too_large: list[str] = []
     while True:
@@ -685,44 +702,46 @@ def decide_within(
         size = usual.network.resolution
         length = usual.schedule.total_kimg
         costs = costs_here(usual, facts, threads)
-        is_least = not is_free or size <= LEAST_RESOLUTION
+        is_least = not is_free or size <= MIN_RESOLUTION
         kimg = kimg_within(minutes, usual, request, costs)
-        if is_least or kimg >= LEAST_SHARE * length:
+        if is_least or kimg >= MIN_SHARE * length:
             break
         too_large.append(f"not {size}x{size}: {kimg:g} of the usual {length:g} kimg would fit")
         trial = dataclasses.replace(trial, resolution=size // 2)
-    if kimg < LEAST_KIMG:
+    if kimg < MIN_KIMG:
         raise ValueError(
-            f"{minutes:g} minutes are not enough for {LEAST_KIMG:g} kimg here; pass more "
+            f"{minutes:g} minutes are not enough for {MIN_KIMG:g} kimg here; pass more "
             "--minutes, or a smaller --resolution"
         )
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=size)
     config, lines = decide(dataclasses.replace(trial, kimg=kimg), facts)
-    started = facts.start is not None
+    started = facts.init_weights is not None
     lines += length_lines(minutes, config, usual_kimg=length, started=started)
     return config, [*lines, *too_large], costs
 
 
-def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> Costs:
+def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> StepCosts:
     """Try steps at every resolution on this machine."""
     device = facts.machine.device
-    config = with_precision(config, device, facts.stored)
+    config = with_precision(config, device, facts.stored_config)
     with backend_flags(config):
-        settle_threads(threads, {})
-        return Costs.tried(config, device, coming(shortened(config.schedule), 0))
+        set_threads(threads, {})
+        return StepCosts.tried(config, device, remaining_stages(shortened(config.schedule), 0))
 
 
-def kimg_within(minutes: float, config: TrainConfig, request: Request, costs: Costs) -> float:
+def kimg_within(
+    minutes: float, config: TrainConfig, request: TrainRequest, costs: StepCosts
+) -> float:
     """Length in kimg that takes `minutes` at these costs; 0 if below `LEAST_KIMG`."""
-    keep = any(f"schedule.{name}_kimg" in request.asked for name in ("stable", "fade"))
+    keep = any(f"schedule.{name}_kimg" in request.explicit_options for name in ("stable", "fade"))
     seconds = 60 * TRAINING_SHARE * minutes
 
     def takes(kimg: float) -> float:
         planned = dataclasses.replace(config.schedule, total_kimg=kimg)
         return costs.seconds_left(planned if keep else shortened(planned))
 
-    shortest = LEAST_KIMG
+    shortest = MIN_KIMG
     longest = seconds / min(costs.seconds.values()) / 1000
     if takes(shortest) > seconds:
         return 0.0
@@ -740,7 +759,7 @@ def kimg_within(minutes: float, config: TrainConfig, request: Request, costs: Co
 
 def found_lines(findings: Findings) -> list[str]:
     """Lines on a source: number of images, sizes, how many reach each resolution, labels."""
-    images = count(findings.num_good, "image")
+    images = pluralize(findings.num_usable, "image")
     line = f"{findings.path}: {images} of {' to '.join(dict.fromkeys(findings.ends()))}"
     lines = [line + ("" if findings.kind == "store" else ", by the headers of the files")]
     if oblong := sum(n for (width, height), n in findings.sizes.items() if width != height):
@@ -750,17 +769,19 @@ def found_lines(findings: Findings) -> list[str]:
             "stretch": "squeezed to a square",
         }
         lines.append(f"{oblong:,} not square: {treatments[findings.fit.kind]} (--crop, --aspect)")
-    reach = findings.reach()
+    reach = findings.counts_by_resolution()
     # from 32 up, or from the largest that all reach
     least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
     table = {r: n for r, n in reach.items() if r >= least}
-    if set(table.values()) != {findings.num_good}:
+    if set(table.values()) != {findings.num_usable}:
         counts = [f"{n:,}" for n in table.values()]
         rows = [["  resolution", *map(str, table)], ["  images that reach it", *counts]]
-        lines += aligned(rows, left=[0])
+        lines += align_columns(rows, left=[0])
     if labels := findings.labels:
-        number = count(len(labels.names), "number" if labels.vectors else "class")
-        lines.append(f"{number} for --labels: {listed(labels.names, 12, ', ')}")
+        number = pluralize(len(labels.names), "number" if labels.are_vectors else "class")
+        lines.append(
+            f"{number} for --labels: {join_truncatedource_on_rank0(labels.names, 12, ', ')}"
+        )
     return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
 
 
@@ -786,7 +807,7 @@ def length_lines(
     size = f"{config.network.resolution}x{config.network.resolution}"
     unit = "minute" if minutes == 1 else "minutes"
     lines = [f"{minutes:g} {unit} of training here: {kimg:g} kimg at {size}"]
-    if (share := kimg / usual_kimg) < LEAST_SHARE:
+    if (share := kimg / usual_kimg) < MIN_SHARE:
         outcome = "samples close to those of the weights" if started else "artifacts, not images"
         lines.append(
             f"that is {share:.1%} of the usual length: expect {outcome}; the usual length takes "
@@ -797,7 +818,7 @@ def length_lines(
 
 def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
     """Advice for a small number of images; `started`: from other weights."""
-    usable = count(images, "usable image")
+    usable = pluralize(images, "usable image")
     if images < HANDFUL:
         return [f"WARNING: {usable}: the network will memorize them and generate little else"]
     lines = ["--mirror doubles them, if left and right may be swapped"]
@@ -805,14 +826,14 @@ def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
         lines = ["half of them are mirrored; if that is wrong: -o data.mirror=false"]
     if images < FEW:
         lines.insert(0, f"{usable} are few: more would help most; stop when samples get worse")
-        if config.augment.kind == "none" and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
+        if config.augment.kind == "none" and config.schedule.total_kimg >= MIN_AUGMENTED_KIMG:
             lines.append("-o 'augment.kind=\"ada\"' keeps the network from memorizing them")
         if not started:
             lines.append("trained weights of a similar kind help: --init-from, docs/training.md")
     return lines
 
 
-def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[str]:
+def plan_lines(config: TrainConfig, costs: StepCosts, device: torch.device) -> list[str]:
     """A table of the phases with length, batch, learning rates, memory and time."""
     has_times = bool(costs.seconds)
     head = ["kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory"]
@@ -827,7 +848,7 @@ def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[
             mark = "~" if stage.resolution in costs.guessed else ""
             row.append(mark + duration(costs.seconds[stage.resolution] * images))
         rows.append(row)
-    lines = [*aligned(rows), *warmup_lines(config)]
+    lines = [*align_columns(rows), *warmup_lines(config)]
     if ramp := config.schedule.ramp_kimg:
         lines.append(f"rates rise linearly from 0 over the first {ramp:,.10g} kimg (ramp_kimg)")
     kind = "measured" if has_times and device.type == "cuda" else "estimated"
@@ -837,7 +858,7 @@ def plan_lines(config: TrainConfig, costs: Costs, device: torch.device) -> list[
     processes = config.schedule.num_processes
     if config.schedule.batch_size == official_batch_sizes(processes):
         batches = (
-            f"batches: the official ones for {count(processes, 'process')}, all together; they are "
+            f"batches: the official ones for {pluralize(processes, 'process')}, all together; they are "
             "chosen by the number of processes that a run is started with"
         )
     return [*lines, legend, batches]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from stylegan.machine.plain import AtLeast0, Count, Positive, checked
+from stylegan.machine.plain import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 
 # In tables by resolution, an entry holds from its resolution up to the next one.
 OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
@@ -58,7 +58,7 @@ def official_batch_sizes(num_processes: int) -> dict[int, int]:
     return dict(OFFICIAL_BATCH_SIZES[max(n for n in OFFICIAL_BATCH_SIZES if n <= num_processes)])
 
 
-@checked
+@validated
 @dataclass(frozen=True)
 class ScheduleConfig:
     """Durations in thousands of real images (kimg), and tables by resolution.
@@ -68,33 +68,33 @@ class ScheduleConfig:
 
     resolution: int = 1024  # of the finished network
     initial_resolution: int = 8  # where training starts [pixels]
-    stable_kimg: AtLeast0 = 600  # time at a resolution before the next one fades in [kimg]
-    fade_kimg: AtLeast0 = 600  # time in which the next resolution fades in [kimg]
-    total_kimg: Positive = 25_000  # length of the training [kimg]
-    ramp_kimg: AtLeast0 = 0  # linear learning-rate warm-up; 0 = off [kimg]
+    stable_kimg: NonNegativeFloat = 600  # time at a resolution before the next one fades in [kimg]
+    fade_kimg: NonNegativeFloat = 600  # time in which the next resolution fades in [kimg]
+    total_kimg: PositiveFloat = 25_000  # length of the training [kimg]
+    ramp_kimg: NonNegativeFloat = 0  # linear learning-rate warm-up; 0 = off [kimg]
     # images per step over all processes; by resolution
-    batch_size: Mapping[int, Count] = field(default_factory=lambda: official_batch_sizes(1))
+    batch_size: Mapping[int, PositiveInt] = field(default_factory=lambda: official_batch_sizes(1))
     # upper limit of images per step and process; by resolution, none below the first entry
-    max_batch_per_process: Mapping[int, Count] = field(default_factory=dict)
+    max_batch_per_process: Mapping[int, PositiveInt] = field(default_factory=dict)
     # learning rate of the generator; by resolution
-    g_lr: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
+    g_lr: Mapping[int, PositiveFloat] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
     # learning rate of the discriminator; by resolution
-    d_lr: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
+    d_lr: Mapping[int, PositiveFloat] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
     # interval of ticks, each a grid of samples and a state; by resolution [kimg]
-    tick_kimg: Mapping[int, Positive] = field(default_factory=lambda: dict(OFFICIAL_TICK_KIMG))
-    minibatch_repeats: Count = 4  # steps between two evaluations of the schedule
-    num_processes: Count = 1  # number of processes that batch_size is chosen for
+    tick_kimg: Mapping[int, PositiveFloat] = field(default_factory=lambda: dict(OFFICIAL_TICK_KIMG))
+    minibatch_repeats: PositiveInt = 4  # steps between two evaluations of the schedule
+    num_processes: PositiveInt = 1  # number of processes that batch_size is chosen for
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
         check_resolution(self.initial_resolution, name="initial_resolution")
         for name in ("batch_size", "g_lr", "d_lr", "tick_kimg"):
-            check_table(name, getattr(self, name), self.start)
+            check_table(name, getattr(self, name), self.start_resolution)
         for resolution in self.max_batch_per_process:
             check_resolution(resolution, name="max_batch_per_process: resolution")
 
     @property
-    def start(self) -> int:
+    def start_resolution(self) -> int:
         """Resolution of the first image; the final one if nothing grows."""
         grows = self.stable_kimg + self.fade_kimg > 0
         return min(self.initial_resolution, self.resolution) if grows else self.resolution
@@ -166,7 +166,7 @@ def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
 
 
 @dataclass
-class Position:
+class SchedulePosition:
     """Position in the schedule, which as in the official code is read every few steps only."""
 
     images_seen: int = 0  # real images, over all processes
@@ -209,7 +209,7 @@ def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
     return [(a, b, stage_at((a + b) // 2, risen)) for a, b in spans]
 
 
-def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
+def remaining_stages(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
     """One stage per remaining resolution: the one that fades in, if any, since it costs more."""
     stages: dict[int, Stage] = {}
     for _, end, stage in phases(schedule):

@@ -23,9 +23,9 @@ import pytest
 import torch
 from helpers import ROOT
 from helpers.perturbed_products import perturbed_products
-from helpers.pictures import MIXED, archive, folder
+from helpers.pictures import MIXED, archive, write_folder
 from helpers.tiny_generators import random_generator
-from helpers.tiny_training import run, tiny_config, tiny_store
+from helpers.tiny_training import tiny_config, tiny_store, train_tiny
 
 from stylegan.data import Preparation, cached_store
 from stylegan.files.formats.own import save_generator
@@ -80,7 +80,7 @@ def same_threads():
 @pytest.fixture(params=["folder", "zip"])
 def mixed(request, tmp_path):
     """The same files as a folder and as a zip."""
-    make = archive if request.param == "zip" else folder
+    make = archive if request.param == "zip" else write_folder
     return make(tmp_path / f"mixed.{request.param}", MIXED)
 
 
@@ -111,4 +111,4 @@ def store(tmp_path_factory):
 def whole(store, tmp_path_factory):
     """A finished run that nothing interrupted: its folder and its state."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    return out, run(tiny_config(), store, out)
+    return out, train_tiny(tiny_config(), store, out)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.commands import look, pixels, refused, told
+from helpers.commands import open_image, pixels, run_fails, run_ok
 from PIL import Image
 
 from stylegan.data.faces import aligned, eyes_and_mouth, points_of, read_landmarks, square_of
@@ -97,23 +97,23 @@ def command(folder, *arguments, source="in", out="out"):
 
 
 def test_each_face_gets_a_picture_and_a_second_call_goes_on(folder):
-    printed = told(*command(folder))
+    printed = run_ok(*command(folder))
     assert printed.splitlines()[-1] == f"3 faces in {folder / 'out'}, 32x32"
     files = sorted(p.relative_to(folder / "out").as_posix() for p in (folder / "out").rglob("*.*"))
     assert files == ["a.png", "deep/b-0.png", "deep/b-1.png"]
-    assert look(folder / "out" / "a.png").size == (32, 32)
+    assert open_image(folder / "out" / "a.png").size == (32, 32)
     expected = np.asarray(aligned(waves(), FACE, 32), int)
     assert (pixels(folder / "out" / "a.png") == expected).all()
     (folder / "out" / "deep" / "b-0.png").unlink()
-    told(*command(folder))  # goes on where it was interrupted
+    run_ok(*command(folder))  # goes on where it was interrupted
     assert (folder / "out" / "deep" / "b-0.png").exists()
-    told(*command(folder, source="in/a.png", out="one"))
+    run_ok(*command(folder, source="in/a.png", out="one"))
     assert [path.name for path in (folder / "one").iterdir()] == ["a.png"]
 
 
 def test_bad_lines_are_named_and_the_other_faces_aligned(folder):
     (folder / "points.csv").write_text(csv_of([("lost.png", FACE)]))
-    assert "not both a picture in" in refused(*command(folder))
+    assert "not both a picture in" in run_fails(*command(folder))
     bad = {
         "mirrored.png": FACE[[1, 0, 2, 4, 3]],
         "nan.png": FACE * np.nan,
@@ -130,7 +130,7 @@ def test_bad_lines_are_named_and_the_other_faces_aligned(folder):
     outside = (folder / "up.png").read_bytes()
     lines = csv_of(faces) + "text.png,1,2,x\n"
     (folder / "points.csv").write_text(lines)
-    message = refused(*command(folder))
+    message = run_fails(*command(folder))
     assert message.startswith("Error: 10 images left out: ")
     assert (folder / "up.png").read_bytes() == outside
     for name in (*bad, "broken.png", "lost.png", "text.png"):

@@ -11,7 +11,7 @@ from helpers.two_processes import fixed_signs, strengths
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from stylegan.augment import ada, diffaugment, part, resampling, to_device
+from stylegan.augment import ada, diffaugment, resampling, select_rows, to_device
 from stylegan.training.terms import discriminator_logits, discriminator_terms
 
 ARRAYS, META = reference.load("ada")
@@ -64,7 +64,7 @@ def test_a_part_of_a_batch_is_transformed_as_in_the_whole(module):
     transform = drawn(module, images.shape, names)
     whole = module.apply(images, transform)
     for rows in (slice(0, 2), slice(2, 6)):
-        found = module.apply(images[rows], part(transform, rows))
+        found = module.apply(images[rows], select_rows(transform, rows))
         assert_close(found, whole[rows], rtol=0, atol=1e-12)
 
 
@@ -148,7 +148,7 @@ def published_warp(images, matrices, margins):
 @pytest.mark.parametrize("at_once", [1, 2**20])
 def test_images_are_seen_through_matrices_as_published(at_once, monkeypatch):
     """A few at a time, or all together."""
-    monkeypatch.setitem(resampling.AT_ONCE, "cpu", at_once)
+    monkeypatch.setitem(resampling.CHUNK_SIZE, "cpu", at_once)
     images = torch.randn(8, 3, 24, 20, dtype=torch.float64)
     transform = drawn(ada, images.shape, ["bg"])
     expected = published_warp(images, transform.geometry, transform.margins)
@@ -159,7 +159,7 @@ def test_adding_in_a_fixed_order_adds_what_sampling_backward_adds():
     """Also from beyond the edges; a GPU in deterministic mode takes it."""
     samples = torch.randn(2, 3, 7, 5, dtype=torch.float64)
     grid = torch.rand(2, 7, 5, 2, dtype=torch.float64) * 2.6 - 1.3
-    expected = resampling.spread(samples, grid, (6, 9))
+    expected = resampling.bilinear_sample_transposed(samples, grid, (6, 9))
     assert_close(resampling.spread_in_order(samples, grid, (6, 9)), expected, rtol=0, atol=1e-12)
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from helpers.commands import told
+from helpers.commands import run_ok
 from helpers.tiny_generators import TINY, loaded_of, random_generator
 from torch.testing import assert_close
 
@@ -13,11 +13,11 @@ from stylegan.blending import blend, resolution_of
 from stylegan.config import DataConfig
 from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.lineage import Source, sha256_of
+from stylegan.machine.lineage import LineageEntry, sha256_of
 
 
 def loaded(seed, config=TINY, **about):
-    source = Source(f"{seed}.pt", sha256=f"{seed}")
+    source = LineageEntry(f"{seed}.pt", sha256=f"{seed}")
     return loaded_of(random_generator(config, seed), **{"lineage": (source,)} | about)
 
 
@@ -26,7 +26,7 @@ def files(tmp_path):
     """Two networks, the second of which began from the first."""
     a, b = tmp_path / "a.pt", tmp_path / "b.pt"
     save_generator(a, random_generator(seed=0), psi=0.6)
-    began = Source("a.pt", sha256_of(a), NVIDIA, "generator 65 of 65")
+    began = LineageEntry("a.pt", sha256_of(a), NVIDIA, "generator 65 of 65")
     save_generator(b, random_generator(seed=1), lineage=(began,))
     return a, b
 
@@ -61,7 +61,7 @@ def test_a_whole_network_between_two_has_an_average_of_its_own():
         assert_close(
             weights[name], (a.generator.state_dict()[name] + b.generator.state_dict()[name]) / 2
         )
-    mean = sampling.mapped_samples(network, 10_000).mean(dim=0)
+    mean = sampling.sample_w(network, 10_000).mean(dim=0)
     assert_close(network.w_avg, mean, rtol=1e-4, atol=1e-5)
     for share, parent in ((0, a), (1, b)):
         same = blend(a, b, share=share).generator.state_dict()
@@ -81,8 +81,8 @@ def test_what_cannot_be_blended_is_refused():
     with pytest.raises(ValueError, match=r"labels \(a, b\) and \(b, c\)"):
         blend(one, other, share=0.5)
     blend(one, unnamed, share=0.5)
-    classes = one.but(trained_on=DataConfig(labels=True))
-    vectors = one.but(label_rows=torch.eye(2))
+    classes = one.replace(trained_on=DataConfig(labels=True))
+    vectors = one.replace(label_rows=torch.eye(2))
     with pytest.raises(ValueError, match=r"labels \(classes a, b\) and \(vectors of a, b\)"):
         blend(classes, vectors, share=0.5)
     blend(vectors, one, share=0.5)  # a file of before does not say which they are
@@ -93,9 +93,9 @@ def test_what_cannot_be_blended_is_refused():
 
 def test_without_a_share_the_centers_of_the_first_stay():
     centers = torch.ones(2, 8)
-    a = loaded(0).shown(centers=centers)
-    assert torch.equal(blend(a, loaded(1), share=0).look.centers, centers)
-    assert blend(a, loaded(1), share=0.5).look.centers is None  # w means something else there
+    a = loaded(0).with_settings(centers=centers)
+    assert torch.equal(blend(a, loaded(1), share=0).settings.centers, centers)
+    assert blend(a, loaded(1), share=0.5).settings.centers is None  # w means something else there
 
 
 def test_labels_are_blended_by_name():
@@ -108,11 +108,11 @@ def test_labels_are_blended_by_name():
 
 def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path):
     a, b = files
-    told("blend", a, b, "--from", 8, "--until", 8, "--out", tmp_path / "c.pt")
+    run_ok("blend", a, b, "--from", 8, "--until", 8, "--out", tmp_path / "c.pt")
     found = load_generator(tmp_path / "c.pt")
-    assert (found.look.psi, found.images_seen) == (0.6, None)
+    assert (found.settings.psi, found.images_seen) == (0.6, None)
     assert [s.source for s in found.lineage] == ["a.pt", "b.pt"]
     assert found.lineage[1].copied == "layers 8 to 8, share 1"
-    assert NVIDIA in told("info", tmp_path / "c.pt")
+    assert NVIDIA in run_ok("info", tmp_path / "c.pt")
     whole = blend(load_generator(a), load_generator(b), first=8, last=8).generator.state_dict()
     assert all(torch.equal(found.generator.state_dict()[n], t) for n, t in whole.items())

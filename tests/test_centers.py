@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from helpers.commands import pixels, refused, told
-from helpers.tiny_generators import LABELED, random_generator, shown, tiny_loaded
+from helpers.commands import pixels, run_fails, run_ok
+from helpers.tiny_generators import LABELED, random_generator, tiny_loaded, with_settings
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
 from stylegan.ops import nearest, truncate
-from stylegan.sampling.centers import clusters, find_centers
+from stylegan.sampling.centers import find_centers, kmeans
 
 
 def blobs(sizes=(30, 20, 10), spread=0.1, apart=10.0):
@@ -23,43 +23,46 @@ def blobs(sizes=(30, 20, 10), spread=0.1, apart=10.0):
 def test_clusters_are_found_the_largest_first():
     rows, means = blobs()
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(2))
-    assert_close(clusters(rows[order], 3), means)
-    assert_close(clusters(rows, 1)[0], rows.mean(dim=0))
-    assert torch.equal(clusters(rows, 5), clusters(rows, 5))
+    assert_close(kmeans(rows[order], 3), means)
+    assert_close(kmeans(rows, 1)[0], rows.mean(dim=0))
+    assert torch.equal(kmeans(rows, 5), kmeans(rows, 5))
 
 
 def test_each_row_is_pulled_toward_its_nearest_center():
     centers = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
     ws = torch.tensor([[[1.0, 1.0], [8.0, 2.0]], [[-4.0, 0.0], [6.0, 6.0]]])
     assert_close(nearest(ws, centers)[..., 0], torch.tensor([[0.0, 10.0], [0.0, 10.0]]))
-    found = sampling.Look(8, 1, 0.5, None, centers).styles(ws, torch.full((2,), 99.0))
+    found = sampling.SamplingSettings(8, 1, 0.5, None, centers).truncate_and_edit(
+        ws, torch.full((2,), 99.0)
+    )
     assert_close(found, (ws + nearest(ws, centers)) / 2)
-    half = sampling.Look(8, 1, 0.5, 1, centers).styles(ws, torch.zeros(2))
+    half = sampling.SamplingSettings(8, 1, 0.5, 1, centers).truncate_and_edit(ws, torch.zeros(2))
     assert_close(half[:, 0], found[:, 0])
     assert_close(half[:, 1], ws[:, 1])
 
 
 def test_one_center_that_is_the_average_changes_nothing():
     loaded = tiny_loaded()
-    same = shown(loaded, centers=loaded.generator.w_avg[None])
-    for plain, centered in zip(loaded.pictures([1, 2]), same.pictures([1, 2]), strict=True):
+    same = with_settings(loaded, centers=loaded.generator.w_avg[None])
+    for plain, centered in zip(loaded.generate([1, 2]), same.generate([1, 2]), strict=True):
         assert np.array_equal(plain, centered)
-    ws = loaded.styles(sampling.latents([3], 8))
+    ws = loaded.map_to_ws(sampling.latents([3], 8))
     assert_close(
-        same.look.styles(ws, loaded.generator.w_avg), truncate(ws, loaded.generator.w_avg, 0.7, 8)
+        same.settings.truncate_and_edit(ws, loaded.generator.w_avg),
+        truncate(ws, loaded.generator.w_avg, 0.7, 8),
     )
 
 
 def test_the_mean_of_a_class_is_that_of_its_latents():
     generator = random_generator(LABELED)
     means = find_centers(generator, "class")
-    w = sampling.mapped_samples(generator, 10_000)
+    w = sampling.sample_w(generator, 10_000)
     assert_close(means[1], w[1::3].mean(dim=0), rtol=1e-4, atol=1e-5)
     one = find_centers(generator, "class", torch.eye(3)[1:2])
     assert_close(one, means[1:2], rtol=1e-4, atol=1e-5)
     assert find_centers(generator, 4, torch.eye(3)[1:2]).shape == (4, 8)
     mixture = torch.tensor([[0.5, 0.5, 0.0]])
-    of_mixture = sampling.mapped_samples(generator, 10_000, mixture).mean(dim=0)
+    of_mixture = sampling.sample_w(generator, 10_000, mixture).mean(dim=0)
     assert_close(find_centers(generator, "class", mixture)[0], of_mixture, rtol=1e-4, atol=1e-5)
     assert all((of_mixture - mean).norm() > 1e-3 for mean in means)
     with pytest.raises(ValueError, match="no labels, so there are no means"):
@@ -68,13 +71,13 @@ def test_the_mean_of_a_class_is_that_of_its_latents():
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
 def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
-    told("convert", source, tmp_path / "c.pt", "--centers", 4)
+    run_ok("convert", source, tmp_path / "c.pt", "--centers", 4)
     path = tmp_path / f"c{ending}"
     if ending != ".pt":
-        told("export", tmp_path / "c.pt", path)
+        run_ok("export", tmp_path / "c.pt", path)
     loaded = load_generator(path)
-    assert_close(loaded.look.centers, find_centers(loaded.generator, 4))
-    assert "toward 4 centers" in told("info", path)
+    assert_close(loaded.settings.centers, find_centers(loaded.generator, 4))
+    assert "toward 4 centers" in run_ok("info", path)
     shown = {
         "of the file": [path],
         "given": [source, "--centers", 4],
@@ -82,13 +85,13 @@ def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
         "plain": [source],
     }
     for name, words in shown.items():
-        told("generate", *words, "--seeds", 3, "--out", tmp_path / name)
+        run_ok("generate", *words, "--seeds", 3, "--out", tmp_path / name)
         shown[name] = pixels(tmp_path / name / "seed0003.png")
     assert np.array_equal(shown["of the file"], shown["given"])
     assert np.array_equal(shown["none"], shown["plain"])
 
 
 def test_centers_that_cannot_be_are_refused(source):
-    assert "no means of classes" in refused("generate", source, "--centers", "class")
+    assert "no means of classes" in run_fails("generate", source, "--centers", "class")
     with pytest.raises(ValueError, match="centers must be rows of 8 numbers"):
-        shown(load_generator(source), centers=torch.zeros(2, 7))
+        with_settings(load_generator(source), centers=torch.zeros(2, 7))

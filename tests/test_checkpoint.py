@@ -16,7 +16,7 @@ from stylegan.directions import save_directions
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.latents import write_latents
-from stylegan.machine.disk import REPLACING
+from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.networks import Discriminator
 from stylegan.video import write_video
 
@@ -73,7 +73,7 @@ def test_a_packed_file_of_much_content_is_refused(saved):
 def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size):
     other = {**PAYLOAD, "weights": {"x": torch.zeros(3000)}}
     with largest_file(size), pytest.raises(OSError, match="File too large"):
-        checkpoint.save(saved, "generator", other, outputs=REPLACING)
+        checkpoint.save(saved, "generator", other, outputs=ALLOW_OVERWRITE)
     assert same(checkpoint.load(saved))
     assert list(saved.parent.iterdir()) == [saved]
 
@@ -108,7 +108,7 @@ def test_every_writer_keeps_a_file_that_exists_unless_outputs_replace(tmp_path):
         with pytest.raises((FileExistsError, ValueError), match=r"mine\.\w+ exists; pass --overwr"):
             write()
         assert {file.read_bytes() for file in tmp_path.iterdir()} == {b"mine"}
-        write(outputs=REPLACING)
+        write(outputs=ALLOW_OVERWRITE)
         assert {file.read_bytes() for file in (path, film)} != {b"mine"}
 
 
@@ -121,8 +121,8 @@ def test_keeping_is_the_default_of_outputs_everywhere():
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     path = tmp_path / "config.toml"
-    REPLACING.text(path, "old")
-    with pytest.raises(KeyboardInterrupt), REPLACING.file(path) as file:
+    ALLOW_OVERWRITE.text(path, "old")
+    with pytest.raises(KeyboardInterrupt), ALLOW_OVERWRITE.file(path) as file:
         file.write(b"ne")
         raise KeyboardInterrupt
     assert path.read_text() == "old"

@@ -16,13 +16,13 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.planning import (
     FINEST_CHANNELS,
     Facts,
-    Request,
-    fitted,
+    TrainRequest,
+    dependent_options,
     gamma_of_size,
     shortened,
 )
 from stylegan.schedule import ScheduleConfig, phases
-from stylegan.training.costs import Costs, Machine
+from stylegan.training.costs import Machine, StepCosts
 
 GIB = 2**30
 MACHINES = {  # device, memory, cores, processes
@@ -43,7 +43,7 @@ def pictures(reach):
     for resolution in sorted(reach, reverse=True):
         sizes[resolution, resolution] = reach[resolution] - larger
         larger = reach[resolution]
-    return Findings(Path("photos"), "folder", Fit(), "", offered=sizes, sizes=sizes)
+    return Findings(Path("photos"), "folder", Fit(), "", all_sizes=sizes, sizes=sizes)
 
 
 def known(images, size, machine=CPU, *, reach=None, grown=0, **changes):
@@ -120,9 +120,9 @@ def test_another_resolution_has_r1_as_strong_for_each_pixel_of_a_stage():
 
 
 def kimg_within(seconds, plan, seconds_per_image, *, keep_phases=False):
-    costs = Costs(seconds_per_image, {})
+    costs = StepCosts(seconds_per_image, {})
     config = SimpleNamespace(schedule=plan)
-    request = Request(options={"schedule.fade_kimg": 5} if keep_phases else {})
+    request = TrainRequest(options={"schedule.fade_kimg": 5} if keep_phases else {})
     minutes = seconds / 60 / planning.TRAINING_SHARE
     return planning.kimg_within(minutes, config, request, costs)
 
@@ -142,8 +142,8 @@ def test_the_length_of_a_training_is_what_so_many_seconds_allow():
 def test_the_half_life_of_the_average_is_a_twelfth_of_a_short_training_at_most():
     config = load_config("quickstart", {"schedule.total_kimg": 12})
     assert config.ema_half_life_kimg == 2
-    assert fitted(config, 32)["ema_half_life_kimg"] == 1
-    assert fitted(config, 32, begun=config)["ema_half_life_kimg"] == 2
+    assert dependent_options(config, 32)["ema_half_life_kimg"] == 1
+    assert dependent_options(config, 32, begun=config)["ema_half_life_kimg"] == 2
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 8, 16])
@@ -159,7 +159,7 @@ def test_each_process_has_whole_groups_of_the_minibatch_deviation(images, proces
 def test_the_memory_decides_the_images_at_once_then_the_resolution(monkeypatch):
     def estimated(config, processes):  # at 256: 4 GiB of the device for 4 images
         resolution = config.network.resolution
-        return Costs({}, {resolution: resolution * (config.batch_gpu or 32) * 0.6})
+        return StepCosts({}, {resolution: resolution * (config.batch_gpu or 32) * 0.6})
 
     def found(memory):
         config = chosen(of=known(2000, 256, "24 GB", memory=memory))
@@ -178,7 +178,7 @@ def test_the_memory_decides_the_images_at_once_then_the_resolution(monkeypatch):
 def fit(name, *options, **how):
     """The configuration with options, fitted as the command does."""
     config = load_config(name, options)
-    fits = fitted(config, load_config(name).network.resolution, **how)
+    fits = dependent_options(config, load_config(name).network.resolution, **how)
     return load_config(name, fits | parse_options(options))
 
 

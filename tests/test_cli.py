@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from helpers.commands import stylegan, told
+from helpers.commands import run_ok, stylegan
 from helpers.pictures import colors, save_picture
-from helpers.processes import ended, printed
+from helpers.processes import printed, run_python
 from helpers.tiny_generators import LABELED, TINY, random_generator
 
 from stylegan.cli import COMMANDS, main
-from stylegan.cli.common import Command, Terminal, command, note, say
+from stylegan.cli.common import Command, Terminal, command, echo, note
 from stylegan.data import Store
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.console import Printing
+from stylegan.machine.console import PrintingConsole
 from stylegan.networks import Generator
 
 
@@ -54,7 +54,7 @@ def test_every_command_has_help_with_an_example(name):
     command = main.get_command(click.Context(main), name)
     inner = [(name, kind) for kind in getattr(command, "commands", ())]  # of `figure`, `video`
     for words in [(name,), *inner]:
-        text, called = told(*words, "--help"), " ".join(words)
+        text, called = run_ok(*words, "--help"), " ".join(words)
         assert called in text.split("Options:")[0].replace(f"Usage: main {called}", "", 1)
         assert "--debug" in text or (inner and words == (name,))
 
@@ -132,7 +132,7 @@ def stopped():
 with ending_at_signals():
     stopped([])
 """
-    done = ended(tmp_path, "-c", program)
+    done = run_python(tmp_path, "-c", program)
     left = ["film.mp4"] if code == 0 else []
     there = [path.name for path in tmp_path.iterdir()]
     assert (done.returncode, done.stderr, there) == (code, line, left)
@@ -167,7 +167,7 @@ def test_other_errors_of_the_program_are_shown_as_they_are():
 
 def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_path):
     out = tmp_path / "store"
-    text = told("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", "L")
+    text = run_ok("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", "L")
     store = Store(out)
     assert (store.num_images, store.channels, store.label_names) == (4, 1, ["cats", "dogs"])
     assert tuple(store.active_rectangle) == (1, 7, 0, 8)
@@ -175,17 +175,17 @@ def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_pa
     assert "left out: 1 image: not a PNG" in text and ": cats/broken.png\n" in text
     asked = "--resolution 8 --crop pad --channels L"
     assert text.endswith(f"next: stylegan train --data {out} {asked}\n")
-    told("prepare", photos, tmp_path / "dogs", "--include", "dogs", "--workers", 1, "--strict")
+    run_ok("prepare", photos, tmp_path / "dogs", "--include", "dogs", "--workers", 1, "--strict")
     assert Store(tmp_path / "dogs").label_names == ["dogs"]
 
 
 def test_check_prints_the_findings_and_lists_the_bad_and_strict_fails(photos):
-    text = told("check", photos)
+    text = run_ok("check", photos)
     assert text.splitlines()[0] == f"folder {photos}: 4 usable images"
     assert "resolution  images that reach it\n     16x16                     4\n" in text
     assert "2 labels: 2 cats, 2 dogs" in text and "ignored: 1 .txt file" in text
     assert "left out: 1 image: not a PNG" in text and ": cats/broken.png\n" in text
-    assert "\n  cats/broken.png: not a PNG" in told("check", photos, "--list")
+    assert "\n  cats/broken.png: not a PNG" in run_ok("check", photos, "--list")
     strict = stylegan("check", photos, "--strict")
     assert (strict.exit_code, strict.stdout) == (1, text)
 
@@ -196,7 +196,7 @@ def test_check_prints_the_findings_and_lists_the_bad_and_strict_fails(photos):
 def test_info_of_a_generator_file(tmp_path):
     path, generator = tmp_path / "mine.pt", Generator(TINY)
     save_generator(path, generator, images_seen=1234567, resolution=8, alpha=0.25, cutoff=None)
-    found = {line[:12].strip(): line[13:] for line in told("info", path).splitlines()}
+    found = {line[:12].strip(): line[13:] for line in run_ok("info", path).splitlines()}
     assert "resolution = 16, z_dim = 8, w_dim = 8" in found.pop("config")
     assert found == {
         "kind": f"generator file {path}",
@@ -269,8 +269,8 @@ def test_messages_are_cut_in_the_middle_and_results_are_not(capsys):
     line = f"{'x' * 3000}\x1b: what to do"
     with click.Context(Command("any")):
         note(line)
-        say(line)
-        Printing().tell(line)
+        echo(line)
+        PrintingConsole().info(line)
     result, printed = capsys.readouterr()
     assert result.splitlines() == [line.replace("\x1b", "\\x1b"), printed.strip()]
     assert len(printed) <= 2001 and "xx ... xx" in printed
@@ -297,14 +297,14 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch, source):
     source.rename(home / "mine.pt")
     np.save(home / "direction.npy", np.ones(8, np.float32))
     edit = "--edit=~/direction.npy=2@0-3"
-    told("generate", "~/mine.pt", "--seeds=0,1", edit, "--out=~/pictures")
-    told("figure", "grid", "~/mine.pt", "--seeds=0", "--columns=1", "--out=~/grid.png")
-    told("prepare", "~/pictures", "~/store", "--resolution=4")
-    told("export", "~/mine.pt", "~/mine.safetensors")
+    run_ok("generate", "~/mine.pt", "--seeds=0,1", edit, "--out=~/pictures")
+    run_ok("figure", "grid", "~/mine.pt", "--seeds=0", "--columns=1", "--out=~/grid.png")
+    run_ok("prepare", "~/pictures", "~/store", "--resolution=4")
+    run_ok("export", "~/mine.pt", "~/mine.safetensors")
     (home / "mine.toml").write_text("seed = 1\n")
-    assert "seed = 1" in told("configs", "~/mine.toml")
+    assert "seed = 1" in run_ok("configs", "~/mine.toml")
     dry = ("--device=cpu", "--out=~/run", "--dry-run")
-    told("train", "--data=~/store", "--config=~/mine.toml", "--resolution=4", *dry)
+    run_ok("train", "--data=~/store", "--config=~/mine.toml", "--resolution=4", *dry)
     assert not (home / "~").exists()
 
 

@@ -59,7 +59,7 @@ def test_a_compiled_generator_has_the_same_images_and_gradients(options):
 @pytest.mark.parametrize("recomputed", [False, True])
 def test_a_compiled_discriminator_has_the_same_logits_and_gradients(recomputed):
     discriminator = Discriminator(SMALL).double()
-    discriminator.recompute_blocks = recomputed
+    discriminator.checkpoint_activations = recomputed
     assert_same(discriminator, torch.randn(4, 3, 8, 8).double(), LABELS, alpha=0.3)
 
 

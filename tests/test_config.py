@@ -241,7 +241,7 @@ def test_values_from_python_need_not_be_unicode_to_be_refused_in_one_line():
 def test_a_file_that_is_refused_is_named(tmp_path, text, message):
     path = tmp_path / "mine.toml"
     path.write_bytes(text)
-    for read in (lambda: load_config(path), lambda: load_config(path, unknown_parts=True)):
+    for read in (lambda: load_config(path), lambda: load_config(path, allow_unregistered=True)):
         with pytest.raises(ValueError, match=rf"mine\.toml:? {message}"):
             read()
 
@@ -299,20 +299,20 @@ def test_options_are_values_by_name_or_texts(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "inside", "outside"),
     [
-        (plain.AtLeast0, [0, 1e12], [-1e-9, 1e13, math.nan, math.inf, True, "1", None]),
-        (plain.Positive, [1e-9], [0, -1]),
+        (plain.NonNegativeFloat, [0, 1e12], [-1e-9, 1e13, math.nan, math.inf, True, "1", None]),
+        (plain.PositiveFloat, [1e-9], [0, -1]),
         (plain.Decay, [0, 0.99], [1, -0.1]),
         (plain.Probability, [0, 1], [1.1, -0.1]),
         (str, ["a"], [b"a", Path("a"), 1]),
-        (plain.Count, [1, np.int64(3)], [0, 1.5, np.float32(2.5), False]),
+        (plain.PositiveInt, [1, np.int64(3)], [0, 1.5, np.float32(2.5), False]),
     ],
 )
 def test_numbers_end_where_their_type_says(kind, inside, outside):
     for value in inside:
-        assert plain.read(kind, value) == value
+        assert plain.validate(kind, value) == value
     for value in outside:
         with pytest.raises(ValueError, match=r"^a\.pt: the value is .*: it must be ") as error:
-            plain.read(kind, value, "a.pt")
+            plain.validate(kind, value, "a.pt")
         assert "\n" not in str(error.value)
 
 

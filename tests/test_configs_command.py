@@ -4,14 +4,14 @@ import re
 import tomllib
 
 import pytest
-from helpers.commands import told
+from helpers.commands import run_ok
 
 from stylegan.cli.configs import header, options
 from stylegan.config import config_names, flatten, load_config, option_names
 
 
 def test_every_configuration_has_one_line_with_data_resolution_hardware_and_length():
-    lines = told("configs").splitlines()
+    lines = run_ok("configs").splitlines()
     assert max(map(len, lines)) <= 80
     for name in config_names():
         config = load_config(name)
@@ -32,7 +32,7 @@ def test_every_option_has_a_meaning():
 
 @pytest.mark.parametrize("name", ["quickstart", "paper/table1-a-baseline"])
 def test_a_configuration_is_shown_in_full_as_a_file_of_its_own(name, tmp_path):
-    text = told("configs", name)
+    text = run_ok("configs", name)
     assert list(flatten(tomllib.loads(text))) == option_names()
     (tmp_path / "mine.toml").write_text(text)
     assert load_config(str(tmp_path / "mine.toml")) == load_config(name)

@@ -13,13 +13,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stylegan import ops
 from stylegan.ops import cpu, formulas
 from stylegan.ops.bilinear import Bilinear
-from stylegan.ops.cpu import Direct, Unfolded, UnfoldedByTap, Winograd, choose, pointwise, winograd
+from stylegan.ops.cpu import (
+    Direct,
+    Im2colConv,
+    Im2colTapMajorConv,
+    Winograd,
+    choose_config_convolution,
+    pointwise,
+    winograd,
+)
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
 NAMES = {"same": "conv2d", "half": "conv2d_downsample", "double": "upsample_conv2d"}
 SIZES = ((3, 5, 8, 6), (1, 1, 2, 2), (2, 3, 4, 4))
-CASES = list(itertools.product((Direct, Winograd, Unfolded, UnfoldedByTap), NAMES, SIZES))
+CASES = list(itertools.product((Direct, Winograd, Im2colConv, Im2colTapMajorConv), NAMES, SIZES))
 OF_A_GPU = list(itertools.product(["gpu"], NAMES, SIZES))
 
 
@@ -154,20 +162,20 @@ def test_few_multiplications_are_as_exact_in_float32_as_a_convolution(size):
     exact = in_steps(x.double(), weight.double(), size)
     errors = [
         (way(size, SCALE).output(x, weight).double() - exact).norm()
-        for way in (Winograd, Unfolded, UnfoldedByTap, Direct)
+        for way in (Winograd, Im2colConv, Im2colTapMajorConv, Direct)
     ]
     assert max(errors[:3]) < 2 * errors[3]
 
 
 def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
-    assert choose(torch.empty(4, 256, 16, 16), many, "same") is Winograd
-    assert choose(torch.empty(4, 256, 4, 4), many, "same") is Unfolded
-    assert choose(torch.empty(4, 256, 4, 4), many, "double") is Unfolded
-    assert choose(torch.empty(4, 256, 8, 8), many, "half") is Unfolded
-    assert choose(torch.empty(4, 256, 8, 8), many, "double") is Winograd
-    assert choose(torch.empty(16, 256, 15, 16), many, "same") is Direct
-    assert choose(torch.empty(4, 128, 16, 16), some, "half") is Direct
+    assert choose_config_convolution(torch.empty(4, 256, 16, 16), many, "same") is Winograd
+    assert choose_config_convolution(torch.empty(4, 256, 4, 4), many, "same") is Im2colConv
+    assert choose_config_convolution(torch.empty(4, 256, 4, 4), many, "double") is Im2colConv
+    assert choose_config_convolution(torch.empty(4, 256, 8, 8), many, "half") is Im2colConv
+    assert choose_config_convolution(torch.empty(4, 256, 8, 8), many, "double") is Winograd
+    assert choose_config_convolution(torch.empty(16, 256, 15, 16), many, "same") is Direct
+    assert choose_config_convolution(torch.empty(4, 128, 16, 16), some, "half") is Direct
 
 
 @pytest.mark.parametrize("amx", [False, True])
@@ -175,21 +183,23 @@ def test_the_way_in_half_precision_depends_on_the_processor(monkeypatch, amx):
     monkeypatch.setattr(cpu, "has_matrix_units", lambda: amx)
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
     half = partial(torch.empty, dtype=torch.bfloat16)
-    assert choose(half(4, 256, 16, 16), many, "same") is Direct
-    assert choose(half(4, 256, 8, 8), many, "same") is UnfoldedByTap
-    assert choose(half(4, 256, 8, 8), some, "same") is Direct
-    assert choose(half(4, 256, 16, 16), many, "half") is UnfoldedByTap
-    assert choose(half(4, 256, 32, 32), many, "half") is (Direct if amx else UnfoldedByTap)
-    assert choose(half(4, 256, 32, 32), some, "half") is Direct
+    assert choose_config_convolution(half(4, 256, 16, 16), many, "same") is Direct
+    assert choose_config_convolution(half(4, 256, 8, 8), many, "same") is Im2colTapMajorConv
+    assert choose_config_convolution(half(4, 256, 8, 8), some, "same") is Direct
+    assert choose_config_convolution(half(4, 256, 16, 16), many, "half") is Im2colTapMajorConv
+    assert choose_config_convolution(half(4, 256, 32, 32), many, "half") is (
+        Direct if amx else Im2colTapMajorConv
+    )
+    assert choose_config_convolution(half(4, 256, 32, 32), some, "half") is Direct
 
 
 def test_images_in_parts_give_the_same_product(monkeypatch):
-    (x, weight), op = inputs("half", (5, 3, 8, 8)), UnfoldedByTap("half", SCALE)
+    (x, weight), op = inputs("half", (5, 3, 8, 8)), Im2colTapMajorConv("half", SCALE)
     grad = numbers(5, 7, 4, 4).detach()
     with torch.no_grad():
         whole = op.output(x, weight), *op.gradients(x, weight, grad, (True, True))
         monkeypatch.setattr("stylegan.ops.cpu.convolution.WINDOWS_BYTES", 2 * 8 * 9 * 3 * 16)
-        assert len(op.parts(x, grad)) == 3
+        assert len(op.chunks(x, grad)) == 3
         in_parts = op.output(x, weight), *op.gradients(x, weight, grad, (True, True))
     for a, b in zip(whole, in_parts, strict=True):
         assert_close(a, b, rtol=0, atol=1e-13)

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.meta_device import MetaTracker
 from helpers.tiny_training import stage, tiny_config
 from torch.utils.flop_counter import flop_registry
@@ -17,15 +17,15 @@ from stylegan.config import load_config
 from stylegan.files.run_folder import RunFolder
 from stylegan.networks import Discriminator, Generator
 from stylegan.planning import plan_lines
-from stylegan.schedule import coming, phases
+from stylegan.schedule import phases, remaining_stages
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.costs import (
-    Costs,
+    StepCosts,
+    cost_line,
     disk_warning,
-    operations,
-    outlook,
+    flops_per_image,
+    run_preflight,
     step_bytes,
-    try_out,
 )
 
 CPU = torch.device("cpu")
@@ -42,12 +42,12 @@ CPU = torch.device("cpu")
     ],
 )
 def test_the_stages_still_to_come(images_seen, expected):
-    stages = coming(tiny_config().schedule, images_seen)
+    stages = remaining_stages(tiny_config().schedule, images_seen)
     assert [(stage.resolution, round(stage.alpha, 9)) for stage in stages] == expected
 
 
 def test_a_plan_shows_the_rates_that_a_ramp_ends_in_and_the_batch_that_is_left():
-    costs = Costs(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
+    costs = StepCosts(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
     changes = {"ramp_kimg": 0.1, "g_lr": {4: 0.004}, "max_batch_per_process": {8: 2}}
     _, *rows, ramp, _, _ = plan_lines(tiny_config(schedule=changes), costs, CPU)
     plan = [row.replace(" fades in", "").split()[1:5] for row in rows]
@@ -76,7 +76,7 @@ def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, m
 
     monkeypatch.setattr(TrainState, "create", created)
     folder, before, told = RunFolder(tmp_path / "run"), traces(), []
-    (line,) = try_out(tiny_config(), CPU, folder, Heard(told))
+    (line,) = run_preflight(tiny_config(), CPU, folder, RecordingConsole(told))
     assert re.fullmatch(
         r"about \d+ seconds? on this CPU; "
         r"memory: about \d+\.\d\d GiB, at 16x16",
@@ -90,15 +90,15 @@ def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, m
 
 
 def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
-    costs = Costs({4: 1.0, 8: 2.0, 16: 4.0}, {})
+    costs = StepCosts({4: 1.0, 8: 2.0, 16: 4.0}, {})
     plan = tiny_config().schedule  # 4x4 for 24 images, 8x8 for 64, 16x16 for 72
     for images_seen, left in [(0, 24 + 128 + 288), (20, 4 + 128 + 288), (150, 40), (170, 0)]:
         assert costs.seconds_left(plan, images_seen) == pytest.approx(left)
 
 
 def test_the_outlook_is_on_what_a_run_has_left():
-    costs = Costs(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
-    told = [outlook(tiny_config(), costs, CPU, seen) for seen in (0, 140, 160)]
+    costs = StepCosts(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
+    told = [cost_line(tiny_config(), costs, CPU, seen) for seen in (0, 140, 160)]
     assert " more on this CPU" not in told[0] and " more on this CPU" in told[1]
     assert "finished" in told[2]
 
@@ -121,9 +121,11 @@ def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
 
 def test_resolutions_to_come_take_time_by_their_operations():
     config = tiny_config()
-    costs = Costs.scaled(config, {4: 9.0, 8: 2.0})
+    costs = StepCosts.scaled(config, {4: 9.0, 8: 2.0})
     assert (costs.seconds[4], costs.seconds[8], costs.guessed) == (9.0, 2.0, {16})
-    assert costs.seconds[16] == pytest.approx(2 * operations(config, 16) / operations(config, 8))
+    assert costs.seconds[16] == pytest.approx(
+        2 * flops_per_image(config, 16) / flops_per_image(config, 8)
+    )
 
 
 class FlopCounter(MetaTracker):
@@ -148,7 +150,7 @@ def test_the_operations_of_a_step_are_those_that_are_counted_to_a_tenth():
     draws = draw(config, 0, now, None, Share(device="meta"), 0.0)
     with FlopCounter() as counter:
         train_step(state, torch.empty(4, 3, 32, 32, device="meta"), None, now, draws)
-    assert operations(config, 32) == pytest.approx(counter.flops / 4, rel=0.1)
+    assert flops_per_image(config, 32) == pytest.approx(counter.flops / 4, rel=0.1)
 
 
 @pytest.mark.parametrize("resolution", [256, 1024])

@@ -112,5 +112,5 @@ def test_a_file_with_a_wrong_value_is_refused_by_both_and_a_run_gives_the_one_be
         assert len(str(refusal.value)) < 1000
         weights = open_weights(tmp_path, need=need)
         assert weights.file == older
-        assert weights.left_out == (str(refusal.value),)
+        assert weights.skipped_files == (str(refusal.value),)
     assert f"not used: {newer}" in load_generator(tmp_path).origin

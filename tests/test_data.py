@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.pictures import BAD, MIXED, MIXED_NAMES, png, store_of
 from PIL import Image
 
@@ -75,7 +75,7 @@ def test_resolution_follows_from_the_first_readable_image(tmp_path):
 
 def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
     seen = []
-    store = store_of(tmp_path, BAD, console=Heard(done=lambda *done: seen.append(done)))
+    store = store_of(tmp_path, BAD, console=RecordingConsole(done=lambda *done: seen.append(done)))
     assert store.names == ["0.png", "5.png"]
     assert store.images(16).shape == (2, 3, 16, 16)
     assert [name for name, _ in store.skipped] == ["1.png", "2.png", "3.jpg", "4.png"]
@@ -110,7 +110,11 @@ def test_interrupted_preparation_leaves_nothing(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store_of(tmp_path, {f"{i}.png": png() for i in range(9)}, console=Heard(done=interrupt))
+        store_of(
+            tmp_path,
+            {f"{i}.png": png() for i in range(9)},
+            console=RecordingConsole(done=interrupt),
+        )
     assert os.listdir(tmp_path) == ["images"]
 
 
@@ -141,7 +145,7 @@ def test_arrays_and_pictures_of_them_give_the_store_of_their_files(tmp_path):
     for name, images in (("arrays", PIXELS), ("pictures", pictures)):
         store = prepare_images(images, tmp_path / name)
         assert (store.resolution, store.num_images, store.labels) == (16, 5, None)
-        assert store.identity(16) == wanted.identity(16) == Store(store.path).identity(16)
+        assert store.pixel_hash(16) == wanted.pixel_hash(16) == Store(store.path).pixel_hash(16)
         assert (store.images(16).transpose(0, 2, 3, 1) == PIXELS).all()
 
 

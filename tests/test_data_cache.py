@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import refused, told
-from helpers.consoles import Heard
-from helpers.pictures import BAD, folder, png, store_of
+from helpers.commands import run_fails, run_ok
+from helpers.consoles import RecordingConsole
+from helpers.pictures import BAD, png, store_of, write_folder
 
 from stylegan.data import Preparation, Store, cached_store, check, prepare
 from stylegan.data.sources import open_source
@@ -25,7 +25,10 @@ def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
     def refuse(*done):
         raise AssertionError("prepared again")
 
-    assert cached_store(mixed, cache_dir=cache, console=Heard(done=refuse)).path == first.path
+    assert (
+        cached_store(mixed, cache_dir=cache, console=RecordingConsole(done=refuse)).path
+        == first.path
+    )
     others = [
         cached_store(mixed, Preparation(resolution=8), cache_dir=cache).path,
         cached_store(mixed, Preparation(channels=1), cache_dir=cache).path,
@@ -35,7 +38,7 @@ def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
 
 
 def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path):
-    source = folder(tmp_path / "images", {"0.png": png(), "1.png": png(seed=1)})
+    source = write_folder(tmp_path / "images", {"0.png": png(), "1.png": png(seed=1)})
 
     def path():
         return cached_store(source, cache_dir=tmp_path / "cache").path
@@ -58,7 +61,9 @@ def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path):
 def test_the_classes_of_a_cached_store_are_those_of_the_sub_folders_that_are_asked_for(
     first, tmp_path
 ):
-    source = folder(tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")})
+    source = write_folder(
+        tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")}
+    )
     classes = {(): ["b", "g", "r"], ("x",): ["x"]}
     for include in (first, *classes, first):
         preparation = Preparation(include=include)
@@ -71,11 +76,13 @@ def test_the_classes_of_a_cached_store_are_those_of_the_sub_folders_that_are_ask
 def test_a_file_that_changes_which_folders_are_classes_makes_another_store_and_others_do_not(
     tmp_path,
 ):
-    source = folder(tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")})
+    source = write_folder(
+        tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")}
+    )
     found = {}
     for text in ("x/b/notes.txt", "notes.txt"):
         before = cached_store(source, cache_dir=tmp_path / "cache")
-        folder(source, {text: b""})
+        write_folder(source, {text: b""})
         after = cached_store(source, cache_dir=tmp_path / "cache")
         found[text] = (after.path == before.path, after.label_names)
     assert found == {"x/b/notes.txt": (True, ["b", "g", "r"]), "notes.txt": (False, ["x"])}
@@ -105,10 +112,10 @@ def rename(path):
     ],
 )
 def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
-    source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(3)})
+    source = write_folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(3)})
     path = cached_store(source, cache_dir=tmp_path / "cache").path
     change(path / name)
-    folder(tmp_path / "cache" / ".other.unfinished", {"0016.npy": b""})  # of a killed process
+    write_folder(tmp_path / "cache" / ".other.unfinished", {"0016.npy": b""})  # of a killed process
     (tmp_path / "cache" / ".other.unfinished.lock").touch()
     store = cached_store(source, cache_dir=tmp_path / "cache")
     store.verify()
@@ -117,24 +124,24 @@ def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
 
 def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
-    sources = [folder(tmp_path / name, {"0.png": png()}) for name in "abc"]
+    sources = [write_folder(tmp_path / name, {"0.png": png()}) for name in "abc"]
     a, b, c = (cached_store(source, Preparation(resolution=16)).path for source in sources)
     os.utime(b / "origin.json", (1, 1))
     (c / "meta.json").write_text("")
     (sources[1] / "0.png").unlink()
     sources[1].rmdir()
-    first, _, *rows = told("cache").splitlines()
+    first, _, *rows = run_ok("cache").splitlines()
     assert first.startswith(f"{tmp_path / 'cache'}: 3 stores, 0.0 MiB")
     assert {row.split()[0] for row in rows[:2]} == {a.name, c.name}
     assert [("damaged" in row) for row in rows if c.name in row] == [True]
     assert rows[2].startswith(b.name) and rows[2].endswith(f"{sources[1]} (gone)")
-    assert told("cache", "--older", "5").splitlines()[2].startswith(b.name)
-    assert told("cache", "--clear", "--older", "5").startswith("removed 1 store")
+    assert run_ok("cache", "--older", "5").splitlines()[2].startswith(b.name)
+    assert run_ok("cache", "--clear", "--older", "5").startswith("removed 1 store")
     assert sorted(os.listdir(tmp_path / "cache")) == sorted([a.name, c.name])
-    assert told("cache", "--clear").startswith("removed 2 stores")
-    assert told("cache") == f"{tmp_path / 'cache'}: 0 stores, 0.0 MiB\n"
+    assert run_ok("cache", "--clear").startswith("removed 2 stores")
+    assert run_ok("cache") == f"{tmp_path / 'cache'}: 0 stores, 0.0 MiB\n"
     monkeypatch.setenv("STYLEGAN_CACHE", "~nobody-here")
-    assert "Set STYLEGAN_CACHE" in refused("cache")
+    assert "Set STYLEGAN_CACHE" in run_fails("cache")
 
 
 def test_features_of_metrics_are_listed_and_cleared(tmp_path, monkeypatch):
@@ -144,34 +151,34 @@ def test_features_of_metrics_are_listed_and_cleared(tmp_path, monkeypatch):
     others.parent.mkdir()
     np.save(others.with_name(name), np.zeros((3, 4), np.float32))
     others.write_bytes(b"mine")
-    first, _, row = told("cache").splitlines()
+    first, _, row = run_ok("cache").splitlines()
     assert first == f"{tmp_path}: 0 stores and 1 file of features, 0.0 MiB"
     assert row.startswith(name) and row.endswith("features of metrics")
-    assert told("cache", "--clear", name).startswith("removed 0 stores and 1 file of features")
+    assert run_ok("cache", "--clear", name).startswith("removed 0 stores and 1 file of features")
     assert list((tmp_path / "metrics").iterdir()) == [others]
 
 
 def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeypatch):
     """Also where STYLEGAN_CACHE is a folder of the user's."""
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path))
-    source = folder(tmp_path / "images", {"0.png": png()})
+    source = write_folder(tmp_path / "images", {"0.png": png()})
     made = cached_store(source).path
     mine = prepare(source, tmp_path / "my-dataset").path
     (mine / "notes.txt").write_text("mine")
-    folder(tmp_path / "other", {"meta.json": b"", "0001.npy": b""})
+    write_folder(tmp_path / "other", {"meta.json": b"", "0001.npy": b""})
     made.symlink_to(made.rename(tmp_path / "elsewhere"))
     (tmp_path / ".x.unfinished-mine").mkdir()
     second = cached_store(source, Preparation(resolution=8)).path
     (second / "notes.txt").write_text("mine")
     (second / "origin.json").write_text(100_000 * "[")  # damaged
     before = {path for path in tmp_path.rglob("*") if path.parent != second}
-    assert told("cache", "--clear").startswith("removed 1 store")
+    assert run_ok("cache", "--clear").startswith("removed 1 store")
     assert {*tmp_path.rglob("*")} == before | {second / "notes.txt"}
     assert made.is_symlink()
 
 
 def test_of_processes_that_want_the_same_store_one_prepares_it_and_the_others_wait(tmp_path):
-    source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(20)})
+    source = write_folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(20)})
     stores, told, done = [], [], []
     waits = threading.Semaphore(0)
 
@@ -236,7 +243,7 @@ def test_cached_store_checks_sizes_and_check_all_content(name, tmp_path):
     flip(copy / name, at=-8)  # another file of the same size
     for path in (store.path, copy):
         told = []
-        cached_store(path, console=Heard(told))
+        cached_store(path, console=RecordingConsole(told))
         assert told == []
     check(store.path)
     with pytest.raises(ValueError, match=rf"{name} has changed\); delete it and prepare it"):
@@ -255,7 +262,10 @@ def test_cached_store_checks_sizes_and_check_all_content(name, tmp_path):
 def test_a_check_tells_how_far_it_is_by_images(tmp_path, monkeypatch):
     monkeypatch.setattr("stylegan.data.store.BLOCK", 100)
     seen = []
-    check(store_of(tmp_path, TWO_CLASSES).path, console=Heard(done=lambda *done: seen.append(done)))
+    check(
+        store_of(tmp_path, TWO_CLASSES).path,
+        console=RecordingConsole(done=lambda *done: seen.append(done)),
+    )
     assert seen == sorted(seen) and seen[-1] == (2, 2)
 
 
@@ -267,7 +277,7 @@ def test_a_store_of_before_opens_whatever_its_checksums(tmp_path):
     meta["checksums"] = dict.fromkeys([*meta["pixel_hashes"], "names.txt", "labels.npy"], 1)
     (store.path / "meta.json").write_text(json.dumps(meta))
     found = cached_store(store.path)
-    known = [one.training_identity(16, labels=True) for one in (store, found)]
+    known = [one.training_hash(16, labels=True) for one in (store, found)]
     assert known[0] == known[1]
     remove_files(store.path)
     assert not store.path.exists()
@@ -296,7 +306,7 @@ def test_a_description_that_no_preparation_writes_is_refused(changes, tmp_path):
 
 
 def test_a_store_of_another_size_stands_for_itself_and_not_for_the_pictures_it_came_from(tmp_path):
-    source = folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
+    source = write_folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
     cache = tmp_path / "cache"
     for resolution, origin in ((16, source), (8, None)):
         store = cached_store(source, Preparation(resolution=16), cache_dir=cache)
@@ -306,7 +316,7 @@ def test_a_store_of_another_size_stands_for_itself_and_not_for_the_pictures_it_c
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")
 def test_a_cached_store_that_a_drive_cannot_read_is_not_removed(tmp_path):
-    source = folder(tmp_path / "in", {"0.png": png()})
+    source = write_folder(tmp_path / "in", {"0.png": png()})
     store = cached_store(source, cache_dir=tmp_path / "cache")
     (store.path / "0008.npy").unlink()
     (store.path / "0008.npy").symlink_to("/proc/self/mem")

@@ -10,7 +10,7 @@ from helpers.odd_pictures import chunk, png, profile, tiff, with_chunk
 from helpers.pictures import encoded
 from PIL import Image, ImageCms
 
-from stylegan.data.images import formats, head, is_image, read_image
+from stylegan.data.images import formats, is_image, read_header, read_image
 
 
 def noise(*shape, top=256, kind=np.uint8):
@@ -130,7 +130,7 @@ def test_exif_orientation_is_applied(orientation):
     stored = np.ascontiguousarray(UNDO[orientation](upright))
     content = encoded(stored, exif=exif)
     np.testing.assert_array_equal(read_image(content), upright.transpose(2, 0, 1))
-    assert head(io.BytesIO(content)) == (3, 2, "RGB")
+    assert read_header(io.BytesIO(content)) == (3, 2, "RGB")
 
 
 @pytest.mark.parametrize(("kind", "ending"), [("AVIF", ".avif"), ("HEIF", ".heic")])
@@ -145,7 +145,7 @@ def test_formats_of_phones_are_read_upright(kind, ending):
     content = encoded(stored, kind, exif=exif.tobytes(), quality=95)
     read = read_image(content).transpose(1, 2, 0).astype(int)
     assert np.abs(read - upright)[[10, 50]].max() <= 8  # away from the edge, as losses are
-    assert head(io.BytesIO(content)) == (40, 64, "RGB")
+    assert read_header(io.BytesIO(content)) == (40, 64, "RGB")
     assert is_image(f"IMG_0001{ending.upper()}")
 
 
@@ -260,7 +260,7 @@ def test_metadata_that_pillow_passes_over_does_not_stand_before_sound_pixels():
         encoded(pixels, "WEBP", exif=b"this is not EXIF", lossless=True),
     ):
         np.testing.assert_array_equal(read_image(content), pixels.transpose(2, 0, 1))
-        assert head(io.BytesIO(content)) == (7, 5, "RGB")
+        assert read_header(io.BytesIO(content)) == (7, 5, "RGB")
 
 
 def test_metadata_that_pillow_refuses_leaves_the_picture_out_with_the_reason():

@@ -7,12 +7,12 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
-from helpers.pictures import archive, folder, png, store_of
-from helpers.tiny_training import resumed, run, tiny_config
+from helpers.pictures import archive, png, store_of, write_folder
+from helpers.tiny_training import resumed, tiny_config, train_tiny
 
 from stylegan import load_generator
 from stylegan.data import batches, cached_store, check, prepare
-from stylegan.training.run import fit_to_data
+from stylegan.training.run import set_label_dim
 
 IMAGES = {"00000/img0.png": png(), "00000/img1.png": png(seed=1), "00001/img2.png": png(seed=2)}
 
@@ -28,7 +28,7 @@ def with_csv(*lines):
 
 def fault_of(tmp_path, files):
     """Why the labels cannot be used, which is one line, told before anything is written."""
-    path = folder(tmp_path / "images", files)
+    path = write_folder(tmp_path / "images", files)
     with pytest.raises(ValueError, match="labels were asked for, but ") as caught:
         cached_store(path, cache_dir=tmp_path / "cache", labels=True)
     assert not (tmp_path / "cache").exists()
@@ -37,7 +37,7 @@ def fault_of(tmp_path, files):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("make", [folder, archive])
+@pytest.mark.parametrize("make", [write_folder, archive])
 def test_class_numbers_of_dataset_json_are_the_labels_and_the_folders_are_not(make, tmp_path):
     path = make(tmp_path / "images.zip", with_json([12, 3, 12]))
     store = prepare(path, tmp_path / "store")
@@ -46,7 +46,7 @@ def test_class_numbers_of_dataset_json_are_the_labels_and_the_folders_are_not(ma
     assert (found.label_names, found.labels.counts()) == (["3", "12"], {"3": 1, "12": 2})
     assert found.notes == ["labels are those in dataset.json, not the sub-folders"]
     assert "labels with fewer than 50 images are learned poorly: 1 3, 2 12" in found.lines()
-    assert fit_to_data(tiny_config(data={"labels": True}), found).network.label_dim == 2
+    assert set_label_dim(tiny_config(data={"labels": True}), found).network.label_dim == 2
 
 
 def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path):
@@ -58,11 +58,13 @@ def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path
     _, labels = next(batches(store, 8, batch_size=3, start=0, seed=0, labels=True))
     assert sorted(labels.tolist()) == sorted(numbers)
     other = store_of(tmp_path / "other", with_json([[0.25, -1], [0, 2], [1, 0.75]]))
-    assert store.identity(16) == other.identity(16)
-    known = [one.training_identity(16, labels=True) for one in (store, other)]
+    assert store.pixel_hash(16) == other.pixel_hash(16)
+    known = [one.training_hash(16, labels=True) for one in (store, other)]
     assert known[0] != known[1]
     assert check(tmp_path / "images").labels.counts() == {"0": 2, "1": 3}
-    assert fit_to_data(tiny_config(data={"labels": True}), check(store.path)).network.label_dim == 2
+    assert (
+        set_label_dim(tiny_config(data={"labels": True}), check(store.path)).network.label_dim == 2
+    )
 
 
 @pytest.mark.parametrize("lines", [
@@ -119,7 +121,9 @@ def test_labels_csv_of_one_different_number_for_each_image_is_refused(tmp_path):
     ]:
         pairs = [[name, label] for name, label in zip(images, labels, strict=True)]
         content = json.dumps({"labels": pairs, **more}).encode()
-        assert check(folder(tmp_path / "good", images | {"dataset.json": content})).label_names
+        assert check(
+            write_folder(tmp_path / "good", images | {"dataset.json": content})
+        ).label_names
 
 
 @pytest.mark.parametrize(("names", "warned"), [
@@ -127,14 +131,14 @@ def test_labels_csv_of_one_different_number_for_each_image_is_refused(tmp_path):
     (("train",), False),
 ])  # fmt: skip
 def test_sub_folders_that_are_parts_of_a_data_set_are_warned_of(names, warned, tmp_path):
-    found = check(folder(tmp_path / "images", {f"{name}/a.png": png() for name in names}))
+    found = check(write_folder(tmp_path / "images", {f"{name}/a.png": png() for name in names}))
     assert any("are splits of a data set" in note for note in found.notes) is warned
 
 
 def test_other_labels_make_another_store_in_the_cache(tmp_path):
-    path = folder(tmp_path / "images", with_json([0, 1, 1]))
+    path = write_folder(tmp_path / "images", with_json([0, 1, 1]))
     first = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
-    folder(path, {"dataset.json": with_json([1, 1, 0])["dataset.json"]})
+    write_folder(path, {"dataset.json": with_json([1, 1, 0])["dataset.json"]})
     second = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
     assert (first.labels.tolist(), second.labels.tolist()) == ([0, 1, 1], [1, 1, 0])
 
@@ -156,7 +160,7 @@ def test_a_run_on_vectors_goes_on_exactly(tmp_path):
     assert torch.equal(loaded.label_rows, torch.from_numpy(store.sample_labels(32)))
     assert loaded.label("smile=0.25,0=0.75").tolist() == [[0.75, 0.25]]
     with pytest.raises(ValueError, match="was trained on other"):
-        run(config, stored("2", 0.4), tmp_path / "run")
+        train_tiny(config, stored("2", 0.4), tmp_path / "run")
 
 
 def test_names_of_classes_go_by_their_numbers(tmp_path):
@@ -188,7 +192,7 @@ def test_labels_that_match_nothing_show_a_name_of_each_side(tmp_path):
     assert "its first name is img/0.png" in message
 
 
-@pytest.mark.parametrize("make", [folder, archive])
+@pytest.mark.parametrize("make", [write_folder, archive])
 def test_the_only_folder_of_a_zip_or_folder_is_looked_through(make, tmp_path):
     inside = {f"photos/{name}": content for name, content in IMAGES.items()}
     store = prepare(make(tmp_path / "photos.zip", inside), tmp_path / "a")

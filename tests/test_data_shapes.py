@@ -12,8 +12,8 @@ from PIL import Image
 from stylegan import NetworkConfig, sampling
 from stylegan.config import build_config
 from stylegan.data import Preparation, Store, prepare
-from stylegan.data.check import needed_channels
-from stylegan.data.images import Fit, premultiplied, unpremultiply
+from stylegan.data.check import detect_channels
+from stylegan.data.images import Fit, premultiply, unpremultiply
 
 RANDOM = np.random.default_rng(0)
 
@@ -41,13 +41,13 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
     np.testing.assert_array_equal(image[:, top:bottom, left:right], pixels.transpose(2, 0, 1))
     image[:, top:bottom, left:right] = 0
     assert not image.any()
-    assert Store(store.path).meta.crop == str(Fit.of(crop))
+    assert Store(store.path).meta.crop == str(Fit.parse(crop))
 
 
 @pytest.mark.parametrize("resolution", [8, 16, 64, 256])
 @pytest.mark.parametrize("crop", ["pad", "pad 3:2", "pad 2:3", "pad 3:1", "pad 7:5", "pad 1:16"])
 def test_a_picture_without_the_bars_becomes_the_same_square_again(crop, resolution):
-    fit = Fit.of(crop)
+    fit = Fit.parse(crop)
     top, bottom, left, right = fit.active_rectangle(resolution)
     pixels = noise(bottom - top, right - left, 3)
     assert fit.native_size(right - left, bottom - top) == resolution
@@ -60,19 +60,19 @@ def test_a_picture_without_the_bars_becomes_the_same_square_again(crop, resoluti
 @pytest.mark.parametrize("resolution", [64, 256, 1024])
 @pytest.mark.parametrize("crop", ["pad", "pad 9:16", "pad 3:2", "pad 2:3", "pad 5:4", "pad 7:5"])
 def test_a_rectangle_tells_the_usual_crop(crop, resolution):
-    rectangle = Fit.of(crop).active_rectangle(resolution)
+    rectangle = Fit.parse(crop).active_rectangle(resolution)
     assert rectangle is not None
     assert str(Fit.of_rectangle(rectangle)) == crop
 
 
 @pytest.mark.parametrize("crop", ["pad", "pad 9:16"])
 def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop):
-    rectangle = Fit.of(crop).active_rectangle(256)
+    rectangle = Fit.parse(crop).active_rectangle(256)
     network = random_generator(replace(TINY, resolution=8))
     loaded = loaded_of(network, active_rectangle=rectangle)
     assert loaded.crop == crop
-    (picture,) = loaded.pictures([0])
-    assert picture.shape[:2] == loaded.picture_size() != (8, 8)
+    (picture,) = loaded.generate([0])
+    assert picture.shape[:2] == loaded.image_size() != (8, 8)
 
 
 @pytest.mark.parametrize("crop", ["Center", "pad 0:1"])
@@ -85,7 +85,7 @@ def test_other_crops_are_refused_everywhere(crop, tmp_path):
 
 def test_premultiplying_and_back_loses_at_most_what_eight_bits_must():
     pixels = noise(4, 64, 64)
-    again = unpremultiply(premultiplied(pixels))
+    again = unpremultiply(premultiply(pixels))
     np.testing.assert_array_equal(again[3], pixels[3])
     clear = pixels[3] < 128
     assert np.abs(again[:3].astype(int) - pixels[:3])[:, ~clear].max() <= 1
@@ -99,9 +99,9 @@ def test_transparent_pixels_do_not_color_the_averages(tmp_path):
     source = save_picture(tmp_path / "in" / "0.png", pixels)
     store = prepare(source, tmp_path / "store", Preparation(channels=4, premultiplied=True))
     assert Store(store.path).meta.premultiplied
-    shown = store.pictures(store.images(4)[0])
+    shown = store.unpremultiplied(store.images(4)[0])
     assert np.abs(shown[:, 0, 0].astype(int) - (200, 100, 50, 128)).max() <= 1
-    straight = store.pictures(store.images(8)[0]).transpose(1, 2, 0)
+    straight = store.unpremultiplied(store.images(8)[0]).transpose(1, 2, 0)
     np.testing.assert_array_equal(straight[:, ::2], pixels[:, ::2])
 
 
@@ -126,9 +126,9 @@ COLORED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
 def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
     for name, pixels in enumerate(files):
         source = save_picture(tmp_path / "in" / f"{name}.png", pixels)
-    found, why = needed_channels(source)
+    found, why = detect_channels(source)
     assert found == channels and words in why
     made = prepare(
         source, tmp_path / "store", Preparation(channels=channels, premultiplied=channels == 4)
     )
-    assert needed_channels(made.path)[0] == channels
+    assert detect_channels(made.path)[0] == channels

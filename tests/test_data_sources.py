@@ -12,9 +12,9 @@ import zipfile
 
 import numpy as np
 import pytest
-from helpers.commands import told
-from helpers.consoles import Heard
-from helpers.pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
+from helpers.commands import run_ok
+from helpers.consoles import RecordingConsole
+from helpers.pictures import MIXED, MIXED_NAMES, archive, png, store_of, write_folder
 from helpers.tiny_training import write_pictures
 from PIL import Image
 
@@ -37,7 +37,7 @@ def test_include_keeps_some_sub_folders_and_names_those_there_are(mixed):
 
 
 def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
-    source = folder(tmp_path / "images", {"good.png": png(), "lost+found/1.png": png()})
+    source = write_folder(tmp_path / "images", {"good.png": png(), "lost+found/1.png": png()})
     os.mkfifo(source / "pipe.png")
     (source / "loop").symlink_to("loop")
     (source / "zero.png").symlink_to("/dev/zero")
@@ -52,7 +52,7 @@ def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
 
 @pytest.mark.parametrize("target", ["nowhere", "lost.png"])
 def test_a_link_to_nothing_is_refused_by_its_name(target, tmp_path):
-    source = folder(tmp_path / "images", {"good.png": png()})
+    source = write_folder(tmp_path / "images", {"good.png": png()})
     (source / "lost.png").symlink_to(target)
     for read in (check, lambda source: prepare(source, tmp_path / "store")):
         with pytest.raises(OSError) as caught:
@@ -79,7 +79,7 @@ def test_a_read_error_of_the_system_ends_prepare_and_check_by_name(
 ):
     """What is left would pass for the whole."""
     files = {"a/0.png": png(), "b/1.png": png(seed=1), "labels.csv": b"a/0.png,a\nb/1.png,b\n"}
-    path = folder(tmp_path / "images", files)
+    path = write_folder(tmp_path / "images", files)
     usual = FolderSource.open
     monkeypatch.setattr(
         FolderSource,
@@ -103,7 +103,7 @@ def test_pillows_own_oserror_of_a_truncated_picture_is_a_reason_to_leave_it_out(
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, "PNG")
     files = {"cut.png": content.getvalue()[:-300], "whole.png": png()}
-    store = prepare(folder(tmp_path / "images", files), tmp_path / "store")
+    store = prepare(write_folder(tmp_path / "images", files), tmp_path / "store")
     assert [image.name for image in store.skipped] == ["cut.png"]
 
 
@@ -118,15 +118,15 @@ def test_names_may_be_any_that_the_system_allows(tmp_path):
     assert set(store.label_names) == {"caf?", "a\nb", "a\rb", "\x1b[2J", " "}
     store.verify()
     findings = check(tmp_path / "images")
-    assert (findings.num_good, len(findings.label_names)) == (5, 5)
-    printed = told("check", tmp_path / "images").splitlines()
+    assert (findings.num_usable, len(findings.label_names)) == (5, 5)
+    printed = run_ok("check", tmp_path / "images").splitlines()
     assert len(printed) == len(findings.lines()) and all(map(str.isprintable, printed))
 
 
 RUN = {"config.toml": b"", "data.txt": b"", "reals.png": png(), "samples/000001.png": png(16, 99)}
 
 
-@pytest.mark.parametrize("make", [folder, archive])
+@pytest.mark.parametrize("make", [write_folder, archive])
 def test_runs_among_the_pictures_are_left_out_whole(make, tmp_path):
     inside = {f"runs/mine/{name}": content for name, content in RUN.items()}
     mine = {"a/0.png": png(), "config.toml": b"", "b/meta.json": b"stylegan-store"}
@@ -134,13 +134,13 @@ def test_runs_among_the_pictures_are_left_out_whole(make, tmp_path):
     source = open_source(make(tmp_path / "images.zip", inside | mine))
     assert source.names == ["a/0.png", "b/1.png"]
     assert source.notes() == ["left out as run folders: runs/mine"]
-    assert not is_store(folder(tmp_path / "photos", mine) / "b")
+    assert not is_store(write_folder(tmp_path / "photos", mine) / "b")
 
 
 def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("text")
-    folder(tmp_path / "texts", {"a.txt": b"", "b.txt": b"", "c": b""})
+    write_folder(tmp_path / "texts", {"a.txt": b"", "b.txt": b"", "c": b""})
     archive(tmp_path / "empty.zip", {})
     for name, kind, words in [
         ("missing", FileNotFoundError, "there is no folder, zip or store"),
@@ -251,9 +251,9 @@ def test_a_drive_that_is_taken_away_while_it_is_read_does_not_leave_a_smaller_da
 
     for read in (
         lambda: prepare(
-            pictures, tmp_path / "store", Preparation(16), console=Heard(done=take_away)
+            pictures, tmp_path / "store", Preparation(16), console=RecordingConsole(done=take_away)
         ),
-        lambda: check(pictures, Preparation(16), console=Heard(done=take_away)),
+        lambda: check(pictures, Preparation(16), console=RecordingConsole(done=take_away)),
     ):
         with pytest.raises(FileNotFoundError, match=r"photos/.*\.png"):
             read()

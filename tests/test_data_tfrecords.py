@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from helpers.commands import refused
-from helpers.pictures import encoded, folder, png
+from helpers.commands import run_fails
+from helpers.pictures import encoded, png, write_folder
 from helpers.tfrecords import record, write_records
 
 from stylegan.data import Preparation, cached_store, check, open_source, prepare
@@ -33,7 +33,7 @@ def as_folder(path, pixels, classes=None):
     for i, image in enumerate(pixels):
         name = f"{'' if classes is None else f'{classes[i]}/'}{i:03}.png"
         files[name] = encoded(image.transpose(1, 2, 0).squeeze())
-    return folder(path, files)
+    return write_folder(path, files)
 
 
 def assert_same_store(found, wanted):
@@ -57,7 +57,7 @@ def test_tfrecords_give_the_store_of_the_same_pictures_as_a_folder(channels, tmp
         assert_same_store(
             prepare(source, tmp_path / str(i), Preparation(channels=channels)), wanted
         )
-    folder(path, {"b/c/d.png": png()})  # pictures beside them are taken instead
+    write_folder(path, {"b/c/d.png": png()})  # pictures beside them are taken instead
     assert open_source(path).names == ["b/c/d.png"]
 
 
@@ -85,4 +85,4 @@ def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
 def test_other_tfrecords_are_refused_in_one_line(content, message, tmp_path):
     file = tmp_path / "mine.tfrecords"
     write_records(file, content)
-    assert message in refused("check", file)
+    assert message in run_fails("check", file)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.charts import cells, enlarged
-from helpers.commands import refused, stylegan, told
-from helpers.consoles import Heard
-from helpers.tiny_generators import LABELED, TINY, random_generator, shown, tiny_loaded
+from helpers.commands import run_fails, run_ok, stylegan
+from helpers.consoles import RecordingConsole
+from helpers.tiny_generators import LABELED, TINY, random_generator, tiny_loaded, with_settings
 from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -21,8 +21,8 @@ from stylegan.directions import (
     draw_directions,
     find_directions,
     fit_hyperplane,
-    known_directions,
     load_directions,
+    load_or_find_directions,
     read_edits,
     save_directions,
     to_directions,
@@ -30,8 +30,8 @@ from stylegan.directions import (
 from stylegan.directions.finding import covariance, spectrum, style_matrix
 from stylegan.directions.texts import EditText, parsed
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.disk import REPLACING
-from stylegan.networks.edits import Edit, edited, total_move
+from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.networks.edits import Edit, apply_edits, total_offset
 from stylegan.ops import truncate
 
 
@@ -74,7 +74,7 @@ def test_the_style_matrix_gives_the_styles_less_their_offset():
     generator, layers = random_generator(), range(2, 5)
 
     def styles(w):
-        epilogues = generator.synthesis.noise_layers(16)
+        epilogues = generator.synthesis.epilogues(16)
         return torch.cat([part for i in layers for part in epilogues[i].style(w)], dim=1)
 
     w = torch.randn(1, 8)
@@ -101,7 +101,7 @@ def test_directions_are_measured_within_labels_of_the_data():
     generator = random_generator(dataclasses.replace(TINY, label_dim=2))
     rows = torch.tensor([[0.5, 3.0], [-2.0, 0.1], [0.0, 0.0]])
     (found,) = find_directions(generator, ["pca"], count=8, samples=300, label_rows=rows)
-    w = sampling.mapped_samples(generator, 300, rows)
+    w = sampling.sample_w(generator, 300, rows)
     within = sum(torch.cov(w[i::3].double().T, correction=0) for i in range(3)) / 3
     assert_close(found.scores, torch.linalg.eigvalsh(within).flip(0).float())
     (of_classes,) = find_directions(generator, ["pca"], count=8, samples=300)
@@ -132,33 +132,35 @@ def test_layers_that_are_none_are_refused(text):
 
 def test_edits_add_up_in_any_order():
     a, b = Edit(torch.randn(8), 2.0, range(3)), Edit(torch.randn(8), -0.3)
-    move = total_move([a, b], 6, 8)
-    assert torch.equal(move, total_move([b, a], 6, 8))
+    move = total_offset([a, b], 6, 8)
+    assert torch.equal(move, total_offset([b, a], 6, 8))
     assert_close(move[0], 2 * a.direction - 0.3 * b.direction)
     assert_close(move[4], -0.3 * b.direction)
     ws = torch.randn(2, 6, 8)
-    assert edited(ws, []) is ws
+    assert apply_edits(ws, []) is ws
 
 
 def test_an_edit_is_so_many_deviations_in_its_layers_alone():
     d = directions_by(count=3, layers=range(2, 4))
     ws = torch.randn(2, 6, 8)
-    change = edited(ws, [d.edit("2", -1.5)]) - ws
+    change = apply_edits(ws, [d.edit("2", -1.5)]) - ws
     assert_close(change[:, 2:4], (-1.5 * d.deviations[1] * d.vectors[1]).expand(2, 2, 8))
     assert not change[:, :2].any() and not change[:, 4:].any()
-    other = edited(ws, [d.edit("2", 1, range(5, 6))]) - ws
+    other = apply_edits(ws, [d.edit("2", 1, range(5, 6))]) - ws
     assert other[:, 5].any() and not other[:, :5].any()
 
 
 def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
     loaded = tiny_loaded()
     edits = [Edit(torch.randn(8), 2.0, range(4))]
-    (found,) = loaded.pictures([3], psi=0.5, edits=edits)
-    ws = truncate(loaded.styles(sampling.latents([3], TINY.z_dim)), loaded.generator.w_avg, 0.5, 8)
-    (expected,) = loaded.pictures([3], ws=edited(ws, edits), psi=1)
+    (found,) = loaded.generate([3], psi=0.5, edits=edits)
+    ws = truncate(
+        loaded.map_to_ws(sampling.latents([3], TINY.z_dim)), loaded.generator.w_avg, 0.5, 8
+    )
+    (expected,) = loaded.generate([3], ws=apply_edits(ws, edits), psi=1)
     assert np.array_equal(found, expected)
-    assert not np.array_equal(found, next(loaded.pictures([3], psi=0.5)))
-    assert shown(loaded, edits=edits).description() == loaded.description()
+    assert not np.array_equal(found, next(loaded.generate([3], psi=0.5)))
+    assert with_settings(loaded, edits=edits).description() == loaded.description()
 
 
 def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_path):
@@ -186,14 +188,16 @@ def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp
     said = []
     for path, directions_there in ((default_path(tmp_path), first), (default_path(file), second)):
         save_directions(path, directions_there, loaded.generator)
-        (found,) = known_directions(file, loaded, methods=["pca"], console=Heard(said))
+        (found,) = load_or_find_directions(
+            file, loaded, methods=["pca"], console=RecordingConsole(said)
+        )
         assert torch.equal(found.vectors, directions_there[0].vectors)
     default_path(file).unlink()
     with pytest.raises(ValueError, match=f"{tmp_path / 'directions.npz'} has no directions of svm"):
         read_edits(["svm:smile"], loaded, file)
     assert not said
-    other = loaded.but(generator=random_generator(seed=1))  # an earlier file's
-    known_directions(file, other, methods=["pca"], console=Heard(said))
+    other = loaded.replace(generator=random_generator(seed=1))  # an earlier file's
+    load_or_find_directions(file, other, methods=["pca"], console=RecordingConsole(said))
     assert "directions.npz has directions of other weights" in said[0]
 
 
@@ -201,14 +205,14 @@ def test_directions_of_the_package_serve_every_network_with_their_mapping(tmp_pa
     monkeypatch.chdir(tmp_path)  # where directions of a file are kept
     loaded = load_generator("faces64")
     (smile,) = read_edits(["svm:smile=2"], loaded, "faces64")
-    tuned = loaded.but(generator=copy.deepcopy(loaded.generator))
+    tuned = loaded.replace(generator=copy.deepcopy(loaded.generator))
     next(tuned.synthesis.parameters()).data += 1
     file = tmp_path / "tuned.pt"
     (again,) = read_edits(["svm:smile=2"], tuned, file)
     assert torch.equal(again.direction, smile.direction)
     own = to_directions(tuned, "own", smile.direction, 1.0, 100)
     save_directions(default_path(file), [own], tuned.generator)
-    (found,) = known_directions(file, tuned, methods=["svm"])
+    (found,) = load_or_find_directions(file, tuned, methods=["svm"])
     assert {"smile", "own"} <= set(found.names)
     with pytest.raises(ValueError, match=r"^mine\.pt has no directions of svm"):
         read_edits(["svm:smile"], tiny_loaded(), "mine.pt")
@@ -232,9 +236,9 @@ def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change
 
 
 def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
-    loaded = shown(load_generator(source), psi=0.5)
+    loaded = with_settings(load_generator(source), psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
-    expected = enlarged(next(loaded.pictures([4]))).astype(int)
+    expected = enlarged(next(loaded.generate([4]))).astype(int)
     for row in cells(draw_directions(loaded, d, seed=4), 3, 7):
         first, middle = (np.abs(row[i] - expected).max() for i in (0, 3))
         assert middle <= 1 < first
@@ -243,17 +247,17 @@ def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
 def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, tmp_path):
     options = [source, "--samples", 100, "--count", 2, "--layers", "0-3"]
     options += ["--figure", tmp_path / "new" / "d.WEBP"]
-    assert "2 by pca and 2 by sefa" in told("directions", "find", *options)
+    assert "2 by pca and 2 by sefa" in run_ok("directions", "find", *options)
     found = load_directions(default_path(source), load_generator(source).generator)
     assert [(d.method, d.layers) for d in found] == [("pca", range(4)), ("sefa", range(4))]
     for method in ("pca", "sefa"):
         with Image.open(tmp_path / "new" / f"d-{method}.WEBP") as image:
             assert image.width > 700 and image.height > 200
     before = default_path(source).read_bytes()
-    told("directions", "find", *options, "--overwrite")
+    run_ok("directions", "find", *options, "--overwrite")
     assert default_path(source).read_bytes() == before
-    save_generator(source, random_generator(seed=1), outputs=REPLACING)
-    message = refused("directions", "find", source, "--samples", 100)
+    save_generator(source, random_generator(seed=1), outputs=ALLOW_OVERWRITE)
+    message = run_fails("directions", "find", source, "--samples", 100)
     assert "directions of other weights" in message and "--overwrite replaces the wh" in message
     assert default_path(source).read_bytes() == before
 
@@ -264,16 +268,16 @@ def test_directions_that_another_command_has_added_meanwhile_are_kept(source, mo
 
     def slowly(*arguments, **options):
         monkeypatch.setattr(directions, "find_directions", find)
-        told(*words, "sefa")
+        run_ok(*words, "sefa")
         return find(*arguments, **options)
 
     monkeypatch.setattr(directions, "find_directions", slowly)
-    told(*words, "pca")
+    run_ok(*words, "pca")
     found = load_directions(default_path(source), load_generator(source).generator)
     assert [d.method for d in found] == ["pca", "sefa"]
     monkeypatch.setattr(directions, "find_directions", slowly)
     default_path(source).unlink()
-    assert "exists, with directions sefa; pass --overwrite" in refused(*words, "sefa")
+    assert "exists, with directions sefa; pass --overwrite" in run_fails(*words, "sefa")
 
 
 def cloud(normal, n=400, margin=0.3):
@@ -308,24 +312,24 @@ def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(so
     loaded = load_generator(source)
     more, less = sorted_by_first_number(loaded, tmp_path, range(200))
     (more / "grid.png").touch()  # as generate writes it
-    told("directions", "find", source, "--samples", 99, "--count", 2)
+    run_ok("directions", "find", source, "--samples", 99, "--count", 2)
     words = ["directions", "learn", source, "--samples", 99]
-    said = told(*words, more, less, "--name", "first", "--figure", tmp_path / "first.png")
+    said = run_ok(*words, more, less, "--name", "first", "--figure", tmp_path / "first.png")
     share = float(said.split("accuracy ")[1].split("%")[0])
     assert said.startswith("svm:first: ") and share > 90 and "on 200 examples" in said
-    told(*words, less, more)
+    run_ok(*words, less, more)
     found = {d.method: d for d in load_directions(default_path(source), loaded.generator)}
     assert list(found) == ["pca", "sefa", "svm"]
     svm = found["svm"]
     assert svm.names == ["first", "less"] and svm.vectors[0, 0] > 0.8 > -0.8 > svm.vectors[1, 0]
     assert_close(svm.scores[:1], torch.tensor([share / 100]), atol=1e-3, rtol=0)
-    assert "with directions svm:first" in refused(*words, more, less, "--name", "first")
-    told("directions", "find", source, "--samples", 99, "--count", 3, "--overwrite")
+    assert "with directions svm:first" in run_fails(*words, more, less, "--name", "first")
+    run_ok("directions", "find", source, "--samples", 99, "--count", 3, "--overwrite")
     kept = load_directions(default_path(source), loaded.generator)
     assert [(d.method, len(d.vectors)) for d in kept] == [("pca", 3), ("sefa", 3), ("svm", 2)]
     (edit,) = read_edits(["svm:first=2@0-1"], loaded, source)
     assert_close(edit.direction, svm.deviations[0] * svm.vectors[0])
-    assert "did you mean first" in refused("generate", source, "--edit", "svm:firs")
+    assert "did you mean first" in run_fails("generate", source, "--edit", "svm:firs")
 
 
 def test_learning_says_like_generating_that_classes_take_turns(tmp_path):

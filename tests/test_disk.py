@@ -6,20 +6,20 @@ import os
 from pathlib import Path
 
 import pytest
-from helpers.processes import begun
+from helpers.processes import started_python
 
 from stylegan.data import open_source
 from stylegan.data.faces import read_landmarks
 from stylegan.files.checkpoint import is_npy, npz_arrays
 from stylegan.files.loading import open_weights
 from stylegan.machine.disk import (
-    KEEPING,
-    REPLACING,
-    Outputs,
+    ALLOW_OVERWRITE,
+    KEEP_EXISTING,
+    OutputWriter,
     atomic_folder,
     check_folder,
+    check_not_placeholder,
     lock,
-    refuse_mistaken,
 )
 from stylegan.machine.toml import read_toml
 
@@ -30,17 +30,25 @@ def test_devices_and_pipes_are_no_files_to_write(tmp_path):
     for path in ("/dev/null", "/dev/zero", tmp_path / "pipe.png"):
         for overwrite in (True, False):
             with pytest.raises(ValueError, match="is not a regular file; give another name"):
-                Outputs(overwrite=overwrite).check(Path(path))
+                OutputWriter(overwrite=overwrite).check(Path(path))
     (tmp_path / "old.png").touch()
-    REPLACING.check(tmp_path / "old.png")
+    ALLOW_OVERWRITE.check(tmp_path / "old.png")
     with pytest.raises(ValueError, match="exists; pass --overwrite"):
-        KEEPING.check(tmp_path / "old.png")
+        KEEP_EXISTING.check(tmp_path / "old.png")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")
 @pytest.mark.parametrize(
     "read",
-    [read_toml, open_weights, npz_arrays, is_npy, read_landmarks, open_source, refuse_mistaken],
+    [
+        read_toml,
+        open_weights,
+        npz_arrays,
+        is_npy,
+        read_landmarks,
+        open_source,
+        check_not_placeholder,
+    ],
 )
 def test_a_drive_that_fails_while_a_file_is_read_is_told_with_the_file(read, tmp_path):
     path = tmp_path / "file"
@@ -53,9 +61,9 @@ def test_a_drive_that_fails_while_a_file_is_read_is_told_with_the_file(read, tmp
 def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
     loop = tmp_path / "generator-000000001.pt"
     loop.symlink_to(loop.name)
-    REPLACING.check(loop, tmp_path / "other.pt")  # which replaces the link
+    ALLOW_OVERWRITE.check(loop, tmp_path / "other.pt")  # which replaces the link
     with pytest.raises(ValueError, match="both be written"):
-        REPLACING.check(loop, loop)
+        ALLOW_OVERWRITE.check(loop, loop)
     for source in (tmp_path, loop):
         with pytest.raises((ValueError, OSError), match=r"is a broken link|neither a file nor"):
             open_weights(source)
@@ -70,7 +78,7 @@ def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
 
 def test_what_cannot_be_begun_is_told_with_the_name_that_was_asked_for(tmp_path):
     path = tmp_path / ("n" * 300)  # too long for a name
-    with pytest.raises(OSError) as caught, REPLACING.file(path):
+    with pytest.raises(OSError) as caught, ALLOW_OVERWRITE.file(path):
         pass
     assert str(caught.value.filename) == str(path)
 
@@ -81,7 +89,7 @@ def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, 
         with pytest.raises(ValueError, match=f"{tmp_path} is not writable"):
             check_folder(path)
     with pytest.raises(ValueError, match="is not writable"):
-        KEEPING.check(tmp_path / "walk.webp")
+        KEEP_EXISTING.check(tmp_path / "walk.webp")
     (tmp_path / "mine").mkdir()
     check_folder(tmp_path / "mine" / "new")
 
@@ -99,7 +107,7 @@ with lock(Path(sys.argv[1])):
 def test_a_lock_has_one_holder_until_that_ends_or_is_killed(tmp_path):
     path = tmp_path / ".lock"
     for kill in (True, False):
-        with begun(HOLDER, path) as holder:
+        with started_python(HOLDER, path) as holder:
             with pytest.raises(BlockingIOError, match=f"holds this folder: '{tmp_path}'"):
                 lock(path).__enter__()
             if not kill:
@@ -145,7 +153,7 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
         raise OSError(number, "refused")
 
     def write():
-        REPLACING.text(tmp_path / "a.txt", "text")
+        ALLOW_OVERWRITE.text(tmp_path / "a.txt", "text")
         with atomic_folder(tmp_path / "b") as folder:
             (folder / "c").touch()
 
@@ -166,14 +174,14 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
 
 def test_a_file_that_has_appeared_meanwhile_is_replaced_only_when_told(tmp_path):
     path = tmp_path / "latents.npz"
-    KEEPING.text(path, "first")
+    KEEP_EXISTING.text(path, "first")
     with (
         pytest.raises(FileExistsError, match=f"{path} exists; pass --overwrite"),
-        KEEPING.file(path) as file,
+        KEEP_EXISTING.file(path) as file,
     ):
         file.write(b"second")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["first"]
-    REPLACING.text(path, "third")
+    ALLOW_OVERWRITE.text(path, "third")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["third"]
 
 
@@ -200,7 +208,7 @@ with atomic_folder(Path(sys.argv[1])) as folder:
 
 def test_a_folder_is_written_by_one_process_whose_end_another_awaits(tmp_path):
     out, waited = tmp_path / "out", []
-    with begun(UNFINISHED, out) as writer:
+    with started_python(UNFINISHED, out) as writer:
 
         def waiting():
             waited.append(sorted(path.name for path in tmp_path.iterdir()))
@@ -216,10 +224,10 @@ def test_what_killed_processes_have_left_is_removed_by_the_next_and_what_is_writ
     tmp_path,
 ):
     (tmp_path / ".mine.unfinished").mkdir()  # no lock: not ours
-    with begun(UNFINISHED, tmp_path / "killed"):
+    with started_python(UNFINISHED, tmp_path / "killed"):
         pass
     assert (tmp_path / ".killed.unfinished" / "a").exists()
-    with begun(UNFINISHED, tmp_path / "other") as other:
+    with started_python(UNFINISHED, tmp_path / "other") as other:
         with atomic_folder(tmp_path / "out"):
             pass
         other.communicate("\n")
@@ -230,7 +238,7 @@ def test_keeping_keeps_a_link_to_nothing(tmp_path):
     link = tmp_path / "mine.pt"
     link.symlink_to("elsewhere")
     with pytest.raises(ValueError, match="exists"):
-        KEEPING.check(link)
-    with pytest.raises(FileExistsError), KEEPING.file(link) as file:
+        KEEP_EXISTING.check(link)
+    with pytest.raises(FileExistsError), KEEP_EXISTING.file(link) as file:
         file.write(b"new")
     assert link.is_symlink() and [path.name for path in tmp_path.iterdir()] == ["mine.pt"]

@@ -6,7 +6,7 @@ import torch
 from helpers.pictures import save_picture
 from helpers.processes import free_port, spawned
 from helpers.runs import log_of
-from helpers.tiny_training import differing, flat, run
+from helpers.tiny_training import differing, flat, train_tiny
 from helpers.two_processes import (
     BATCH,
     COMPARED,
@@ -40,7 +40,7 @@ def folder(tmp_path_factory, store):
     """Where two processes have left their results."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "store").symlink_to(store.path)
-    run(config_of("deviation", batch_gpu=2), store, folder / "moved", stop_at=60)
+    train_tiny(config_of("deviation", batch_gpu=2), store, folder / "moved", stop_at=60)
     spawned(work, (free_port(), str(folder)), 2)
     return folder
 
@@ -128,7 +128,7 @@ def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, fol
     assert "continuing from " in told[-2] and "state-000000060.pt" in told[-2]
     assert told[-1].endswith("is finished, with 168 images seen")
     assert silent == []
-    run(config_of("deviation", batch_gpu=2), store, folder / "alone")
+    train_tiny(config_of("deviation", batch_gpu=2), store, folder / "alone")
     assert schedule_of(folder / "moved") == schedule_of(folder / "alone")
     saved = checkpoint.load(RunFolder(folder / "moved").states()[-1])
     assert saved["processes"] == 2

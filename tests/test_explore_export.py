@@ -17,7 +17,7 @@ from PIL import Image
 from stylegan import load_generator, sampling, streams
 from stylegan.data.images import Fit
 from stylegan.explore.controls import moves_of
-from stylegan.explore.export import Drawing, save_page
+from stylegan.explore.export import PageNetwork, save_page
 from stylegan.explore.page import styles_of
 from stylegan.explore.server import FOLDER
 from stylegan.networks.edits import Edit
@@ -40,7 +40,9 @@ def test_random_numbers_are_those_of_numpy_for_a_thousand_seeds(tmp_path):
     drawn = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
     assert len(drawn) == 1000
     for seed, found in zip(SEEDS, drawn, strict=True):
-        for numbers, stream in zip(found, (streams.latent, streams.image_noise), strict=True):
+        for numbers, stream in zip(
+            found, (streams.latent_rng, streams.image_noise_rng), strict=True
+        ):
             expected = stream(seed).randn(700).astype(np.float32)
             np.testing.assert_allclose(numbers, expected, rtol=3e-7)
 
@@ -64,7 +66,7 @@ SOURCES = {
     "not fully grown": lambda: tiny(resolution=8, cutoff=2),
     "3:2": lambda: loaded_of(
         random_generator(dataclasses.replace(TINY, resolution=64), noise=0.5),
-        active_rectangle=Fit.of("pad 3:2").active_rectangle(64),
+        active_rectangle=Fit.parse("pad 3:2").active_rectangle(64),
     ),
     "with centers": lambda: tiny(centers=torch.eye(TINY.w_dim)[:3]),
     "gray": lambda: loaded_of(random_generator(dataclasses.replace(TINY, image_channels=1))),
@@ -97,7 +99,7 @@ def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
         page.goto(address)
         page.wait_for_selector("body.built")
         for noise, seeds in (("const", range(count)), ("random", [5]), ("none", [6])):
-            expected = loaded.pictures(seeds, psi=loaded.look.psi, noise=noise)
+            expected = loaded.generate(seeds, psi=loaded.settings.psi, noise=noise)
             for seed, picture in zip(seeds, expected, strict=True):
                 change = {"seed": seed}
                 if loaded.generator.config.noise:
@@ -115,12 +117,12 @@ def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
 def test_the_page_s_noise_where_only_fine_layers_have_any():
     """All maps in a row, also of the other layers, as a seed draws them."""
     loaded = loaded_of(with_fine_noise_only())
-    drawing = Drawing(loaded, {})
-    maps = sampling.seed_noise([5], TINY)
+    drawing = PageNetwork(loaded, {})
+    maps = sampling.noise_from_seeds([5], TINY)
     given = drawing.examples() | {"z": torch.randn(4, 8)}
     given["noise"] = torch.cat([m.flatten() for m in maps])
     ws = styles_of(loaded, given["z"], None, given["plane"], given["mixed"], given["psi"])
-    expected = sampling.to_uint8(loaded.look.images(loaded.generator, ws, maps))
+    expected = sampling.to_uint8(loaded.settings.synthesize(loaded.generator, ws, maps))
     assert np.array_equal(drawing(**given)[..., :3].to(torch.uint8).numpy(), expected[0])
 
 

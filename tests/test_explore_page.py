@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from helpers import ROOT
 from helpers.browsing import NEEDS_BROWSER, Files, User, hosted, launched, runtime, wait
-from helpers.commands import told
+from helpers.commands import run_ok
 from helpers.explorer import NAMES
 from helpers.processes import environment
 from helpers.tiny_generators import LABELED, random_generator
@@ -33,7 +33,7 @@ from stylegan.explore.controls import View
 from stylegan.explore.page import render
 from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents
-from stylegan.machine.lineage import Source
+from stylegan.machine.lineage import LineageEntry
 
 SERVER = """
 import socket, sys
@@ -61,7 +61,7 @@ pytestmark = [pytest.mark.slow, NEEDS_BROWSER]
 def source(tmp_path_factory):
     """A file of a tiny generator, and its directions beside it."""
     path = tmp_path_factory.mktemp("explored") / "<i>g.pt"
-    lineage = [Source("the <b>begin</b>", "0" * 64, "CC0")]
+    lineage = [LineageEntry("the <b>begin</b>", "0" * 64, "CC0")]
     generator = random_generator(LABELED, noise=0.5)
     save_generator(path, generator, label_names=NAMES, lineage=lineage)
     generator = load_generator(path).generator
@@ -108,7 +108,7 @@ def browser():
 def folder(source, tmp_path_factory):
     """The page as a folder."""
     folder = tmp_path_factory.mktemp("exported") / "page"
-    told("explore", source, "--export", folder, "--runtime", runtime())
+    run_ok("explore", source, "--export", folder, "--runtime", runtime())
     return folder
 
 
@@ -193,7 +193,7 @@ def test_every_control_shows_what_render_says(somebody, source, loaded):
 
 
 def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, tmp_path):
-    sampling.picture(render(loaded, View(3, 0, 0.5))).save(tmp_path / "mine.png")
+    sampling.to_pil(render(loaded, View(3, 0, 0.5))).save(tmp_path / "mine.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
     user.choose("start", "your image")
     user.message("project an image first")
@@ -335,7 +335,7 @@ def test_a_page_of_edits_begins_with_them_and_tells_where_weights_come_from(
     np.save(file, np.linspace(-1, 1, loaded.generator.config.w_dim))
     edits = [f"{file}=0.5@0-2", "pca:1=-1"]
     options = [word for edit in edits for word in ("--edit", edit)]
-    told("explore", source, "--export", folder, "--runtime", runtime(), *options)
+    run_ok("explore", source, "--export", folder, "--runtime", runtime(), *options)
     given = read_edits(edits, loaded, source)
     with hosted(folder) as address, contextlib.closing(User(browser, address)) as visitor:
         assert visitor.sees(loaded, View(10, edits=given))

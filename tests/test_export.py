@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import safetensors.torch
 import torch
-from helpers.commands import told
+from helpers.commands import run_ok
 from helpers.official import SETTINGS, generator_variables
 from helpers.tiny_generators import (
     ODD,
@@ -80,7 +80,7 @@ def test_every_number_and_all_that_is_said_come_back(tmp_path, options):
     assert back.generator.config == source.generator.config
     for name in (*TOLD, "label_names"):
         here = {"active_rectangle": "rectangle"}.get(name, name)
-        ours, theirs = (getattr(x.look, here, getattr(x, here, None)) for x in (source, back))
+        ours, theirs = (getattr(x.settings, here, getattr(x, here, None)) for x in (source, back))
         assert ours == theirs, name
 
 
@@ -123,7 +123,12 @@ def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp
     np.savez(path, **arrays)
     loaded = load_generator(path)
     assert_same_weights(loaded.generator, generator_from_official(generator_variables(), SETTINGS))
-    assert (loaded.resolution, loaded.look.alpha, loaded.look.psi, loaded.look.cutoff) == (
+    assert (
+        loaded.resolution,
+        loaded.settings.alpha,
+        loaded.settings.psi,
+        loaded.settings.cutoff,
+    ) == (
         8,
         0.75,
         -0.3,
@@ -218,7 +223,7 @@ def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
     z, maps = torch.randn(5, ODD.z_dim), [torch.randn(5, 1, r, r) for r in (4, 4, 8, 8)]
     given = {"z": z.numpy()} | {f"noise_{i}": m.numpy() for i, m in enumerate(maps)}
     for psi in (-0.3, 0.5):
-        chosen = {} if psi == source.look.psi else {"psi": np.array(psi, np.float32)}
+        chosen = {} if psi == source.settings.psi else {"psi": np.array(psi, np.float32)}
         (found,) = runtime.run(["images"], given | chosen)
         expected = images(source, z, psi=psi, noise=maps)[:, :, 1:7]
         assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
@@ -258,7 +263,7 @@ def test_a_program_takes_noise_as_input_where_only_fine_layers_have_any():
     source = loaded_of(with_fine_noise_only())
     exported = program.exported_program(source, "input").module()
     z, psi = torch.randn(3, 8), torch.tensor(0.5)
-    maps = sampling.seed_noise([1, 2, 3], source.generator.config)
+    maps = sampling.noise_from_seeds([1, 2, 3], source.generator.config)
     with torch.no_grad():
         expected = program.Program(source, "input")(z, psi, noise=maps)
         assert_close(exported(z, psi, noise=maps), expected, rtol=1e-5, atol=1e-4)
@@ -267,6 +272,6 @@ def test_a_program_takes_noise_as_input_where_only_fine_layers_have_any():
 def test_the_command_exports_what_is_chosen(tmp_path):
     files = tmp_path / "mine.pt", tmp_path / "mine.safetensors"
     save_generator(files[0], random_source().generator)
-    told("export", *files, "--psi", 0.5, "--cutoff", "all")
+    run_ok("export", *files, "--psi", 0.5, "--cutoff", "all")
     back = load_generator(files[1])
-    assert (back.look.psi, back.look.cutoff) == (0.5, None)
+    assert (back.settings.psi, back.settings.cutoff) == (0.5, None)

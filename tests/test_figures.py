@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.charts import cells, enlarged
-from helpers.tiny_generators import TINY, loaded_of, random_generator, shown, with_fine_noise_only
+from helpers.tiny_generators import (
+    TINY,
+    loaded_of,
+    random_generator,
+    with_fine_noise_only,
+    with_settings,
+)
 from PIL import Image
 from torch.testing import assert_close
 
@@ -24,7 +30,7 @@ def loaded():
 
 @pytest.fixture(scope="module")
 def points(loaded):
-    return figures.of_seeds(loaded, [3, 4, 5])
+    return figures.points_from_seeds(loaded, [3, 4, 5])
 
 
 def one(loaded, seeds, **settings):
@@ -66,27 +72,31 @@ def plain(value, side=8):
 
 
 def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
-    image = figures.chart(
+    image = figures.image_table(
         [[plain(10), plain(20)], [None, plain(40)]], columns=["a", "b"], names=["one", "two"]
     )
     found = [[np.unique(cell).tolist() for cell in row] for row in cells(image, 2, 2)]
     assert found == [[[10], [20]], [[255], [40]]]
-    clear = figures.chart([[np.zeros((8, 8, 4), np.uint8)]], columns=["a"], names=["b"])
+    clear = figures.image_table([[np.zeros((8, 8, 4), np.uint8)]], columns=["a"], names=["b"])
     assert set(np.unique(cells(clear, 1, 1)[0][0])) == {204, 255}  # transparent, on squares
-    sizes = figures.chart([[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"])
+    sizes = figures.image_table(
+        [[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"]
+    )
     assert [np.unique(cell).tolist() for cell in cells(sizes, 1, 2)[0]] == [[10], [20]]
 
 
 def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
     assert points.names == ["seed 3", "seed 4", "seed 5"]
     for noise in ("const", "random", "none"):
-        found = figures.pictures(loaded, figures.of_seeds(loaded, [3, 4, 5], noise=noise))
+        found = figures.generate_images(
+            loaded, figures.points_from_seeds(loaded, [3, 4, 5], noise=noise)
+        )
         assert np.array_equal(found, one(loaded, [3, 4, 5], noise=noise))
 
 
 def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
     path = tmp_path / "w.npz"
-    maps = sampling.seed_noise([3, 4, 5], TINY)
+    maps = sampling.noise_from_seeds([3, 4, 5], TINY)
     write_latents(path, points.ws, maps)
     some = figures.of_latents(loaded, path, [2, 0])
     assert some.names == ["latent 2", "latent 0"]
@@ -118,7 +128,7 @@ def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, rang
 
 
 def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source_a(loaded, points):
-    others = figures.of_seeds(loaded, [10, 11])
+    others = figures.points_from_seeds(loaded, [10, 11])
     image = figures.mixing(loaded, points, others, [figures.StyleRange(range(6))])
     rows = cells(image, 4, 3, wide_rows={1}, wide_columns={1})
     a, b = one(loaded, [3, 4, 5]), one(loaded, [10, 11])
@@ -128,13 +138,13 @@ def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source
     for row in rows:
         for cell, picture in zip(row[1:], b, strict=True):
             same(cell, picture)
-    low = shown(loaded, resolution=8)
+    low = with_settings(loaded, resolution=8)
     image = figures.mixing(low, points, others, [figures.StyleRange(range(2, 4))])
     assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
 
 
 def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
-    whole = shown(loaded, cutoff="all")
+    whole = with_settings(loaded, cutoff="all")
     rows = cells(figures.truncation(whole, points, [1, 0, -1]), 3, 3)
     mirrored = of_styles(whole, 2 * loaded.generator.w_avg - points.ws, psi=1.0)
     for row, full, opposite in zip(rows, one(loaded, [3, 4, 5], psi=1), mirrored, strict=True):
@@ -177,7 +187,7 @@ def test_noise_components(loaded, points, noise):
 
 def test_noise_components_where_only_fine_layers_have_noise():
     loaded = loaded_of(with_fine_noise_only(noise=0.5))
-    some = figures.of_seeds(loaded, [3, 4])
+    some = figures.points_from_seeds(loaded, [3, 4])
     rows = cells(figures.noise_components(loaded, some), 2, 4)
     full, none = (one(loaded, [3, 4], noise=noise) for noise in ("const", "none"))
     assert not np.array_equal(full, none)
@@ -191,7 +201,7 @@ def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path)
     save_generator(files[0], random_generator(), images_seen=20_000, resolution=8)
     save_generator(files[1], random_generator(), images_seen=30_000, alpha=0.5)
     moments = [load_generator(file) for file in files]
-    image = figures.timelapse(moments, lambda loaded: figures.of_seeds(loaded, [3]))
+    image = figures.timelapse(moments, lambda loaded: figures.points_from_seeds(loaded, [3]))
     small, large = cells(image, 1, 2)[0]
     at_last = load_generator(files[1])
     same(small, one(at_last, [3], resolution=8)[0])
@@ -237,5 +247,5 @@ def test_a_picture_that_its_format_cannot_hold_is_refused_by_its_size(tmp_path):
         with pytest.raises(
             ValueError, match=f"{max(size) - 1} pixels per side, but .*{name} has {words}"
         ):
-            figures.save_picture(tmp_path / name, Image.new("L", size))
+            figures.save_image(tmp_path / name, Image.new("L", size))
     assert list(tmp_path.iterdir()) == []

@@ -142,7 +142,7 @@ def test_defaults_of_truncation_are_the_publishers(singles):
         "mmgeneration": (1.0, None),
     }
     without = imported("huangzh13", "labels")
-    assert (without.loaded.look.psi, without.loaded.look.cutoff) == (1.0, None)
+    assert (without.loaded.settings.psi, without.loaded.settings.cutoff) == (1.0, None)
     assert without.generator.w_avg.abs().max() > 0
 
 
@@ -168,7 +168,7 @@ def test_the_level_of_detail_of_genforce_sets_resolution_and_alpha():
     given = weights("genforce", "generator")
     given["synthesis.lod"] = torch.tensor(1.25)
     found = import_weights({"models": {"generator": given}, "running_metadata": {"seen_img": 7}})
-    assert (found.loaded.resolution, found.loaded.look.alpha, found.loaded.images_seen) == (
+    assert (found.loaded.resolution, found.loaded.settings.alpha, found.loaded.images_seen) == (
         64,
         0.75,
         7,
@@ -210,7 +210,7 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
     state |= {"_curr_scale_int": torch.tensor(16, dtype=torch.int32)}
     state |= {"_curr_transition_weight": torch.tensor(0.25), "shown_nkimg": torch.tensor(2.5)}
     loaded = import_weights({"meta": {"iter": 3}, "state_dict": state, "optimizer": {}}).loaded
-    assert (loaded.resolution, loaded.look.alpha, loaded.images_seen) == (16, 0.25, 2500)
+    assert (loaded.resolution, loaded.settings.alpha, loaded.images_seen) == (16, 0.25, 2500)
     rgb = loaded.generator.synthesis.to_rgb["4"]
     assert torch.equal(rgb.bias, given["to_rgbs.0.conv.bias"].flip(0))
     assert import_weights(given).loaded.resolution == 32  # by the noise strengths
@@ -262,7 +262,7 @@ def test_files_old_and_new_load_with_the_prefix_of_data_parallel(tmp_path, new):
     given = {f"module.{name}": tensor for name, tensor in weights("rosinality", "full").items()}
     torch.save(given, path, _use_new_zipfile_serialization=new)
     loaded = load_generator(path)
-    assert (loaded.resolution, loaded.look.psi, loaded.look.cutoff) == (128, 0.7, None)
+    assert (loaded.resolution, loaded.settings.psi, loaded.settings.cutoff) == (128, 0.7, None)
     assert not loaded.generator.training
     assert loaded.origin == f"checkpoint of rosinality/style-based-gan-pytorch {path}"
     assert license_of(loaded.lineage) == UNKNOWN
@@ -390,7 +390,7 @@ def test_lernapparat_computes_what_its_layers_say(dtype, tmp_path):
     torch.save(OrderedDict(given), tmp_path / "for_g_all.pt")
     generator = load_generator(tmp_path / "for_g_all.pt")
     loaded, generator = generator, generator.generator
-    assert (loaded.resolution, loaded.look.psi, loaded.look.cutoff) == (128, 0.7, 8)
+    assert (loaded.resolution, loaded.settings.psi, loaded.settings.cutoff) == (128, 0.7, 8)
     z = latents(2, 12).to(dtype)
     w = z / z.square().mean(dim=1, keepdim=True).add(1e-8).sqrt()
     for i in range(8):
@@ -407,5 +407,5 @@ def test_lernapparat_computes_what_its_layers_say(dtype, tmp_path):
 def test_smaller_pictures_of_lernapparat_are_averages_of_the_only_ones():
     network = import_weights(lernapparat_weights(16, SINGLE)).loaded
     z = latents(2, 12).float()
-    smaller = network.shown(resolution=8)(z, noise="const")
+    smaller = network.with_settings(resolution=8)(z, noise="const")
     torch.testing.assert_close(smaller, F.avg_pool2d(network(z, noise="const"), 2))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
-from helpers.commands import generated, look, pixels, refused, stylegan, told
-from helpers.processes import ended
+from helpers.commands import generated, open_image, pixels, run_fails, run_ok, stylegan
+from helpers.processes import run_python
 from helpers.tiny_generators import LABELED, TINY, random_generator
 from PIL import Image
 from torch.testing import assert_close
@@ -15,10 +15,10 @@ from torch.testing import assert_close
 from stylegan import figures, load_generator
 from stylegan.blending import blend
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.disk import REPLACING
-from stylegan.machine.lineage import Source
-from stylegan.ops import reduced
-from stylegan.sampling import latents, mapped_samples, to_uint8
+from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.machine.lineage import LineageEntry
+from stylegan.ops import downsample_to
+from stylegan.sampling import latents, sample_w, to_uint8
 from stylegan.sampling.centers import find_centers
 
 CPU = ["--device", "cpu"]
@@ -41,7 +41,7 @@ def test_one_file_per_seed_and_a_grid_and_the_same_bytes_again(source, out):
     first = generated(source, out, *options)
     names = ["grid.png", "seed0000.png", "seed0001.png", "seed0002.png", "seed10000.png"]
     assert list(first) == names
-    printed = told("generate", source, *options, "--out", out, *CPU)  # on top of itself
+    printed = run_ok("generate", source, *options, "--out", out, *CPU)  # on top of itself
     assert printed == f"4 images and their grid in {out}, from the generator file {source}\n"
     assert first == {path.name: path.read_bytes() for path in out.iterdir()}
 
@@ -72,8 +72,8 @@ def test_gray_and_transparent_pictures(tmp_path, out, channels, mode):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(dataclasses.replace(TINY, image_channels=channels)))
     generated(path, out, "--seeds", "1,2")
-    assert look(out / "seed0001.png").mode == mode
-    assert look(out / "grid.png").mode == "RGB"
+    assert open_image(out / "seed0001.png").mode == mode
+    assert open_image(out / "grid.png").mode == "RGB"
 
 
 def test_alpha_is_refused_by_jpeg_and_whole_in_webp(tmp_path, out):
@@ -85,7 +85,7 @@ def test_alpha_is_refused_by_jpeg_and_whole_in_webp(tmp_path, out):
     assert not out.exists()
     colors = np.arange(8 * 8 * 4, dtype=np.uint8).reshape(8, 8, 4)
     colors[..., 3] = 0
-    figures.save_picture(tmp_path / "x.webp", Image.fromarray(colors))
+    figures.save_image(tmp_path / "x.webp", Image.fromarray(colors))
     assert np.array_equal(pixels(tmp_path / "x.webp"), colors)
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
     stage = {"psi": 0.7, "cutoff": 8, "resolution": 8, "alpha": 0.25}
     assert np.array_equal(pixels(out / "seed0001.png"), made(1, **stage))
     larger = stylegan("generate", path, "--seeds", "2", "--resolution", 16, "--out", out, *CPU)
-    assert look(out / "seed0002.png").size == (16, 16)
+    assert open_image(out / "seed0002.png").size == (16, 16)
     assert "trained up to 8x8" in larger.stderr
 
 
@@ -129,19 +129,21 @@ def test_a_loaded_generator_averages_below_its_resolution_and_its_file_stays(tmp
     z = latents([1, 2], 8)
     with torch.no_grad():
         large = generator(z, noise="const")
-        assert_close(generator.shown(resolution=8)(z, noise="const"), reduced(large, 8))
-    small = generator.shown(resolution=4, psi=1)
-    assert (small.resolution, small.look.alpha, small.grown) == (4, 0.5, 8)
-    (picture,) = small.pictures([1])
-    assert np.array_equal(picture, to_uint8(reduced(large[:1], 4))[0])
+        assert_close(
+            generator.with_settings(resolution=8)(z, noise="const"), downsample_to(large, 8)
+        )
+    small = generator.with_settings(resolution=4, psi=1)
+    assert (small.resolution, small.settings.alpha, small.grown_resolution) == (4, 0.5, 8)
+    (picture,) = small.generate([1])
+    assert np.array_equal(picture, to_uint8(downsample_to(large[:1], 4))[0])
     assert small.description()["resolution"] == 16
-    assert small.look.but(resolution=16).drawn == 16
+    assert small.settings.override(resolution=16).synthesis_resolution == 16
 
 
 def test_a_whole_psi_of_a_file_is_shown_as_the_same_fraction(tmp_path):
     pictures = []
     for psi in (10**29, 1e29):
-        save_generator(tmp_path / "mine.pt", random_generator(), outputs=REPLACING)
+        save_generator(tmp_path / "mine.pt", random_generator(), outputs=ALLOW_OVERWRITE)
         payload = torch.load(tmp_path / "mine.pt", weights_only=True)
         torch.save(payload | {"psi": psi}, tmp_path / "mine.pt")
         pictures.append(load_generator(tmp_path / "mine.pt").sample([1]))
@@ -156,18 +158,20 @@ def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
     loaded = load_generator(path)
     assert torch.equal(loaded.label_rows, rows)
     assert torch.equal(loaded.labels_of([4, 5, 7]), rows[[0, 1, 1]])
-    mean = torch.cat([loaded.styles(latents([i], 8), rows[i % 2][None])[:, 0] for i in range(64)])
-    w = mapped_samples(loaded.generator, 64, loaded.label_rows)
+    mean = torch.cat(
+        [loaded.map_to_ws(latents([i], 8), rows[i % 2][None])[:, 0] for i in range(64)]
+    )
+    w = sample_w(loaded.generator, 64, loaded.label_rows)
     assert_close(w, mean)
     (center,) = find_centers(loaded.generator, 1, label_rows=rows)
-    assert_close(center, mapped_samples(loaded.generator, 10_000, rows).mean(dim=0))
+    assert_close(center, sample_w(loaded.generator, 10_000, rows).mean(dim=0))
     with pytest.raises(ValueError, match="numbers, not classes"):
         find_centers(loaded.generator, "class", label_rows=rows)
     with pytest.raises(ValueError, match=r"as in --class 0=0\.5,1=2,2=-1; known"):
         loaded.label(None)
     with pytest.raises(ValueError, match="numbers, not classes; choose some by --classes"):
         figures.classes(loaded, [0])
-    parent = loaded.but(lineage=(Source("m.pt", "0"),))
+    parent = loaded.replace(lineage=(LineageEntry("m.pt", "0"),))
     average = blend(loaded, parent, share=0.5).generator.w_avg
     assert_close(average, center)
     with pytest.raises(ValueError, match="label_rows"):
@@ -177,11 +181,11 @@ def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
 def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
     path, generator = tmp_path / "kinds.pt", random_generator(LABELED)
     save_generator(path, generator, label_names=["smile", "sad", "calm"], psi=1.0)
-    told("generate", path, "--seeds", 3, "--class", "smile=0.7, 1=0.3", "--out", out, *CPU)
+    run_ok("generate", path, "--seeds", 3, "--class", "smile=0.7, 1=0.3", "--out", out, *CPU)
     with torch.no_grad():
         image = generator(latents([3], 8), torch.tensor([[0.7, 0.3, 0.0]]), noise="const")
     assert np.array_equal(pixels(out / "seed0003.png"), to_uint8(image)[0])
-    message = refused("generate", path, "--class", "smile=0.7,sda=0.3", "--out", out, *CPU)
+    message = run_fails("generate", path, "--class", "smile=0.7,sda=0.3", "--out", out, *CPU)
     assert "no class 'sda'; did you mean sad?" in message
 
 
@@ -195,7 +199,7 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
     several = load_generator(path).sample(torch.arange(2, 5))
     assert torch.equal(several[2:], load_generator(path).sample([4]))
     for seed, name in ((3, "cat"), (4, "dog\n")):
-        told(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
+        run_ok(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
         written = out / name[:3] / f"seed{seed:04d}.png"
         assert (out / written.name).read_bytes() == written.read_bytes()
         assert np.array_equal(several[seed - 2].permute(1, 2, 0), pixels(written))
@@ -213,7 +217,7 @@ def test_a_class_does_not_change_styles_in_a_file_which_is_said(tmp_path, out):
 
 @pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])
 def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
-    done = ended(ROOT, *door, tmp_path / "gone.pt")
+    done = run_python(ROOT, *door, tmp_path / "gone.pt")
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: there is no {tmp_path / 'gone.pt'}; accepted are")
     assert done.stderr.count("\n") == 1

@@ -17,7 +17,7 @@ from stylegan.training.health import (
     SATURATED_LOGIT,
     WINDOW_IMAGES,
     Health,
-    LostContact,
+    ProcessLostError,
     runtime_errors_explained,
 )
 
@@ -134,7 +134,7 @@ def test_a_process_that_is_gone_is_lost_contact_for_the_other(error, monkeypatch
     monkeypatch.setattr(distributed, "rank", lambda: 1)
     with (
         pytest.raises(
-            LostContact, match=r"process 1 of 2 has lost contact .* at image 0; the same"
+            ProcessLostError, match=r"process 1 of 2 has lost contact .* at image 0; the same"
         ),
         runtime_errors_explained(state),
     ):

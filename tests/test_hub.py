@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
-from helpers.commands import look, told
+from helpers.commands import open_image, run_ok
 from helpers.processes import printed
 from helpers.tiny_generators import (
     LABELED,
@@ -147,7 +147,7 @@ def test_bundled_networks_make_pictures_of_their_size(name, shape):
 
 
 def saved_picture(path):
-    return torch.from_numpy(np.array(look(path).convert("RGB"))).permute(2, 0, 1)
+    return torch.from_numpy(np.array(open_image(path).convert("RGB"))).permute(2, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_sample_gives_the_pictures_that_generate_writes(tmp_path, said, options,
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(), **said)
     command = ["generate", path, "--seeds", "3,40000", "--device", "cpu", *options]
-    told(*command, "--out", tmp_path / "out")
+    run_ok(*command, "--out", tmp_path / "out")
     expected = [saved_picture(tmp_path / "out" / f"seed{n}.png") for n in ("0003", "40000")]
     pictures = entry("generator", path).sample([3, 40000], **arguments)
     assert torch.equal(pictures, torch.stack(expected))

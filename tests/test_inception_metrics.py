@@ -8,8 +8,8 @@ import io
 import pytest
 import torch
 import torch_fidelity as fidelity
-from helpers.consoles import Heard
-from helpers.tiny_generators import shown
+from helpers.consoles import RecordingConsole
+from helpers.tiny_generators import with_settings
 from helpers.tiny_training import write_pictures
 
 from stylegan import load_generator
@@ -76,8 +76,8 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    loaded = shown(load_generator("faces64"), resolution=32)
-    return Comparison.of(loaded, store, Conditions(batch=8, **options))
+    loaded = with_settings(load_generator("faces64"), resolution=32)
+    return Comparison.from_generator(loaded, store, Conditions(batch=8, **options))
 
 
 class Images(torch.utils.data.TensorDataset):
@@ -192,7 +192,9 @@ def test_offline_without_weights_there_is_one_message_with_address_hash_and_path
     told = []
     source = samples_of(store)
     requests = parse("fid4,kid4,is10")
-    assert not list(evaluate(source, requests, Tools(tmp_path / "cache", console=Heard(told))))
+    assert not list(
+        evaluate(source, requests, Tools(tmp_path / "cache", console=RecordingConsole(told)))
+    )
     assert told[1:] == [
         f"{name} could not be measured: the reason is that of fid4" for name in ("kid4", "is10")
     ]

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.commands import generated, pixels, refused
+from helpers.commands import generated, pixels, run_fails
 from helpers.tiny_generators import LABELED, TINY, random_generator
 from torch.testing import assert_close
 
@@ -13,7 +13,7 @@ from stylegan.files.latents import read_latents, write_latents
 from stylegan.sampling import latents
 
 EXACT = {"rtol": 0, "atol": 0}
-Z, W, WS = ((3, TINY.z_dim), (3, TINY.w_dim), (3, TINY.num_styles(), TINY.w_dim))
+Z, W, WS = ((3, TINY.z_dim), (3, TINY.w_dim), (3, TINY.num_ws(), TINY.w_dim))
 
 
 def numbers(*shape, dtype=np.float32):
@@ -136,4 +136,4 @@ def test_latents_of_seeds_give_the_pictures_of_the_seeds(source, file, tmp_path)
         shown = [pixels(tmp_path / folder / name) for folder in ("some", "again")]
         assert abs(shown[0] - shown[1]).max() <= 1
     arguments = ["generate", source, "--latents", file, "--seeds", 3, "--out", tmp_path / "no"]
-    assert "latents 0 to 2, got 3" in refused(*arguments)
+    assert "latents 0 to 2, got 3" in run_fails(*arguments)

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 
 import pytest
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.reference import SNAPSHOT
 from helpers.runs import log_of
 from helpers.tiny_generators import loaded_of, random_generator
@@ -19,18 +19,18 @@ from stylegan.files.formats import own
 from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.lineage import Source, license_of, public_address, to_plain
+from stylegan.machine.lineage import LineageEntry, license_of, public_address, to_dicts
 from stylegan.machine.toml import read_toml
 from stylegan.training import start
 
-OFFICIAL = Source(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)
-MINE = Source("mine/state-000000012.pt", "0" * 64)
+OFFICIAL = LineageEntry(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)
+MINE = LineageEntry("mine/state-000000012.pt", "0" * 64)
 
 
 def trained(store, out, source, lines=None, **changes):
     """A run of a few steps from `source`."""
     config = tiny_config(schedule=SHORT, **changes)
-    return start(config, store, out, init_from=source, console=Heard(lines), **QUIET)
+    return start(config, store, out, init_from=source, console=RecordingConsole(lines), **QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
     assert checkpoint.load(out / "generator-000000012.pt")["lineage"] == [entry]
     assert read_toml(out / "config.toml")["lineage"] == [entry]
     assert log_of(out)[0]["lineage"] == [entry]
-    assert to_plain(RunFolder(out).lineage()) == [entry]
+    assert to_dicts(RunFolder(out).lineage()) == [entry]
     assert checkpoint.load(tuned / "first" / "state-000000012.pt")["lineage"] == []
 
 
@@ -110,8 +110,8 @@ def test_bundled_weights_have_their_name_and_license():
 
 def test_the_license_of_a_chain_is_the_strictest_that_is_known():
     assert license_of((OFFICIAL, MINE)) == license_of((MINE, OFFICIAL)) == NVIDIA
-    assert license_of((Source("faces64", "0", "MIT"),)) == "MIT"
-    assert license_of((Source("faces64", "0", "MIT"), MINE)) == "unknown"
+    assert license_of((LineageEntry("faces64", "0", "MIT"),)) == "MIT"
+    assert license_of((LineageEntry("faces64", "0", "MIT"), MINE)) == "unknown"
 
 
 def test_an_address_loses_what_may_be_secret():

@@ -23,7 +23,7 @@ from stylegan.files import checkpoint, download
 from stylegan.files.formats.own import save_discriminator, save_generator, save_loaded
 from stylegan.files.loading import open_weights
 from stylegan.networks import Discriminator
-from stylegan.schedule import Position, ScheduleConfig, stage_at
+from stylegan.schedule import ScheduleConfig, SchedulePosition, stage_at
 from stylegan.training import Share, TrainState, draw, train_step
 
 HOST = "https://host.invalid"
@@ -34,7 +34,7 @@ def training_state(images_seen=0):
     schedule = ScheduleConfig(resolution=16, stable_kimg=1, fade_kimg=1, total_kimg=4)
     state = TrainState.create(TrainConfig(network=TINY, schedule=schedule))
     state.generator_ema.load_state_dict(random_generator(seed=9).state_dict())
-    state.position = Position(images_seen, images_seen)
+    state.position = SchedulePosition(images_seen, images_seen)
     return state
 
 
@@ -55,8 +55,8 @@ def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_
     assert not any(p.requires_grad for p in back.parameters())
     assert torch.load(path, weights_only=True)["kind"] == "generator"
     loaded = load_generator(path)
-    assert (loaded.resolution, loaded.look.alpha, loaded.images_seen) == (16, 1.0, None)
-    assert (loaded.look.psi, loaded.look.cutoff, loaded.label_names) == (0.7, 8, ())
+    assert (loaded.resolution, loaded.settings.alpha, loaded.images_seen) == (16, 1.0, None)
+    assert (loaded.settings.psi, loaded.settings.cutoff, loaded.label_names) == (0.7, 8, ())
 
 
 def test_what_a_file_tells_comes_back(tmp_path):
@@ -76,7 +76,7 @@ def test_what_a_file_tells_comes_back(tmp_path):
     assert b"private" not in path.read_bytes()
     loaded = load_generator(path)
     about["rectangle"] = about.pop("active_rectangle")
-    owner = {name: loaded.look if hasattr(loaded.look, name) else loaded for name in about}
+    owner = {name: loaded.settings if hasattr(loaded.settings, name) else loaded for name in about}
     assert {name: getattr(owner[name], name) for name in about} == about
     assert loaded.origin == f"generator file {path}"
 
@@ -92,8 +92,8 @@ def test_a_state_gives_its_average_generator_at_the_stage_it_was_saved_in(
     loaded = load_generator(path)
     assert_same_weights(loaded.generator, state.generator_ema)
     assert (loaded.resolution, loaded.images_seen) == (resolution, images_seen)
-    assert loaded.look.alpha == pytest.approx(alpha, abs=1e-3)
-    assert (loaded.label_names, loaded.look.rectangle) == ((), (2, 14, 0, 16))
+    assert loaded.settings.alpha == pytest.approx(alpha, abs=1e-3)
+    assert (loaded.label_names, loaded.settings.active_rectangle) == ((), (2, 14, 0, 16))
     assert not loaded.generator.training
 
 

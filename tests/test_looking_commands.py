@@ -5,10 +5,10 @@ import pytest
 import torch
 from helpers import commands
 from helpers.charts import cells, enlarged
-from helpers.commands import look, stylegan, told
+from helpers.commands import open_image, run_ok, stylegan
 from helpers.films import decoded
 from helpers.pictures import save_picture
-from helpers.tiny_generators import LABELED, random_generator, shown
+from helpers.tiny_generators import LABELED, random_generator, with_settings
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator
@@ -16,7 +16,7 @@ from stylegan import video as library
 from stylegan.directions import default_path, find_directions, read_edits, save_directions
 from stylegan.figures import StyleRange
 from stylegan.files.formats.own import save_generator
-from stylegan.sampling.curves import places, spline
+from stylegan.sampling.curves import frame_positions, spline
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def source(tmp_path):
 
 
 def drawn(out, *arguments):
-    printed = told("figure", *arguments, "--device", "cpu", "--out", out)
-    image = look(out)
+    printed = run_ok("figure", *arguments, "--device", "cpu", "--out", out)
+    image = open_image(out)
     assert f"{out}, {image.width}x{image.height}, from the" in printed
     return np.asarray(image.convert("RGB"))
 
@@ -120,7 +120,7 @@ def test_what_is_asked_for_reaches_the_library(
 def plain(argument):
     """Points by their names, edits by strength and layers, numbers as they are."""
     match argument:
-        case figures.Points():
+        case figures.LatentPoints():
             return argument.names
         case dict():
             return {text: (edit.strength, edit.layers) for text, edit in argument.items()}
@@ -134,7 +134,7 @@ def test_a_figure_is_that_of_the_library_in_lossless_formats_and_again(source, t
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
     found = drawn(png, *arguments)
     loaded = load_generator(source)
-    expected = figures.labeled_grid(loaded, figures.of_seeds(loaded, range(4)), 2)
+    expected = figures.labeled_grid(loaded, figures.points_from_seeds(loaded, range(4)), 2)
     assert np.array_equal(found, np.asarray(expected))
     assert np.array_equal(found, drawn(webp, *arguments))
     drawn(again, *arguments)
@@ -174,7 +174,7 @@ def test_classes_have_columns_or_are_chosen(classes, tmp_path):
     shown = [row[0] for row in cells(bees, 2, 1)]
     assert np.array_equal([row[1] for row in cells(every, 2, 3)], shown)
     loaded = load_generator(classes)
-    (bee,) = loaded.pictures([5], labels=loaded.label("bee"))
+    (bee,) = loaded.generate([5], labels=loaded.label("bee"))
     assert np.array_equal(shown[1], enlarged(bee))
     alone = drawn(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class=1")
     assert np.array_equal(alone[4:100, 4:100], enlarged(bee))  # above its label
@@ -187,7 +187,7 @@ def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path
     for i, picture in enumerate(pixels):
         save_picture(photos / f"{i}.png", picture)
     loaded = load_generator(run_folder)
-    whole = np.stack(list(loaded.pictures([0, 1, 2], psi=1, noise="random")))
+    whole = np.stack(list(loaded.generate([0, 1, 2], psi=1, noise="random")))
     arguments = ["neighbors", run_folder, "--data", photos, "--rows", 3, "--nearest", 2]
     shown = drawn(tmp_path / "a.png", *arguments)
     assert shown.shape[1] == 3 * (96 + 4) + 4
@@ -200,16 +200,18 @@ def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path
 def filmed(source, out, words):
     name, *options = words.split()
     options += ["--seconds", "0.5", "--fps", "10", "--device", "cpu"]
-    assert f"{out}, 0.5 s at 10 frames" in told("video", name, source, *options, "--out", out)
+    assert f"{out}, 0.5 s at 10 frames" in run_ok("video", name, source, *options, "--out", out)
 
 
 def test_a_film_is_that_of_the_library(source, tmp_path):
     out, own = tmp_path / "a.webp", tmp_path / "b.webp"
     filmed(source, out, "walk --grid 2x1 --psi 0.3")
     loaded = load_generator(source)
-    knots = figures.of_seeds(loaded, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
-    t = places(5, 4, closed=True)
-    film = library.film(shown(loaded, psi=0.3), spline(knots, closed=True), t, columns=2)
+    knots = figures.points_from_seeds(loaded, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
+    t = frame_positions(5, 4, closed=True)
+    film = library.make_clip(
+        with_settings(loaded, psi=0.3), spline(knots, closed=True), t, columns=2
+    )
     library.write_video(own, film.arrange(), count=film.count, fps=10)
     assert out.read_bytes() == own.read_bytes()
 
@@ -235,9 +237,9 @@ def test_films_begin_with_the_styles_of_their_seeds(source, tmp_path, monkeypatc
     call, named = reached(monkeypatch, "film", "video", name, source, *options, "--noise", "none")
     loaded, styles, times = call
     assert (float(times[0]), len(times), named["noise"]) == (0, 3, "none")
-    expected = figures.of_seeds(loaded, seeds).ws.clone()
+    expected = figures.points_from_seeds(loaded, seeds).ws.clone()
     if name == "mixing":
-        expected[:, 4:] = figures.of_seeds(loaded, [3]).ws[:, 4:]
+        expected[:, 4:] = figures.points_from_seeds(loaded, [3]).ws[:, 4:]
     assert_close(styles(times[:1])[0].to(expected), expected, rtol=0, atol=1e-5)
 
 
@@ -260,7 +262,7 @@ def test_other_films_move(source, run_folder, tmp_path, words):
 def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
     texts = ["pca:2=+3@0-3", "sefa:1=-1@0-3"]
     options = [word for text in texts for word in ("--edit", text)]
-    told("generate", source, "--seeds", 5, *options, "--out", tmp_path)
+    run_ok("generate", source, "--seeds", 5, *options, "--out", tmp_path)
     loaded = load_generator(source)
-    (expected,) = loaded.pictures([5], edits=read_edits(texts, loaded, source))
+    (expected,) = loaded.generate([5], edits=read_edits(texts, loaded, source))
     assert np.array_equal(commands.pixels(tmp_path / "seed0005.png"), expected)

@@ -13,17 +13,17 @@ import pytest
 import torch
 import torch.distributed as dist
 from helpers import ROOT
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.processes import TIMEOUT_SECONDS, environment, free_port
 from helpers.runs import json_lines, log_of
 from helpers.tiny_training import tiny_config, write_pictures
 
-from stylegan.cli.common import say
+from stylegan.cli.common import echo
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import console, distributed
-from stylegan.machine.signals import answered
+from stylegan.machine.signals import signal_handler
 
 
 def events(out, name):
@@ -121,8 +121,8 @@ def test_a_process_gets_sigterm_once_its_torchrun_is_gone(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setattr(distributed, "WATCH_SECONDS", 0.01)
     with (
-        answered([signal.SIGTERM], lambda number, frame: received.append(number)),
-        distributed.ending_with_torchrun(),
+        signal_handler([signal.SIGTERM], lambda number, frame: received.append(number)),
+        distributed.exit_with_torchrun(),
     ):
         time.sleep(0.05)
         assert received == []
@@ -143,7 +143,7 @@ def test_process_group_tells_that_others_are_late(monkeypatch):
         monkeypatch.setenv(name, value)
     with (
         pytest.raises(dist.DistError, match="1/2 clients joined"),
-        distributed.process_group(torch.device("cpu"), Heard(told)),
+        distributed.process_group(torch.device("cpu"), RecordingConsole(told)),
     ):
         pass
     assert told == [f"waiting for the other 1 of 2 processes at 127.0.0.1:{port}"]
@@ -153,9 +153,9 @@ def test_a_command_that_joins_no_group_does_not_ask_for_its_rank(monkeypatch, ca
     """Its lines are of the first process of a group only once it is in one."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    say("a line")
+    echo("a line")
     monkeypatch.setattr(console, "joined_rank", 1)
-    say("a line of another")
+    echo("a line of another")
     assert capsys.readouterr().out == "a line\n"
 
 

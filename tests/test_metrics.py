@@ -11,14 +11,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.commands import refused, stylegan, told
-from helpers.consoles import Heard
+from helpers.commands import run_fails, run_ok, stylegan
+from helpers.consoles import RecordingConsole
 from helpers.pictures import save_picture
 from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
 from helpers.tables import kept_tables
 from helpers.tiny_generators import LABELED, loaded_of, random_generator, tiny_loaded
-from helpers.tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
+from helpers.tiny_training import (
+    SHORT,
+    differing,
+    tiny_config,
+    tiny_store,
+    train_tiny,
+    write_pictures,
+)
 
 from stylegan.cli.metrics import means, metrics
 from stylegan.cli.train import closing_lines
@@ -33,10 +40,10 @@ from stylegan.metrics import (
     Comparison,
     Conditions,
     GeneratorSamples,
+    MeasuredSource,
     Metric,
-    Request,
+    MetricRequest,
     Result,
-    Row,
     Tools,
     check_sources,
     evaluate,
@@ -44,7 +51,7 @@ from stylegan.metrics import (
     parse,
 )
 from stylegan.metrics.cache import FEATURES, cached, gathered_rows
-from stylegan.metrics.comparing import yardsticks
+from stylegan.metrics.comparing import real_baselines
 from stylegan.metrics.engine import check_lines, kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.features import FeatureNetwork, as_rgb
@@ -98,12 +105,12 @@ def test_gray_is_repeated_and_transparency_shows_white():
 
 def test_names_of_metrics_carry_the_number_of_images():
     requests = [("fid", 50_000), ("kid", 5_000), ("ppl-w-end", 10_000), ("swd", 16_384)]
-    assert parse("fid50k, fid ,kid5k,ppl-w-end10k,swd") == [Request(*x) for x in requests]
+    assert parse("fid50k, fid ,kid5k,ppl-w-end10k,swd") == [MetricRequest(*x) for x in requests]
     names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k", "kid1k"]
     assert [request.name for request in parse(",".join(names))] == names
     named = [score_name("fid50k", "fid"), score_name("pr5k", "recall"), score_name("is2", "is")]
     assert named == ["fid50k", "pr5k/recall", "is2"]
-    assert Request("swd", 0).name == "swd0"
+    assert MetricRequest("swd", 0).name == "swd0"
     assert kind_of("own-fd5k") is kind_of("50k") is None
     for name in ("", "fid50m", "fidd", "fid-50k", "fid1"):
         with pytest.raises(ValueError, match=r"there is no metric|at least 2 images"):
@@ -113,7 +120,7 @@ def test_names_of_metrics_carry_the_number_of_images():
 def test_a_cached_array_is_made_once_and_again_where_its_file_holds_another(tmp_path):
     """Cut short, of another key, with a changed bit, or a plain array."""
     notes, folder = [], tmp_path / "new"
-    tools = Tools(folder, console=Heard(notes))
+    tools = Tools(folder, console=RecordingConsole(notes))
     rows = np.arange(35, dtype=np.float32).reshape(5, 7)
     key = {"data": "a", "number": 5}
     np.testing.assert_array_equal(cached(tools, "x", key, lambda: rows), rows)
@@ -137,7 +144,7 @@ def test_a_cached_array_is_made_once_and_again_where_its_file_holds_another(tmp_
 
 def test_features_of_an_earlier_version_are_used_unless_their_shape_is_another(tmp_path):
     notes = []
-    tools = Tools(tmp_path, console=Heard(notes))
+    tools = Tools(tmp_path, console=RecordingConsole(notes))
     rows = np.ones((5, 7), np.float32)
     key = {"number": 5}
     path = tmp_path / f"x-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.npy"
@@ -181,8 +188,11 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    source, notes = Comparison.of(tiny_loaded()), []
-    assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, console=Heard(notes)))) == []
+    source, notes = Comparison.from_generator(tiny_loaded()), []
+    assert (
+        list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, console=RecordingConsole(notes))))
+        == []
+    )
     assert notes == [
         "fid4 could not be measured: this metric compares with real images; pass --data",
         "kid4 could not be measured: the reason is that of fid4",
@@ -197,7 +207,7 @@ class Counted(GeneratorSamples):
 
     def fakes(self, indices, num):
         self.made.extend(indices)
-        return super().fakes(indices, num)
+        return super().sample_batch(indices, num)
 
 
 def test_one_pass_over_the_images_serves_all_metrics_of_a_network(store, tmp_path, monkeypatch):
@@ -212,7 +222,7 @@ def test_one_pass_over_the_images_serves_all_metrics_of_a_network(store, tmp_pat
     monkeypatch.setattr(families, "inception", network)
     monkeypatch.setitem(METRICS, "pr", dataclasses.replace(METRICS["pr"], least=4))
     networks, loaded = [], tiny_loaded()
-    source = Comparison.of(loaded, store, Conditions(batch=8))
+    source = Comparison.from_generator(loaded, store, Conditions(batch=8))
     samples = Counted(loaded, store=store)
     source = dataclasses.replace(source, samples=samples)
     found = list(evaluate(source, parse("fid20,kid20,pr20,is20,fid10"), Tools(tmp_path)))
@@ -232,8 +242,10 @@ def test_an_error_of_a_pass_is_that_of_all_its_metrics_and_is_met_once(store, tm
     with kept_tables():
         for name in ("broken", "other"):
             METRICS[name] = Metric(broken, images=4, help="")
-        tools = Tools(tmp_path, console=Heard(notes))
-        found = list(evaluate(Comparison.of(loaded, store), parse("broken,other,swd9"), tools))
+        tools = Tools(tmp_path, console=RecordingConsole(notes))
+        found = list(
+            evaluate(Comparison.from_generator(loaded, store), parse("broken,other,swd9"), tools)
+        )
     assert [result.metric for result in found] == ["swd9"] and tries == [1]
     assert "No such file" in notes[0]
     assert notes[1:] == ["other4 could not be measured: the reason is that of broken4"]
@@ -263,15 +275,17 @@ class FullDisk(GeneratorSamples):
     def fakes(self, indices, num):
         if indices.stop == num:  # the last of several batches
             raise OSError("the last disk is full")
-        return super().fakes(indices, num)
+        return super().sample_batch(indices, num)
 
 
 def measured_with_a_full_disk(folder):
     told = []
     loaded = tiny_loaded(8)
-    source = Comparison.of(loaded, Store(folder / "store"), Conditions(batch=1))
+    source = Comparison.from_generator(loaded, Store(folder / "store"), Conditions(batch=1))
     source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
-    results = evaluate(source, parse("swd9"), Tools(folder / "cache", console=Heard(told)))
+    results = evaluate(
+        source, parse("swd9"), Tools(folder / "cache", console=RecordingConsole(told))
+    )
     return [result.metric for result in results], told
 
 
@@ -284,14 +298,14 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
     loaded = tiny_loaded(8)
-    whole = Comparison.of(loaded, faces, Conditions(mirror=mirror))
-    row = Row(name="g", comparison=whole, requests=parse("swd100,ppl-w-end4"))
-    other = yardsticks(row, SILENT)[1]
+    whole = Comparison.from_generator(loaded, faces, Conditions(mirror=mirror))
+    row = MeasuredSource(name="g", comparison=whole, requests=parse("swd100,ppl-w-end4"))
+    other = real_baselines(row, SILENT)[1]
     half = other.comparison
-    assert other.requests == [Request("swd", 90 if mirror else 45)]
+    assert other.requests == [MetricRequest("swd", 90 if mirror else 45)]
     ours = torch.cat(list(half.fake_batches(45)))
     theirs = torch.cat(list(half.real_batches(46, evenly=True)))
-    shown = torch.cat(list(Comparison.of(loaded, faces).real_batches(91)))
+    shown = torch.cat(list(Comparison.from_generator(loaded, faces).real_batches(91)))
     for part, rows in ((ours, shown[1::2]), (theirs, shown[::2])):
         same, flipped = ((part == r).all(dim=(1, 2, 3)) for r in (rows, rows.flip(3)))
         assert (same | flipped).all()
@@ -330,7 +344,7 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
             return {"x": state.generator_ema.w_avg.norm().item()}
 
         evaluation = Evaluation(measure, "x", every_kimg=every_kimg)
-        state = run(config, store, tmp_path / name, stop_at, evaluation=evaluation)
+        state = train_tiny(config, store, tmp_path / name, stop_at, evaluation=evaluation)
         states[name] = state.to_payload()
     assert measured == {"once": expected, "twice": expected}
     assert [score["images_seen"] for score in states["once"]["scores"]] == expected
@@ -364,7 +378,9 @@ def test_results_are_written_or_it_is_told_and_training_goes_on(tmp_path):
         if progress.images_seen == 12:
             (out / "metrics.jsonl").rmdir()
 
-    state = run(config, store, out, evaluation=measured, console=Heard(told, act=refuse))
+    state = train_tiny(
+        config, store, out, evaluation=measured, console=RecordingConsole(told, act=refuse)
+    )
     assert [score["images_seen"] for score in state.scores] == [4, 8, 12]
     assert [line for line in told if "metrics.jsonl" in line] == [
         "could not write metrics.jsonl: Is a directory; no state has been saved yet; going on"
@@ -391,7 +407,7 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     out = tmp_path / "m.jsonl"
     pictures = faces.path.parents[1] / "faces"  # at their own size, which is the generator's
     settings = ("--data", pictures, "--metrics", "swd60", "--psi", "0,1", "--yardsticks")
-    table = cells(told("metrics", "faces64", *settings, "--out", out))
+    table = cells(run_ok("metrics", "faces64", *settings, "--out", out))
     lines = json_lines(out)
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
     none, full, against_half, half = (line["values"]["swd"] for line in lines)
@@ -401,7 +417,7 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     halves = ["faces64 against half of the reals", "another half of the reals"]
     assert [row[0] for row in table[2:]] == ["faces64"] * 2 + halves
     assert [row[2].split()[0] for row in table[2:4]] == [f"{none:.4g}", f"{full:.4g}"]
-    printed = told("metrics", "faces64", *settings[:4], "--json")
+    printed = run_ok("metrics", "faces64", *settings[:4], "--json")
     assert json.loads(printed)["values"] == lines[1]["values"]
 
 
@@ -436,9 +452,11 @@ def test_what_is_left_out_of_the_reals_is_told_each_time(source, tmp_path, monke
 def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     store = tiny_store(tmp_path)
     for seed in (1, 2):
-        run(tiny_config(seed=seed, schedule={"total_kimg": 0.06}), store, tmp_path / f"{seed}")
+        train_tiny(
+            tiny_config(seed=seed, schedule={"total_kimg": 0.06}), store, tmp_path / f"{seed}"
+        )
     runs = (tmp_path / "1", tmp_path / "2")
-    found = told("metrics", *runs, "--data", store.path, "--metrics", "swd20", "--device", "cpu")
+    found = run_ok("metrics", *runs, "--data", store.path, "--metrics", "swd20", "--device", "cpu")
     *_, first, second, mean = cells(found)
     assert mean[0] == "mean of 2 runs"
     average, deviation = (float(text) for text in mean[2].split(" ± "))
@@ -450,7 +468,9 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
 def row_of(run, images_seen=8, config="", data="d"):
     """A row of a table, with one score."""
     setting = config, data, images_seen
-    row = Row(name=run, comparison=None, requests=[], psi=1.0, run=RunFolder(run), setting=setting)
+    row = MeasuredSource(
+        name=run, comparison=None, requests=[], psi=1.0, run=RunFolder(run), setting=setting
+    )
     row.results.append(Result("swd9", {"swd": 1.0}, {}))
     return row
 
@@ -515,11 +535,11 @@ def test_a_generator_on_its_own_has_the_reals_of_its_run(tmp_path, monkeypatch):
     for i, wide in enumerate(pixels):
         save_picture(tmp_path / "wide" / f"{i}.png", wide)
     config = tiny_config(data={"crop": "stretch", "mirror": True}, schedule=SHORT)
-    run(config, tmp_path / "wide", tmp_path / "run")
+    train_tiny(config, tmp_path / "wide", tmp_path / "run")
     generator = RunFolder(tmp_path / "run").generators()[-1]
     sent = Path(shutil.copy(generator, tmp_path / "sent.pt"))
     state = Path(shutil.copy(RunFolder(tmp_path / "run").states()[-1], tmp_path / "state.pt"))
-    told("export", sent, tmp_path / "sent.safetensors")
+    run_ok("export", sent, tmp_path / "sent.safetensors")
     sources = [tmp_path / "run", sent, state, tmp_path / "sent.safetensors"]
     for source in sources:
         loaded = open_weights(source).require_loaded()
@@ -527,26 +547,26 @@ def test_a_generator_on_its_own_has_the_reals_of_its_run(tmp_path, monkeypatch):
         distance = SimpleNamespace()
         assert ProjectionRequest(loaded, distance, SearchOptions()).square == "stretch"
     words = ["--data", tmp_path / "wide", "--metrics", "swd14", "--device", "cpu"]
-    told("metrics", *sources, *words, "--out", tmp_path / "measured.jsonl")
+    run_ok("metrics", *sources, *words, "--out", tmp_path / "measured.jsonl")
     lines = json_lines(tmp_path / "measured.jsonl")
     assert len({line["values"]["swd"] for line in lines}) == 1
     assert [line["protocol"]["reals"]["mirror"] for line in lines] == [True] * 4
-    told("metrics", sent, *words, "--no-mirror", "--out", tmp_path / "plain.jsonl")
+    run_ok("metrics", sent, *words, "--no-mirror", "--out", tmp_path / "plain.jsonl")
     assert json_lines(tmp_path / "plain.jsonl")[0]["protocol"]["reals"]["mirror"] is False
 
 
 def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_path):
     told, pictures = [], write_pictures(tmp_path / "few", n=3)
-    tools = Tools(tmp_path, console=Heard(told))
+    tools = Tools(tmp_path, console=RecordingConsole(told))
     few = cached_store(pictures, Preparation(resolution=16), cache_dir=tmp_path / "cache")
     for reals, rows, expected in (
         (few, 1, ["no yardsticks: a half of 3 real images is too few"]),
         (store, 3, []),
     ):
         told.clear()
-        comparison = Comparison.of(tiny_loaded(), reals)
-        row = Row(name="g", comparison=comparison, requests=parse("swd9"))
-        found = [row, *yardsticks(row, tools.console)]
+        comparison = Comparison.from_generator(tiny_loaded(), reals)
+        row = MeasuredSource(name="g", comparison=comparison, requests=parse("swd9"))
+        found = [row, *real_baselines(row, tools.console)]
         assert (len(found), told) == (rows, expected)
         (result,) = found[-1].measure(tools)
         assert result.protocol["interval_95"] == {}
@@ -607,7 +627,7 @@ def test_check_lines_takes_only_a_file_of_results_and_append_to_keeps_it(
         Result("fid3k", {}, {}).append_to(path)
         assert json.loads(path.read_text().splitlines()[-1])["metric"] == "fid3k"
     else:
-        message = refused("metrics", "faces64", "--out", path)
+        message = run_fails("metrics", "faces64", "--out", path)
         assert "mine exists and is of another kind; choose another name" in message
     assert path.read_bytes().startswith(content.encode())
 
@@ -629,7 +649,7 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     assert [line["images_seen"] for line in scores] == [16, 32, 48, 64, 72]
     values = [line["values"]["swd"] for line in lines]
     assert [line.get("swd4") for line in scores] == [None, None, *values]
-    told("metrics", out, "--metrics", "swd6")
+    run_ok("metrics", out, "--metrics", "swd6")
     last = json_lines(out / "metrics.jsonl")[-1]
     assert last["metric"] == "swd6" and last["protocol"]["reals"]["mirror"] is True
     fakes = last["protocol"]["fakes"]
@@ -649,16 +669,16 @@ def test_a_run_is_not_compared_with_other_images_than_it_was_trained_on(tmp_path
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     pictures = write_pictures(tmp_path / "pictures", n=14)
     store = cached_store(pictures, Preparation(resolution=16))
-    run(tiny_config(schedule=SHORT | {"batch_size": {4: 4}}), store, tmp_path / "run")
+    train_tiny(tiny_config(schedule=SHORT | {"batch_size": {4: 4}}), store, tmp_path / "run")
     measure = ("metrics", tmp_path / "run", "--metrics", "swd6", "--json")
-    before = json.loads(told(*measure))["values"]
+    before = json.loads(run_ok(*measure))["values"]
     write_pictures(pictures / "a", n=2, seed=5)
     why = "was trained on other images or classes than"
-    assert why in refused(*measure)
-    assert why in refused("figure", "neighbors", tmp_path / "run", "--out", tmp_path / "n.png")
-    told("report", tmp_path / "run")
+    assert why in run_fails(*measure)
+    assert why in run_fails("figure", "neighbors", tmp_path / "run", "--out", tmp_path / "n.png")
+    run_ok("report", tmp_path / "run")
     assert "was trained on other images" in (tmp_path / "run" / "report.html").read_text()
-    assert json.loads(told(*measure, "--data", pictures))["values"] != before
+    assert json.loads(run_ok(*measure, "--data", pictures))["values"] != before
     for added in ("a/a", "a/b"):
         shutil.rmtree(pictures / added)
-    assert json.loads(told(*measure))["values"] == before
+    assert json.loads(run_ok(*measure))["values"] == before

@@ -95,7 +95,7 @@ def test_labels_are_given_exactly_when_needed(config, labels, message):
 @torch.no_grad()
 def test_noise_is_stored_drawn_given_or_left_out():
     network, z = generator(), latents()
-    layers = network.synthesis.noise_layers(16)
+    layers = network.synthesis.epilogues(16)
     const = network(z, noise="const")
     assert torch.equal(const, network(z, noise="const"))
     assert torch.equal(const, network(z, noise=[layer.noise.const for layer in layers]))
@@ -112,13 +112,11 @@ def test_noise_is_stored_drawn_given_or_left_out():
 @pytest.mark.parametrize("noise", ["const", "random", "given"])
 def test_noise_maps_of_layers_without_noise_are_zero_and_shift_no_other(noise):
     network, silent, z = generator(), generator(), latents()
-    for layer in network.synthesis.noise_layers(8):  # the ablation: none below 16x16
+    for layer in network.synthesis.epilogues(8):  # the ablation: none below 16x16
         layer.noise = None
-    for layer in silent.synthesis.noise_layers(8):
+    for layer in silent.synthesis.epilogues(8):
         layer.noise.strength.zero_()
-    for mine, its in zip(
-        *(g.synthesis.noise_layers(16)[4:] for g in (network, silent)), strict=True
-    ):
+    for mine, its in zip(*(g.synthesis.epilogues(16)[4:] for g in (network, silent)), strict=True):
         mine.noise.const.copy_(its.noise.const)
     maps = network.synthesis.noise_maps(2, 16, "const")
     assert [m.shape[-1] for m in maps] == [4, 4, 8, 8, 16, 16]
@@ -164,7 +162,7 @@ def test_arguments_that_do_not_fit_are_refused(call, words):
 def test_the_papers_widths():
     widths = [NetworkConfig().channels(r) for r in (2, 4, 32, 64, 128, 256, 512, 1024)]
     assert widths == [512, 512, 512, 256, 128, 64, 32, 16]
-    assert NetworkConfig().num_styles() == 18
+    assert NetworkConfig().num_ws() == 18
     assert replace(ODD, channel_base=100, channel_decay=0.5, max_channels=60).channels(16) == 35
 
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers.commands import look, refused, told
+from helpers.commands import open_image, run_fails, run_ok
 from helpers.official import (
     SETTINGS,
     discriminator_variables,
@@ -193,7 +193,7 @@ def test_truncation_is_what_the_file_says_and_none_without_a_cutoff(
     official, tmp_path, settings, expected
 ):
     snapshot = load_official(written(tmp_path, snapshot_objects(official, settings)))
-    assert (snapshot.loaded.look.psi, snapshot.loaded.look.cutoff) == expected
+    assert (snapshot.loaded.settings.psi, snapshot.loaded.settings.cutoff) == expected
 
 
 ODD = [
@@ -271,9 +271,14 @@ def test_a_snapshot_that_contradicts_its_settings_is_an_error_with_the_path(offi
 
 def test_the_converted_snapshot_has_the_weights_and_the_truncation_of_the_official_one(tmp_path):
     files = tmp_path / "g.pt", tmp_path / "d.pt"
-    told("convert", SNAPSHOT, files[0], "--discriminator", files[1])
+    run_ok("convert", SNAPSHOT, files[0], "--discriminator", files[1])
     snapshot, loaded = load_official(SNAPSHOT), load_generator(files[0])
-    assert (loaded.look.psi, loaded.look.cutoff, loaded.resolution, loaded.look.alpha) == (
+    assert (
+        loaded.settings.psi,
+        loaded.settings.cutoff,
+        loaded.resolution,
+        loaded.settings.alpha,
+    ) == (
         0.7,
         8,
         32,
@@ -288,13 +293,13 @@ def test_the_converted_snapshot_has_the_weights_and_the_truncation_of_the_offici
 
 def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(0.25)}))
-    told("convert", path, tmp_path / "g.pt")
+    run_ok("convert", path, tmp_path / "g.pt")
     for file in (path, tmp_path / "g.pt"):
         loaded = load_generator(file)
-        assert (loaded.resolution, loaded.look.alpha) == (8, 0.75)
+        assert (loaded.resolution, loaded.settings.alpha) == (8, 0.75)
     assert sorted(os.listdir(tmp_path)) == ["g.pt", "network.pkl"]
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(2)}))
-    assert "lod must be from 0 to 1 at 8x8, got 2.0" in refused(
+    assert "lod must be from 0 to 1 at 8x8, got 2.0" in run_fails(
         "convert", path, tmp_path / "other.pt"
     )
 
@@ -304,14 +309,14 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
 )
 def test_pictures_of_a_rectangular_set_come_without_their_padding(official, tmp_path, name, size):
     path = written(tmp_path, snapshot_objects(official), name=name)
-    told("convert", path, tmp_path / "g.pt")
-    told("generate", tmp_path / "g.pt", "--seeds", "0", "--device", "cpu", "--out", tmp_path)
-    assert look(tmp_path / "seed0000.png").size == size
+    run_ok("convert", path, tmp_path / "g.pt")
+    run_ok("generate", tmp_path / "g.pt", "--seeds", "0", "--device", "cpu", "--out", tmp_path)
+    assert open_image(tmp_path / "seed0000.png").size == size
 
 
 def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, labels=3))
-    told("convert", path, tmp_path / "g.pt")
+    run_ok("convert", path, tmp_path / "g.pt")
     snapshot, loaded = load_official(path), load_generator(tmp_path / "g.pt")
     z, labels = torch.randn(3, 6), torch.eye(3)
     theirs = snapshot.generator_ema(z, labels, noise="const")
@@ -322,15 +327,15 @@ def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
 def test_the_average_generator_has_the_architecture_of_the_trained_one(official, tmp_path):
     g, d, _ = snapshot_objects(official)
     other = snapshot_objects(official, {"nonlinearity": "relu"})[2]
-    message = refused("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
+    message = run_fails("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
     assert "activation must be equal in G and Gs, got lrelu and relu" in message
     other = snapshot_objects(official, {"truncation_psi": 0.5, "fused_scale": True})[2]
-    told("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
-    assert load_generator(tmp_path / "g.pt").look.psi == 0.5
+    run_ok("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
+    assert load_generator(tmp_path / "g.pt").settings.psi == 0.5
 
 
 def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path):
     objects = snapshot_objects(official)
     objects[2].components["mapping"].variables.append(("lod", np.float32(0)))
-    message = refused("convert", written(tmp_path, objects), tmp_path / "g.pt")
+    message = run_fails("convert", written(tmp_path, objects), tmp_path / "g.pt")
     assert "G_mapping/lod is not a tensor of this network" in message

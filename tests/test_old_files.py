@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
-from helpers.commands import told
+from helpers.commands import run_ok
 from helpers.old_run import END, FOLDER, STOPPED
 from helpers.runs import json_lines
 from helpers.tiny_generators import assert_same_weights
-from helpers.tiny_training import differing, flat, run
+from helpers.tiny_training import differing, flat, train_tiny
 
 from stylegan import load_generator
 from stylegan.config import load_config
@@ -46,7 +46,7 @@ def continued(request, tmp_path_factory):
     out = tmp_path_factory.mktemp("old") / "run"
     shutil.copytree(folder / "run", out)
     store = Store(shutil.copytree(folder / "store", out.parent / "store"))
-    run(load_config(out / "config.toml"), store, out)
+    train_tiny(load_config(out / "config.toml"), store, out)
     return folder, state_of(out / LAST)
 
 
@@ -121,7 +121,7 @@ def test_features_kept_for_metrics_are_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(cache))
     (before,) = json_lines(out / "metrics.jsonl")
     monkeypatch.setattr(torch, "__version__", before["protocol"]["versions"]["torch"])
-    told("metrics", out, "--data", store, "--metrics", "eff-fd20", "--device", "cpu")
+    run_ok("metrics", out, "--data", store, "--metrics", "eff-fd20", "--device", "cpu")
     assert json_lines(out / "metrics.jsonl")[-1]["values"] == pytest.approx(
         before["values"], rel=1e-3
     )
@@ -132,6 +132,6 @@ def test_features_kept_for_metrics_are_found_again(tmp_path, monkeypatch):
 
 def test_an_old_run_is_told_of(tmp_path):
     out = shutil.copytree(OF_871C5D9 / "run", tmp_path / "run")
-    assert "1 generator and 2 state files" in told("info", out)
-    told("report", out)
+    assert "1 generator and 2 state files" in run_ok("info", out)
+    run_ok("report", out)
     assert "eff-fd20" in (out / "report.html").read_text()

@@ -8,7 +8,7 @@ import shlex
 import numpy as np
 import pytest
 import torch
-from helpers.commands import pixels, refused, stylegan, told
+from helpers.commands import pixels, run_fails, run_ok, stylegan
 from helpers.official import dumps, network_class, snapshot_objects
 from helpers.stored_files import foreign, state
 from helpers.tiny_generators import TINY, assert_same_weights, loaded_of, random_generator
@@ -22,7 +22,7 @@ from stylegan.files.formats.own import save_generator, save_loaded, save_safeten
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.interop import load_official
-from stylegan.machine.disk import REPLACING
+from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.training import TrainState
 from stylegan.training.transfer import initialize_from
 
@@ -43,9 +43,9 @@ def test_every_opener_leaves_a_damaged_newest_state(tmp_path):
     assert_same_weights(begun.discriminator, expected)
     assert any(line.startswith(f"not used: {bad} is damaged") for line in lines)
     assert [source.source for source in begun.lineage] == ["run/state-000000004.pt"]
-    told("convert", run, tmp_path / "g.pt", "--discriminator", tmp_path / "d.pt")
+    run_ok("convert", run, tmp_path / "g.pt", "--discriminator", tmp_path / "d.pt")
     assert_same_weights(hubconf.discriminator(tmp_path / "d.pt"), expected)
-    assert f"state file {good}" in told("info", run)
+    assert f"state file {good}" in run_ok("info", run)
 
 
 def broken_file(kind, folder, monkeypatch):
@@ -63,7 +63,7 @@ def broken_file(kind, folder, monkeypatch):
             state(path)
             payload = checkpoint.load(path)
             payload["generator_ema"]["mapping.layers.1.bias"][0] = math.inf
-            checkpoint.save(path, "state", payload, outputs=REPLACING)
+            checkpoint.save(path, "state", payload, outputs=ALLOW_OVERWRITE)
         case "pkl":
             objects = snapshot_objects(network_class(monkeypatch))
             for name, array in objects[2].components["mapping"].variables:
@@ -93,7 +93,7 @@ def test_weights_that_are_not_numbers_are_refused_by_every_command(kind, tmp_pat
         ["convert", path, tmp_path / "new.pt"],
         ["export", path, tmp_path / "new.safetensors"],
     ):
-        message = refused(*command)
+        message = run_fails(*command)
         assert path.name in message
         assert f"{tensor} holds 1 number of " in message
         assert "NaN or infinite" in message
@@ -138,7 +138,7 @@ def test_a_file_of_a_run_is_measured_as_its_run(run, tmp_path, with_data):
     results = []
     for source in (run.path, run.best_generator, run.generator_file(4)):
         command = ["metrics", source, "--metrics", "swd4", "--device", "cpu", "--json", *data]
-        results.append(json.loads(told(*command)))
+        results.append(json.loads(run_ok(*command)))
     for result in results:
         assert result["protocol"]["reals"] == results[0]["protocol"]["reals"]
         assert result["values"] == results[0]["values"]
@@ -152,7 +152,7 @@ def test_neighbors_of_a_file_of_a_run_are_those_of_its_run(run, tmp_path):
     for name, source in (("run", run.path), ("file", run.best_generator)):
         picture = tmp_path / f"{name}.png"
         options = ["--rows", 2, "--nearest", 2, "--out", picture]
-        told("figure", "neighbors", source, *options)
+        run_ok("figure", "neighbors", source, *options)
         drawn.append(pixels(picture))
     assert np.array_equal(*drawn)
 
@@ -174,7 +174,7 @@ def test_the_commands_of_info_can_be_pasted_one_by_one(run, tmp_path, monkeypatc
         (name, [["generate", name], ["train", "--init-from", name]]),
         (folder, [["generate", str(folder)], ["train", "--out", str(folder)]]),
     ):
-        lines = [line for line in told("info", source).splitlines() if "  stylegan " in line]
+        lines = [line for line in run_ok("info", source).splitlines() if "  stylegan " in line]
         commands = [shlex.split(line[line.index("stylegan") :]) for line in lines]
         assert commands == [["stylegan", *words] for words in expected]
 
@@ -191,15 +191,15 @@ def test_a_call_shows_a_growing_network_as_far_as_it_has_grown(tmp_path):
 
     assert torch.equal(image(grows), image(network, resolution=8, alpha=0.25))
     assert torch.equal(image(grows.generator, resolution=8), image(network, resolution=8))
-    assert torch.equal(image(grows.shown(resolution=16)), image(network))
+    assert torch.equal(image(grows.with_settings(resolution=16)), image(network))
     assert torch.equal(image(copy.deepcopy(grows)), image(grows))
 
 
 def test_export_writes_a_folder_for_the_hub(source, tmp_path):
     folder = tmp_path / "shared"
-    assert "pass --license" in refused("export", source, folder)
+    assert "pass --license" in run_fails("export", source, folder)
     assert not folder.exists()
-    told("export", source, f"{folder}/", "--license", "mit", "--trained-on", "91 smileys")
+    run_ok("export", source, f"{folder}/", "--license", "mit", "--trained-on", "91 smileys")
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "model.safetensors"]
     text = (folder / "README.md").read_text()
     assert "license: mit\n" in text and "| trained on | 91 smileys |" in text

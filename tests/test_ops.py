@@ -16,7 +16,7 @@ from stylegan.ops import (
     fade,
     formulas,
     leaky_relu,
-    minibatch_deviation,
+    minibatch_stddev,
     pixel_norm,
     truncate,
     upsample,
@@ -167,19 +167,19 @@ def deviation_by_hand(x, group_size, features):
 def test_minibatch_deviation_equals_the_loop(n, features):
     x = normal(n, 6, 4, 4)
     expected = torch.from_numpy(deviation_by_hand(x.numpy(), 4, features))
-    assert_close(minibatch_deviation(x, 4, features), expected, rtol=0, atol=1e-12)
+    assert_close(minibatch_stddev(x, 4, features), expected, rtol=0, atol=1e-12)
 
 
 def test_minibatch_deviation_refuses_what_it_cannot_divide():
     with pytest.raises(ValueError, match=r"batch of 6 images .* groups of 4"):
-        minibatch_deviation(normal(6, 4, 4, 4), 4)
+        minibatch_stddev(normal(6, 4, 4, 4), 4)
     with pytest.raises(ValueError, match=r"4 channels .* 3 deviation features"):
-        minibatch_deviation(normal(4, 4, 4, 4), 4, 3)
+        minibatch_stddev(normal(4, 4, 4, 4), 4, 3)
 
 
 def test_minibatch_deviation_of_equal_images_has_a_finite_gradient():
     x = torch.ones(4, 2, 4, 4, requires_grad=True)
-    (grad,) = torch.autograd.grad(minibatch_deviation(x, 4)[:, 2:].sum(), x)
+    (grad,) = torch.autograd.grad(minibatch_stddev(x, 4)[:, 2:].sum(), x)
     assert_close(grad, torch.zeros_like(x))
 
 

@@ -133,7 +133,7 @@ def test_a_block_of_ones_own_begins_as_the_block_inside_and_is_trained_and_measu
     file = tmp_path / "own.pt"
     save_generator(file, state.generator_ema)
     loaded = load_generator(file)
-    source = Comparison.of(loaded)
+    source = Comparison.from_generator(loaded)
     (result,) = evaluate(source, parse("contrast20"), Tools(tmp_path))
     images = load_generator(file).sample(range(20), psi=1.0, noise="random").float()
     assert result.values["contrast"] == pytest.approx(images.diff().abs().mean().item(), rel=1e-3)

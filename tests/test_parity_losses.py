@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers.reference import DEVICE, SLACK, load, there, under
+from helpers.reference import DEVICE, SLACK, load, to_test_device, under
 
 from stylegan import interop, losses
 from stylegan.config import build_config
@@ -51,7 +51,7 @@ def as_network(kind, variables):
 
 
 def tensor(name, dtype):
-    return there(INPUTS[name], dtype)
+    return to_test_device(INPUTS[name], dtype)
 
 
 class Step:

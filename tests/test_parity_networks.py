@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.reference import DEVICE, SLACK, SNAPSHOT, load, there, under
+from helpers.reference import DEVICE, SLACK, SNAPSHOT, load, to_test_device, under
 
 from stylegan.interop import (
     discriminator_from_official,
@@ -76,8 +76,8 @@ def test_mapping_equals_the_official_one(variant, dtype):
     files, meta = FILES["mapping"]
     arrays, settings = under(f"{variant}/", files), meta["variants"][variant]["kwargs"]
     network = mapping_from_official(under("G/G_mapping/", arrays), settings).to(DEVICE, dtype)
-    labels = there(arrays["labels"], dtype) if "labels" in arrays else None
-    w = network(there(arrays["latents"], dtype), labels)
+    labels = to_test_device(arrays["labels"], dtype) if "labels" in arrays else None
+    w = network(to_test_device(arrays["latents"], dtype), labels)
     if broadcast := settings.get("dlatent_broadcast"):
         w = w[:, None].expand(-1, broadcast, -1)
     assert_near(w, arrays[key("dlatents", dtype)], IMAGES)
@@ -94,7 +94,7 @@ def test_growing_synthesis_equals_the_official_one_in_both_structures(dtype):
     assert sorted(cases.values()) == sorted(LODS * (1 if dtype == torch.float64 else 2))
     for case, lod in cases.items():
         resolution, alpha = growth(lod, 32)
-        ws = there(arrays["dlatents"], dtype)
+        ws = to_test_device(arrays["dlatents"], dtype)
         images = network(ws, resolution=resolution, alpha=alpha, noise="const")
         assert images.shape[-1] == resolution
         assert_near(enlarged(images, 32), arrays[case], IMAGES)
@@ -107,7 +107,7 @@ def test_every_ablation_of_synthesis_equals_the_official_one(variant, dtype):
     files, meta = FILES["synthesis_variants"]
     arrays, settings = under(f"{variant}/", files), meta["variants"][variant]["kwargs"]
     network = synthesis_from_official(under("G/G_synthesis/", arrays), settings).to(DEVICE, dtype)
-    images = network(there(arrays["dlatents"], dtype), noise="const")
+    images = network(to_test_device(arrays["dlatents"], dtype), noise="const")
     assert_near(images, arrays[key("images", dtype)], IMAGES)
 
 
@@ -119,13 +119,13 @@ def test_fused_and_separate_upscaling_are_told_apart(fused, dtype):
     arrays = under("fused_pair/", files)
     settings = meta["fused_pair"]["kwargs"] | {"fused_scale": fused}
     network = synthesis_from_official(under("G/G_synthesis/", arrays), settings).to(DEVICE, dtype)
-    images = network(there(arrays["dlatents"], dtype), noise="const")
+    images = network(to_test_device(arrays["dlatents"], dtype), noise="const")
     assert_near(images, arrays[key(f"images/fused_{fused}".lower(), dtype)], IMAGES)
 
 
 def discriminator_inputs(arrays, dtype):
-    images = there(arrays["images"], dtype)
-    return images, there(arrays["labels"], dtype) if "labels" in arrays else None
+    images = to_test_device(arrays["images"], dtype)
+    return images, to_test_device(arrays["labels"], dtype) if "labels" in arrays else None
 
 
 @torch.no_grad()
@@ -167,7 +167,7 @@ def truncation(case):
 def test_truncated_generator_equals_the_official_one(dtype):
     arrays, meta = FILES["generator_truncation"]
     network = generator_from_official(under("G/", arrays), meta["kwargs"]).to(DEVICE, dtype)
-    z = there(arrays["latents"], dtype)
+    z = to_test_device(arrays["latents"], dtype)
     ws = network.broadcast(network.mapping(z))
     assert_near(ws, arrays[key("dlatents", dtype)], IMAGES)
     for name, case in meta["cases"].items():
@@ -179,19 +179,19 @@ def test_truncated_generator_equals_the_official_one(dtype):
 def test_an_official_pickle_loads_and_computes_what_it_did():
     arrays, meta = FILES["official_snapshot_expected"]
     snapshot = load_official(SNAPSHOT)
-    assert (snapshot.loaded.look.psi, snapshot.loaded.look.cutoff) == (0.7, 8)
+    assert (snapshot.loaded.settings.psi, snapshot.loaded.settings.cutoff) == (0.7, 8)
     for network in (snapshot.generator, snapshot.generator_ema, snapshot.discriminator):
         network.to(DEVICE)
     ema = snapshot.generator_ema
-    z = there(arrays["latents"])
+    z = to_test_device(arrays["latents"])
     assert_near(ema.broadcast(ema.mapping(z)), arrays["dlatents"], IMAGES)
     for name, case in meta["cases"].items():
         psi = case["truncation_psi"]
-        images = ema(z, psi=psi, cutoff=snapshot.loaded.look.cutoff, noise="const")
+        images = ema(z, psi=psi, cutoff=snapshot.loaded.settings.cutoff, noise="const")
         assert_near(images, arrays[f"Gs_images/{name}"], IMAGES)
-        logits = snapshot.discriminator(there(arrays[f"Gs_images/{name}"]))
+        logits = snapshot.discriminator(to_test_device(arrays[f"Gs_images/{name}"]))
         assert_near(logits[:, None], arrays[f"D_scores/{name}"], SCORES)
-    images = snapshot.generator(z, psi=0.7, cutoff=snapshot.loaded.look.cutoff, noise="const")
+    images = snapshot.generator(z, psi=0.7, cutoff=snapshot.loaded.settings.cutoff, noise="const")
     assert_near(images, arrays["G_images/psi0.7"], IMAGES)
 
 

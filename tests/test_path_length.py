@@ -98,9 +98,9 @@ def test_float32_is_enough_for_the_small_step(kind):
         for parameter in generator.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
     loaded = loaded_of(generator, cutoff=None)
-    found = lengths(Comparison.of(loaded), kind, 64).mean()
+    found = lengths(Comparison.from_generator(loaded), kind, 64).mean()
     generator.double()
-    exact = lengths(Comparison.of(loaded), kind, 64).mean()
+    exact = lengths(Comparison.from_generator(loaded), kind, 64).mean()
     assert found == pytest.approx(exact, rel=0.02)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from stylegan.sampling.curves import places, slerp, spherical, spline
+from stylegan.sampling.curves import frame_positions, slerp, spherical, spline
 
 CURVES = pytest.mark.parametrize("curve", [spherical, spline])
 CLOSED = pytest.mark.parametrize("closed", [True, False])
@@ -78,9 +78,9 @@ def test_splines_in_closed_form():
 
 
 def test_frames_of_a_closed_path_end_before_its_beginning_those_of_an_open_one_at_its_end():
-    assert_close(places(8, 4, closed=True), numbers(0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5))
-    assert_close(places(5, 3, closed=False), numbers(0, 0.5, 1, 1.5, 2))
-    assert_close(places(1, 3, closed=False), numbers(0))
+    assert_close(frame_positions(8, 4, closed=True), numbers(0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5))
+    assert_close(frame_positions(5, 3, closed=False), numbers(0, 0.5, 1, 1.5, 2))
+    assert_close(frame_positions(1, 3, closed=False), numbers(0))
 
 
 @CURVES

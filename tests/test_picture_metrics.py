@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from helpers.commands import stylegan, told
+from helpers.commands import run_ok, stylegan
 from helpers.pictures import colors, save_picture
 from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
@@ -50,7 +50,7 @@ def test_all_pictures_are_measured_and_the_line_says_which(samples, reals, tmp_p
     assert protocol["fakes"] == {
         "resolution": 16,
         "seed": 0,
-        "pictures": cached_store(samples, Preparation(resolution=16)).identity(16),
+        "pictures": cached_store(samples, Preparation(resolution=16)).pixel_hash(16),
         "of": 20,
         "left_out": 1,
         "channels": 3,
@@ -82,7 +82,7 @@ def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals
 
 def test_the_grid_of_generated_pictures_is_none_of_them(source, reals):
     made = source.parent / "made"
-    told("generate", source, "--seeds", "0-3", "--out", made)
+    run_ok("generate", source, "--seeds", "0-3", "--out", made)
     (line,), said = lines_of(made, "--data", reals, "--metrics", "swd")
     assert line["metric"] == "swd4"
     assert "grids of generated samples: grid.png" in said

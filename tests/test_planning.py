@@ -17,9 +17,9 @@ from stylegan.data import Preparation, prepare
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_loaded
 from stylegan.machine.lineage import to_toml as lineage_toml
-from stylegan.planning import BUNDLED_DATA, Request, advice, length_lines, plan, usual_folder
+from stylegan.planning import BUNDLED_DATA, TrainRequest, advice, length_lines, plan, usual_folder
 from stylegan.training import TrainState
-from stylegan.training.costs import Costs, Machine
+from stylegan.training.costs import Machine, StepCosts
 from stylegan.training.transfer import warmup_lines
 
 
@@ -36,7 +36,7 @@ HERE = Machine(torch.device("cpu"), cores=2)
 
 
 def decided(data, *overrides, out="none/run", **asked):
-    request = Request(out, data, options=parse_options(overrides), **asked)
+    request = TrainRequest(out, data, options=parse_options(overrides), **asked)
     return plan(request, HERE)
 
 
@@ -70,7 +70,7 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     )
     assert found.config.augment.kind == "none"
     longer = decided(pictures, "schedule.total_kimg=300").config
-    assert (longer.augment.kind, longer.augment.speed_kimg) == ("ada", 150)
+    assert (longer.augment.kind, longer.augment.ada_kimg) == ("ada", 150)
 
 
 def test_numbers_of_each_picture_are_not_called_classes(tmp_path):
@@ -81,7 +81,7 @@ def test_numbers_of_each_picture_are_not_called_classes(tmp_path):
 
 
 def test_one_thread_is_one_core(pictures):
-    planned = plan(Request("none/run", pictures), HERE, threads=1)
+    planned = plan(TrainRequest("none/run", pictures), HERE, threads=1)
     assert planned.config.network.resolution == 32
     assert "not a larger resolution: 64 takes several times as long on a CPU" in planned.lines[-1]
 
@@ -93,7 +93,7 @@ def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path)
         ({"options": {"data.crop": "center"}}, "has crop stretch.* center"),
     ]:
         with pytest.raises(ValueError, match=why):
-            plan(Request("none/run", path, **wrong), HERE)
+            plan(TrainRequest("none/run", path, **wrong), HERE)
 
 
 def test_a_preview_refuses_what_a_start_would_refuse(pictures):
@@ -123,7 +123,7 @@ def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_pat
         )
     one_step = parse_options(["schedule.batch_size=4", "data.labels=true"])
     sizes = {"resolution": 8, "width": 8, "kimg": 0.004}
-    begun = Request(tmp_path / "run", photos, "quickstart", options=one_step, **sizes)
+    begun = TrainRequest(tmp_path / "run", photos, "quickstart", options=one_step, **sizes)
     plan(begun, HERE, threads=1).train()
     longer = dataclasses.replace(begun, kimg=0.1)
     plan(longer, HERE, threads=1).preview()
@@ -143,7 +143,7 @@ def test_what_happens_to_pictures_that_are_not_square_is_said(crop, how, tmp_pat
     for width in (32, 40):
         Image.new("RGB", (width, 32)).save(tmp_path / f"{width}.png")
     asked = {} if crop is None else {"data.crop": crop}
-    _, line, *_ = plan(Request("none/run", tmp_path, options=asked), HERE).lines
+    _, line, *_ = plan(TrainRequest("none/run", tmp_path, options=asked), HERE).lines
     assert re.match(rf"1 not square: .*{how}", line)
 
 
@@ -221,7 +221,7 @@ def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures,
         size = config.network.resolution
         return 0.0 if minutes == 1 and size > 32 else 0.3 * minutes * (64 / size) ** 2
 
-    monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: Costs({}, {}))
+    monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: StepCosts({}, {}))
     monkeypatch.setattr("stylegan.planning.kimg_within", kimg_within)
     for minutes, resolution, kimg in ((200, 64, 60), (30, 32, 36), (1, 32, 1.2), (2, 32, 2.4)):
         found = decided(pictures, minutes=minutes)
@@ -249,7 +249,7 @@ def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tm
 def test_minutes_are_chosen_anew_for_a_run_that_has_trained_nothing(
     pictures, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: Costs({}, {}))
+    monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: StepCosts({}, {}))
     monkeypatch.setattr("stylegan.planning.kimg_within", lambda minutes, *_: 0.3 * minutes)
     run = begin(tmp_path / "run", decided(pictures, minutes=200))
     assert decided(None, out=run).config.schedule.total_kimg == 60
@@ -278,7 +278,7 @@ def test_init_from_takes_the_crop_of_its_source_unless_another_is_asked_for(pict
     generator = load_generator("faces64")
     for crop in ("pad 5:7", "stretch"):
         source = tmp_path / f"{crop[:3]}.pt"
-        save_loaded(source, generator.but(trained_on=DataConfig(crop=crop)))
+        save_loaded(source, generator.replace(trained_on=DataConfig(crop=crop)))
         for config in (None, "quickstart"):
             found = decided(pictures, init_from=source, config=config, kimg=2)
             assert found.config.data.crop == crop
@@ -320,7 +320,7 @@ def test_init_from_rgba_channels_keep_premultiplied_by_an_option(pictures, tmp_p
 
 def test_three_processes_begin_from_other_weights(pictures):
     machine = Machine(torch.device("cuda"), 80 * 2**30, processes=3)
-    planned = plan(Request("none/run", pictures, init_from="faces64"), machine)
+    planned = plan(TrainRequest("none/run", pictures, init_from="faces64"), machine)
     assert planned.config.schedule.num_processes == 3
 
 
@@ -333,7 +333,7 @@ def test_several_processes_plan_together_or_not_at_all(pictures, monkeypatch):
 def test_minutes_are_found_by_steps_of_the_configuration(pictures):
     small = {"resolution": 8, "width": 8, "options": {"schedule.initial_resolution": 8}}
     lengths = [
-        plan(Request("none", pictures, minutes=minutes, **small), HERE, threads=1).config
+        plan(TrainRequest("none", pictures, minutes=minutes, **small), HERE, threads=1).config
         for minutes in (1, 60)  # far apart: other programs may use the cores
     ]
     short, long = (config.schedule.total_kimg for config in lengths)
@@ -341,8 +341,8 @@ def test_minutes_are_found_by_steps_of_the_configuration(pictures):
 
 
 def test_the_steps_that_found_a_length_tell_its_time(pictures, monkeypatch):
-    planned = plan(Request("none/run", pictures, minutes=7, resolution=8), HERE, threads=1)
-    monkeypatch.setattr(Costs, "tried", None)  # a second try would give another time
+    planned = plan(TrainRequest("none/run", pictures, minutes=7, resolution=8), HERE, threads=1)
+    monkeypatch.setattr(StepCosts, "tried", None)  # a second try would give another time
     schedule = planned.config.schedule
     assert planned.costs.seconds_left(schedule) == pytest.approx(0.95 * 7 * 60, rel=0.02)
     assert any(line.startswith("about 7 minutes on this CPU") for line in planned.preview())
@@ -353,7 +353,7 @@ def test_a_plan_for_python_is_previewed_and_trained(pictures, tmp_path):
     start = tmp_path / "start.pt"
     save_loaded(start, load_generator("faces64"))
     small = parse_options(["schedule.batch_size=4", "schedule.total_kimg=0.004"])  # one step
-    request = Request(tmp_path / "run", pictures, resolution=8, init_from=start, options=small)
+    request = TrainRequest(tmp_path / "run", pictures, resolution=8, init_from=start, options=small)
     planned = plan(request, HERE, threads=1)
     assert any(line.split()[:3] == ["0-0.004", "8", "4"] for line in planned.preview())
     assert not (tmp_path / "run").exists()
@@ -366,16 +366,16 @@ def test_gpus_that_are_not_here_are_planned_for_without_times(tmp_path):
     pictures = tmp_path / "large"
     write_pictures(pictures, n=1, size=256)
     machine = Machine(torch.device("cuda"), 16 * 2**30, processes=8)
-    planned = plan(Request("none/run", pictures, "ffhq-256"), machine)
+    planned = plan(TrainRequest("none/run", pictures, "ffhq-256"), machine)
     lines = planned.preview_elsewhere()
     assert "time" not in next(line for line in lines if "G rate" in line)
     assert re.fullmatch(r"memory of each GPU: about \d.* GiB, at 256x256, .*", lines[-2])
     assert lines[-1].startswith("start it by torchrun --nproc-per-node 8 train.py")
-    of_none = plan(Request("none/run", config="ffhq-1024"), machine).preview_elsewhere()
+    of_none = plan(TrainRequest("none/run", config="ffhq-1024"), machine).preview_elsewhere()
     assert not any("left out" in line for line in of_none)
     with pytest.raises(ValueError, match="batch"):
         machine = Machine(torch.device("cuda"), 16 * 2**30, processes=7)
-        plan(Request("none/run", pictures, "ffhq-256"), machine).preview_elsewhere()
+        plan(TrainRequest("none/run", pictures, "ffhq-256"), machine).preview_elsewhere()
 
 
 GROWS = ("schedule.initial_resolution=32", "schedule.stable_kimg=0.02")
@@ -407,7 +407,7 @@ def test_a_discriminator_that_is_missing_or_does_not_fit_trains_alone_first(row,
         source = pictures.parent / "lone.pt"
         save_loaded(source, load_generator("faces64"))
     found = decided(pictures, *overrides, init_from=source, **dict(*asked))
-    assert found.config.d_warmup_kimg == kimg
+    assert found.config.d_only_kimg == kimg
 
 
 def test_how_long_a_discriminator_trains_alone_is_said_and_leaves_something(pictures, tmp_path):
@@ -445,7 +445,7 @@ def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
     path = tmp_path / "state-000000000.pt"
     checkpoint.save(path, "state", payload | {"label_names": list(theirs), "label_rows": rows})
     found = decided(pictures, "data.labels=true", init_from=path, resolution=16)
-    assert found.config.d_warmup_kimg == kimg
+    assert found.config.d_only_kimg == kimg
 
 
 @pytest.mark.parametrize(
@@ -461,17 +461,17 @@ def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
 )
 def test_what_is_given_twice_is_refused(twice):
     with pytest.raises(ValueError, match=r"twice|both"):
-        Request("out", **twice)
+        TrainRequest("out", **twice)
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("rgba", 4), (1, 1)])
 def test_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
     write_pictures(tmp_path, n=4, size=8)
-    planned = plan(Request("none", tmp_path, "quickstart", resolution=8, channels=mode), HERE)
+    planned = plan(TrainRequest("none", tmp_path, "quickstart", resolution=8, channels=mode), HERE)
     assert planned.config.network.image_channels == channels
     assert planned.config == plan(dataclasses.replace(planned.request, channels=channels)).config
     with pytest.raises(ValueError, match="CMYK"):
-        Request("none", tmp_path, channels="CMYK")
+        TrainRequest("none", tmp_path, channels="CMYK")
 
 
 @pytest.mark.parametrize("started", [False, True])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers.processes import printed
 from helpers.runs import log_of
-from helpers.tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
+from helpers.tiny_training import SHORT, counts, skips, stage, step, tiny_config, train_tiny
 from torch import nn
 
 from stylegan import ops
@@ -17,13 +17,13 @@ from stylegan.config import bundled, load_config, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files.run_folder import RunFolder
 from stylegan.networks import Generator
-from stylegan.ops import HALF, float32_products, in_float32, resolved_precision
+from stylegan.ops import HALF, override_fp32_precision, resolve_precision, without_tf32
 from stylegan.ops import precision as precision_of_ops
 from stylegan.planning import plan_lines
 from stylegan.report import write_report
-from stylegan.sampling import repeatable
+from stylegan.sampling import deterministic_fp32
 from stylegan.training import Share, TrainState, draw, train_step
-from stylegan.training.costs import Costs
+from stylegan.training.costs import StepCosts
 from stylegan.training.loop import real_batches
 from stylegan.training.run import backend_flags, resolve_config, with_precision
 
@@ -49,15 +49,15 @@ def test_auto_is_tf32_on_gpus_that_have_it_and_other_precisions_are_as_asked(
     kind, capability, expected
 ):
     device = torch.device(kind)
-    assert resolved_precision("auto", device, capability) == expected
+    assert resolve_precision("auto", device, capability) == expected
     for precision in ("fp32", "tf32"):
-        assert resolved_precision(precision, device, capability) == precision
+        assert resolve_precision(precision, device, capability) == precision
     for precision in ("bf16", "fp16"):
         if kind == "mps":
             with pytest.raises(ValueError, match=f"precision must be .*got {precision}"):
-                resolved_precision(precision, device, capability)
+                resolve_precision(precision, device, capability)
         else:
-            assert resolved_precision(precision, device, capability) == precision
+            assert resolve_precision(precision, device, capability) == precision
 
 
 def on_a100(monkeypatch):
@@ -70,7 +70,7 @@ def test_the_plan_says_what_auto_became(monkeypatch):
     for device, expected in ((torch.device("cpu"), "fp32"), (on_a100(monkeypatch), "tf32")):
         config = with_precision(tiny_config(), device, None)
         assert config == tiny_config(precision=expected)
-        costs = Costs(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
+        costs = StepCosts(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
         assert f"precision {expected}; " in plan_lines(config, costs, device)[-2]
 
 
@@ -127,7 +127,7 @@ def test_log_configuration_report_and_messages_say_the_precision(
         )
     told, folder = [], RunFolder(tmp_path / "run")
     config = tiny_config(precision=asked, schedule=SHORT)
-    state = run(config, store, folder.path, stop_at=4, told=told)
+    state = train_tiny(config, store, folder.path, stop_at=4, told=told)
     assert state.config.precision == became
     assert told[0].endswith(f" on cpu, precision {became}")
     noted = {precision for precision in NOTES for line in told if NOTES[precision] in line}
@@ -136,7 +136,7 @@ def test_log_configuration_report_and_messages_say_the_precision(
     assert (first["event"], first["precision"]) == ("start", became)
     assert f'\nprecision = "{became}"\n' in folder.config_file.read_text()
     assert f", {became}, seed 0</p>" in write_report(folder.path).read_text()
-    assert run(config, store, folder.path).finished  # the same command goes on
+    assert train_tiny(config, store, folder.path).finished  # the same command goes on
 
 
 def settings():
@@ -194,9 +194,9 @@ def check_contexts():
     """What each context computes in, and that it leaves no trace, also of later changes."""
     config = tiny_config()
     contexts = {
-        in_float32: "ieee",
-        repeatable: "ieee",
-        lambda: float32_products("tf32"): "tf32",
+        without_tf32: "ieee",
+        deterministic_fp32: "ieee",
+        lambda: override_fp32_precision("tf32"): "tf32",
         lambda: backend_flags(config): "ieee",
     }
     changes = {
@@ -220,7 +220,7 @@ def check_contexts():
     for context, products in contexts.items():
         with contextlib.suppress(KeyError), context():
             assert products_inside() == {products}
-            with in_float32():
+            with without_tf32():
                 assert products_inside() == {"ieee"}
             assert products_inside() == {products}
             raise KeyError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.commands import look, pixels, refused, stylegan, told
+from helpers.commands import open_image, pixels, run_fails, run_ok, stylegan
 from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
 from helpers.tiny_generators import (
     LABELED,
@@ -36,7 +36,7 @@ from stylegan.projection import (
 )
 from stylegan.projection.files import write_image, write_projection
 from stylegan.projection.search import autocorrelation_penalty, normalize_, spread_of_w
-from stylegan.sampling import picture, to_uint8
+from stylegan.sampling import to_pil, to_uint8
 
 FEW = SearchOptions(steps=12, samples=100)
 
@@ -205,7 +205,7 @@ def test_fit_noise_where_only_fine_layers_have_noise_keeps_the_other_maps_at_zer
     found = found_by_pixels(generator, targets + 0.3 * draws(*targets.shape), settings)
     assert [bool(m.any()) for m in found.noise] == [False] * 4 + [True] * 2
     assert all(m.isfinite().all() for m in found.noise)
-    first = normalize_(generator.synthesis.noise_layers(16)[4].noise.const.clone())
+    first = normalize_(generator.synthesis.epilogues(16)[4].noise.const.clone())
     assert not torch.allclose(found.noise[4], first, atol=0.01)
     write_latents(tmp_path / "found.npz", found.ws, found.noise)
     assert_close(read_latents(tmp_path / "found.npz", generator).noise, found.noise, **EXACT)
@@ -271,7 +271,7 @@ def folder(tmp_path, no_weights):
     save_generator(tmp_path / "mine.pt", random_generator())
     _, images = pictures_of(random_generator(), [0, 1, 2])
     for name, content in zip("abc", to_uint8(images), strict=True):
-        picture(content).save(tmp_path / f"{name}.png")
+        to_pil(content).save(tmp_path / f"{name}.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
     return tmp_path
 
@@ -288,10 +288,10 @@ def request(folder, images, *arguments, source="mine.pt"):
 )
 def test_the_command_it_ends_with_makes_the_same_pictures_again(folder, images, space, monkeypatch):
     monkeypatch.chdir(folder)
-    printed = told(*request(folder, images, *space)).splitlines()
+    printed = run_ok(*request(folder, images, *space)).splitlines()
     assert printed[0].startswith("distance: pixels, mean squared difference of pixels")
     names = [image.removesuffix(".png") for image in images.split()]
-    told(*shlex.split(printed[-1])[1:])
+    run_ok(*shlex.split(printed[-1])[1:])
     for i, name in enumerate(names):
         out = folder / "out" / name
         assert sorted(path.name for path in out.iterdir()) == [
@@ -309,17 +309,17 @@ def test_the_command_it_ends_with_makes_the_same_pictures_again(folder, images, 
 
 def test_the_same_command_writes_the_same_bytes_and_only_over_its_own_when_told(folder):
     arguments = request(folder, "a.png b.png")
-    told(*arguments)
+    run_ok(*arguments)
     files = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
     assert len(files) == 2 * 4 + 1
-    assert "exists, with another seed; pass --overwrite" in refused(*arguments, "--seed", 1)
-    told(*arguments, "--overwrite", "--batch", 2)
+    assert "exists, with another seed; pass --overwrite" in run_fails(*arguments, "--seed", 1)
+    run_ok(*arguments, "--overwrite", "--batch", 2)
     assert files == {path: path.read_bytes() for path in files}
 
 
 def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
     whole = request(folder, "a.png b.png c.png", "--batch", 1, "--fit-noise")
-    told(*whole, "--out", folder / "whole")
+    run_ok(*whole, "--out", folder / "whole")
     searched = []
 
     def interrupted(request, path, *more):
@@ -332,8 +332,8 @@ def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
     assert stylegan(*whole).exit_code == 1
     out = folder / "out"
     assert [path.name for path in out.iterdir()] == ["a"]
-    told(*whole)
-    told(*whole)  # nothing is left
+    run_ok(*whole)
+    run_ok(*whole)  # nothing is left
     assert searched == ["a.png", "b.png", "b.png", "c.png"]
     for path in (path for path in out.rglob("*") if path.is_file()):
         assert path.read_bytes() == (folder / "whole" / path.relative_to(out)).read_bytes()
@@ -351,9 +351,9 @@ def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
 def test_project_refuses_what_another_request_has_made(folder, images, options, other):
     (folder / "other").mkdir()
     (folder / "other" / "a.png").write_bytes((folder / "b.png").read_bytes())
-    told(*request(folder, "a.png"))
+    run_ok(*request(folder, "a.png"))
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*")}
-    message = refused(*request(folder, images, *options))
+    message = run_fails(*request(folder, images, *options))
     assert other in message and "pass --overwrite" in message
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*")}
 
@@ -365,10 +365,10 @@ def test_project_refuses_a_folder_without_result_json_before_the_search(folder, 
     mine.write_text("mine")
     with monkeypatch.context() as patch:
         patch.setattr("stylegan.projection.files.project", None)  # no search
-        message = refused(*request(folder, "a.png b.png"))
+        message = run_fails(*request(folder, "a.png b.png"))
     assert f"{mine.parent} has files but no result.json; pass --overwrite" in message
     assert [path for path in (folder / "out").rglob("*") if path.is_file()] == [mine]
-    told(*request(folder, "a.png b.png", "--overwrite"))
+    run_ok(*request(folder, "a.png b.png", "--overwrite"))
     assert (mine.read_bytes() == b"mine") == (file == "mine.txt")
 
 
@@ -381,7 +381,7 @@ def test_project_never_shows_a_folder_without_result_json(folder, overwrite, mon
         seen.append([path.parent.name, (folder / "out/a").exists()])
 
     monkeypatch.setattr("stylegan.projection.files.write_image", looking)
-    told(*request(folder, "a.png", *overwrite))
+    run_ok(*request(folder, "a.png", *overwrite))
     assert seen == [[".a.unfinished", False]] * 2
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]
 
@@ -389,9 +389,9 @@ def test_project_never_shows_a_folder_without_result_json(folder, overwrite, mon
 def test_padding_is_searched_but_not_shown(folder):
     save_generator(folder / "cars.pt", random_generator(), active_rectangle=[2, 14, 0, 16])
     Image.new("RGB", (64, 48), "white").save(folder / "car.png")
-    told(*request(folder, "car.png", source="cars.pt"))
+    run_ok(*request(folder, "car.png", source="cars.pt"))
     out = folder / "out" / "car"
-    assert look(out / "target.png").size == (16, 12)
+    assert open_image(out / "target.png").size == (16, 12)
     error = np.square((pixels(out / "projection.png") - 255.0) / 255).mean()  # of what is seen
     result = json.loads((out / "result.json").read_text())
     assert result["psnr_db"] == pytest.approx(-10 * math.log10(error), abs=0.1)
@@ -400,16 +400,16 @@ def test_padding_is_searched_but_not_shown(folder):
 
 def test_help_says_of_a_class_what_a_network_with_labels_asks_for(folder):
     save_generator(folder / "labeled.pt", random_generator(LABELED))
-    assert "a class is needed" in refused(*request(folder, "a.png", source="labeled.pt"))
-    text = " ".join(told("project", "--help").split())
+    assert "a class is needed" in run_fails(*request(folder, "a.png", source="labeled.pt"))
+    text = " ".join(run_ok("project", "--help").split())
     assert "[default: none; required by" in text and "alternating" not in text
 
 
 def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
-    message = refused(*request(folder, "a.png bad.png gone.png"))
+    message = run_fails(*request(folder, "a.png bad.png gone.png"))
     assert message.startswith("Error: 2 images left out: ")
     assert "bad.png" in message and "gone.png" in message
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]
-    message = refused(*request(folder, "gone.png", "--overwrite"))
+    message = run_fails(*request(folder, "gone.png", "--overwrite"))
     assert message.startswith("Error: there is no image file ") and "gone.png" in message
-    assert "is a folder; pass its images: " in refused(*request(folder, "out", "--overwrite"))
+    assert "is a folder; pass its images: " in run_fails(*request(folder, "out", "--overwrite"))

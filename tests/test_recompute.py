@@ -88,7 +88,7 @@ def test_numbers_at_exactly_zero_are_the_same():
     """`leaky_relu` moves 0 where gradients are recorded: recomputation must record them too."""
     networks = [Discriminator(CONFIG.network) for _ in range(2)]
     networks[1].load_state_dict(networks[0].state_dict())
-    networks[1].recompute_blocks = True
+    networks[1].checkpoint_activations = True
     zeros = torch.zeros(N, 3, 16, 16)
     logits = [network(zeros, labels(torch.float32)) for network in networks]
     assert torch.equal(*logits)

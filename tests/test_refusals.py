@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import refused, told
+from helpers.commands import run_fails, run_ok
 from helpers.pictures import save_picture
 from helpers.reference import SNAPSHOT
 from helpers.runs import contents
@@ -145,7 +145,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(folder)
     before = contents(folder)
-    line = refused(*shlex.split(words), exit_code=exit_code)
+    line = run_fails(*shlex.split(words), exit_code=exit_code)
     assert message in line and line.isprintable()
     assert contents(folder) == before
 
@@ -188,7 +188,7 @@ def originals(folder):
 def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words, original):
     monkeypatch.chdir(originals(tmp_path))
     before = contents(tmp_path)
-    line = refused(*words.split(), "--overwrite")
+    line = run_fails(*words.split(), "--overwrite")
     assert line == f"Error: {original} is the source; choose another name to write"
     assert contents(tmp_path) == before
 
@@ -216,9 +216,9 @@ def test_what_is_there_stays_unless_it_is_to_be_overwritten(tmp_path, monkeypatc
     Path(out).parent.mkdir(exist_ok=True)
     Path(out).write_text("theirs")
     before = contents(tmp_path)
-    assert f"{out} exists; pass --overwrite" in refused(*words.split())
+    assert f"{out} exists; pass --overwrite" in run_fails(*words.split())
     assert contents(tmp_path) == before
-    told(*words.split(), "--overwrite")
+    run_ok(*words.split(), "--overwrite")
     assert Path(out).read_bytes() != b"theirs"
 
 
@@ -233,7 +233,7 @@ def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch,
 
     wait_for_disk = disk.wait_for_disk  # the last that is done before a file gets its name
     monkeypatch.setattr(disk, "wait_for_disk", writing)
-    assert f"{out} exists; pass --overwrite" in refused(*words.split())
+    assert f"{out} exists; pass --overwrite" in run_fails(*words.split())
     assert Path(out).read_text() == "theirs"
 
 

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
-from helpers.commands import refused, told
+from helpers.commands import run_fails, run_ok
 from helpers.tiny_generators import random_generator
-from helpers.tiny_training import SHORT, run, tiny_config, tiny_store
+from helpers.tiny_training import SHORT, tiny_config, tiny_store, train_tiny
 from PIL import Image
 
 from stylegan import load_generator
@@ -19,7 +19,7 @@ from stylegan.cli.train import write_page
 from stylegan.config import to_toml
 from stylegan.files.formats.own import save_generator
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import REPLACING
+from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.metrics import Tools
 from stylegan.report import Captioned, Drawings, drawings_of, truncation_sweep, write_report
 from stylegan.report.curves import POINTS, averaged, best_of, by_metric
@@ -81,8 +81,8 @@ def trained(tmp_path_factory, store):
     """A run that was stopped once and has finished."""
     folder = tmp_path_factory.mktemp("runs") / "mine"
     config = tiny_config(schedule=SCHEDULE)
-    run(config, store, folder, stop_at=8)
-    run(config, store, folder)
+    train_tiny(config, store, folder, stop_at=8)
+    train_tiny(config, store, folder)
     return folder
 
 
@@ -181,7 +181,7 @@ def test_write_report_replaces_a_page_that_nobody_has_changed_and_others_only_wh
         with pytest.raises(ValueError, match=r"theirs\.html exists; pass --overwrite"):
             write_report(begun, out=theirs)
         assert theirs.read_text() == edited
-    assert write_report(begun, out=theirs, outputs=REPLACING) == theirs
+    assert write_report(begun, out=theirs, outputs=ALLOW_OVERWRITE) == theirs
     assert "my notes" not in theirs.read_text()
     assert write_report(begun, out=tmp_path / "new" / "report.html").is_file()
 
@@ -253,7 +253,7 @@ def test_many_points_are_averaged_and_a_gap_remains():
 def test_the_command_draws_everything(folder, store, monkeypatch, tmp_path):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "page.html"
-    told("report", folder, "--data", store.path, "--out", out, "--device", "cpu")
+    run_ok("report", folder, "--data", store.path, "--out", out, "--device", "cpu")
     page = Page(out)
     page.check_alone()
     assert "nearest of 14 training images" in page.text
@@ -262,25 +262,25 @@ def test_the_command_draws_everything(folder, store, monkeypatch, tmp_path):
 
 def test_report_and_the_end_of_train_keep_a_page_with_notes_unless_overwrite(begun, capsys):
     page = begun / "report.html"
-    told("report", begun)
+    run_ok("report", begun)
     page.write_text(edited := page.read_text().replace("<h1>", "<h1>my notes: "))
-    assert f"{page} exists; pass --overwrite" in refused("report", begun)
+    assert f"{page} exists; pass --overwrite" in run_fails("report", begun)
     save_generator(begun / "generator-000000040.pt", random_generator())
     write_page(begun, torch.device("cpu"))
     assert f"{begun} could not be written: {page} exists" in capsys.readouterr().out
     assert page.read_text() == edited
-    told("report", begun, "--overwrite")
+    run_ok("report", begun, "--overwrite")
     assert "my notes" not in page.read_text()
 
 
 def test_what_cannot_be_drawn_is_said(folder, begun, tmp_path):
     (folder / "data.txt").write_text(f"{tmp_path / 'gone'}\n")
-    told("report", folder, "--device", "cpu")
+    run_ok("report", folder, "--device", "cpu")
     assert "training images were not found" in Page(folder / "report.html").text
-    told("report", begun)
+    run_ok("report", begun)
     assert "has not saved a generator yet" in Page(begun / "report.html").text
     (begun / "generator-000000040.pt").write_bytes(b"no checkpoint")
-    told("report", begun)
+    run_ok("report", begun)
     assert "No generator of the run can be read" in Page(begun / "report.html").text
 
 

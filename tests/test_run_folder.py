@@ -6,7 +6,7 @@ import io
 import pytest
 
 from stylegan.config import load_config
-from stylegan.files.run_folder import RunFolder, images_of
+from stylegan.files.run_folder import RunFolder, images_seen_in_name
 from stylegan.machine.records import append_line, read_lines, to_line
 
 
@@ -17,7 +17,7 @@ def with_states(path, numbers):
 
 
 def numbers(run):
-    return [images_of(path) for path in run.states()]
+    return [images_seen_in_name(path) for path in run.states()]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_create_adds_to_skipped_txt_and_removes_nothing_from_it(tmp_path):
 
 def test_nothing_is_written_where_the_folder_was_exchanged(tmp_path):
     run = RunFolder(tmp_path / "run")
-    with run.alone():
+    with run.locked():
         run.path.rename(tmp_path / "moved")
         run.path.mkdir()
         with pytest.raises(OSError, match="was renamed or removed"):
@@ -101,7 +101,7 @@ def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(t
     mine = ["state-000000144.partial", "thesis.partial", ".notes.partial"]
     for name in [*left, *mine]:
         (tmp_path / name).touch()
-    with run.alone():
+    with run.locked():
         assert not any((tmp_path / name).exists() for name in left)
     assert all((tmp_path / name).exists() for name in mine)
     with pytest.raises(ValueError, match="is not empty"):

@@ -1,8 +1,8 @@
 """A run goes on with what it was trained on, and is refused anything else."""
 
 import pytest
-from helpers.pictures import encoded, folder, heic, png, store_of
-from helpers.tiny_training import run, tiny_config
+from helpers.pictures import encoded, heic, png, store_of, write_folder
+from helpers.tiny_training import tiny_config, train_tiny
 
 from stylegan.data import Preparation, Store, cached_store, images
 from stylegan.data import cache as cache_module
@@ -11,10 +11,10 @@ from stylegan.data import cache as cache_module
 def assert_refused(before, after, words, folder, **options):
     """A run of the images before goes on with them alone."""
     config = tiny_config(schedule={"total_kimg": 0.036}, **options)
-    run(config, before, folder / "run", stop_at=20)
+    train_tiny(config, before, folder / "run", stop_at=20)
     with pytest.raises(ValueError, match=words):
-        run(config, after, folder / "run")
-    assert run(config, Store(before.path), folder / "run").finished
+        train_tiny(config, after, folder / "run")
+    assert train_tiny(config, Store(before.path), folder / "run").finished
 
 
 def labeled(root, moved=False, renamed=False):
@@ -28,7 +28,7 @@ def labeled(root, moved=False, renamed=False):
 @pytest.mark.parametrize("change", ["moved", "renamed"])
 def test_a_conditional_run_of_pictures_in_other_classes_is_refused(change, tmp_path):
     before, after = labeled(tmp_path / "1"), labeled(tmp_path / "2", **{change: True})
-    assert before.identity(16) == after.identity(16)
+    assert before.pixel_hash(16) == after.pixel_hash(16)
     words = "other images or classes than images"
     assert_refused(before, after, words, tmp_path, data={"labels": True})
 
@@ -38,12 +38,12 @@ def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_
     averages = enumerate(large.images(16))
     small = {f"{i}.png": encoded(pixels.transpose(1, 2, 0)) for i, pixels in averages}
     other = store_of(tmp_path / "2", small)
-    assert large.identity(16) == other.identity(16)
+    assert large.pixel_hash(16) == other.pixel_hash(16)
     assert_refused(large, other, "other images or classes", tmp_path)
 
 
 def test_the_store_before_stays_and_a_refusal_names_what_cannot_be_used(tmp_path):
-    source = folder(tmp_path / "in", {f"{i}.png": png(seed=i) for i in range(4)})
+    source = write_folder(tmp_path / "in", {f"{i}.png": png(seed=i) for i in range(4)})
     cache = tmp_path / "cache"
     before = cached_store(source, Preparation(resolution=16), cache_dir=cache)
     (source / "2.png").write_bytes(b"")
@@ -52,7 +52,7 @@ def test_the_store_before_stays_and_a_refusal_names_what_cannot_be_used(tmp_path
 
 
 def test_a_run_is_refused_pictures_that_have_become_readable(tmp_path, monkeypatch):
-    source = folder(tmp_path / "in", {"0.png": png(), "1.heic": heic(seed=1)})
+    source = write_folder(tmp_path / "in", {"0.png": png(), "1.heic": heic(seed=1)})
     cache = tmp_path / "cache"
     with monkeypatch.context() as without_heif:
         for module in (images, cache_module):

@@ -9,7 +9,7 @@ from helpers.tiny_generators import LABELED, TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import NetworkConfig
-from stylegan.sampling import MAX_SEED, generate, latents, seed_noise, to_uint8, unpadded
+from stylegan.sampling import MAX_SEED, crop_padding, generate, latents, noise_from_seeds, to_uint8
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,9 @@ def test_seeds_beyond_32_bits_are_refused(seed):
 
 
 def test_noise_of_a_seed_is_the_same_alone_in_company_and_at_a_lower_resolution():
-    together = seed_noise([3, 4, 5], TINY)
-    alone = seed_noise([4], TINY)
-    lower = seed_noise([4], TINY, 8)
+    together = noise_from_seeds([3, 4, 5], TINY)
+    alone = noise_from_seeds([4], TINY)
+    lower = noise_from_seeds([4], TINY, 8)
     assert [m.shape for m in alone] == [(1, 1, r, r) for r in (4, 4, 8, 8, 16, 16)]
     assert all(torch.equal(a[1:2], b) for a, b in zip(together, alone, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(alone, lower, strict=False))
@@ -46,7 +46,7 @@ def test_noise_of_a_seed_is_the_same_alone_in_company_and_at_a_lower_resolution(
 
 def test_noise_is_standard_normal_and_independent_of_layer_seed_and_latent():
     config = NetworkConfig(resolution=64)
-    maps = torch.cat([m.flatten(1) for m in seed_noise(range(4), config)], dim=1)
+    maps = torch.cat([m.flatten(1) for m in noise_from_seeds(range(4), config)], dim=1)
     assert abs(maps.mean()) < 0.01
     assert abs(maps.std() - 1) < 0.01
     z = latents(range(4), maps.shape[1])
@@ -120,6 +120,6 @@ def test_one_label_serves_all_images_and_many_serve_each():
 )
 def test_padding_is_cut_off_at_any_resolution(size, rows):
     numbers = np.arange(size, dtype=np.uint16)[None, :, None, None].repeat(size, axis=2)
-    found = unpadded(numbers, [64, 448, 0, 512])
+    found = crop_padding(numbers, [64, 448, 0, 512])
     assert found.shape == (1, rows[1] - rows[0], size, 1)
     assert (found[0, 0, 0, 0], found[0, -1, 0, 0]) == (rows[0], rows[1] - 1)

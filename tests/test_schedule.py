@@ -10,7 +10,7 @@ import pytest
 
 from stylegan import schedule
 from stylegan.config import config_names, load_config
-from stylegan.schedule import Position, ScheduleConfig, phases, resolutions, stage_at
+from stylegan.schedule import ScheduleConfig, SchedulePosition, phases, resolutions, stage_at
 
 OFFICIAL = json.loads((Path(__file__).parent / "reference" / "schedule.json").read_text())
 UNLIMITED = 2**30
@@ -122,7 +122,7 @@ def test_the_defaults_are_the_official_settings(processes):
 def test_without_durations_training_starts_at_full_size():
     config = ScheduleConfig(stable_kimg=0, fade_kimg=0, batch_size={1024: 4})
     stage = stage_at(0, config)
-    assert (stage.resolution, stage.alpha, config.start) == (1024, 1.0, 1024)
+    assert (stage.resolution, stage.alpha, config.start_resolution) == (1024, 1.0, 1024)
     assert phases(config) == [(0, 25_000_000, stage)]
 
 
@@ -209,17 +209,17 @@ def test_a_position_reads_its_schedule_once_per_so_many_steps_and_ends_there():
         resolution=8, stable_kimg=0.01, fade_kimg=0.02, total_kimg=0.05, minibatch_repeats=3
     )
     config = dataclasses.replace(config, initial_resolution=4, batch_size={4: 4})
-    position, read = Position(), []
+    position, read = SchedulePosition(), []
     while not position.finished(config):
         stage = position.next_stage(config)
         assert stage == stage_at(position.schedule_images, config) == position.stage(config)
         read.append(position.schedule_images)
         position.advance(stage.batch_size)
     assert read == [image for image in range(0, 60, 12) for _ in range(3)]
-    assert position == Position(images_seen=60, schedule_images=48, repeats_left=0)
+    assert position == SchedulePosition(images_seen=60, schedule_images=48, repeats_left=0)
 
 
 def test_a_position_that_never_reads_its_schedule_only_counts_images():
-    position = Position()
+    position = SchedulePosition()
     position.advance(4)
-    assert position == Position(images_seen=4)
+    assert position == SchedulePosition(images_seen=4)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 from helpers import foreign_layouts
-from helpers.commands import told
+from helpers.commands import run_ok
 from helpers.reference import SNAPSHOT
 from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import tiny_config, write_pictures
@@ -81,10 +81,10 @@ def source_of(folder, tmp_path, monkeypatch):
 def test_generate_and_info_take_every_source(source_of, kind):
     source = source_of(kind)
     loaded = load_generator(source)
-    told("generate", source, "--seeds", "7", "--device", "cpu")
+    run_ok("generate", source, "--seeds", "7", "--device", "cpu")
     with Image.open("out/seed0007.png") as picture:
         assert picture.size == (loaded.resolution, loaded.resolution)
-    text, full = told("info", source), loaded.generator.config.resolution
+    text, full = run_ok("info", source), loaded.generator.config.resolution
     assert f"{full}x{full}, 3 channels" in text
     assert f"stylegan generate {shlex.quote(source)}\n" in text
     assert f"stylegan train --init-from {shlex.quote(source)}\n" in text
@@ -105,17 +105,20 @@ def test_generate_and_info_take_every_source(source_of, kind):
 def test_convert_and_export_write_the_weights_of_their_source(source_of, name, file, kind):
     """Both open it as `generate` does, which takes every kind."""
     source = source_of(kind)
-    told(name, source, file)
+    run_ok(name, source, file)
     found, wanted = load_generator(file), load_generator(source)
     assert_same_weights(found.generator, wanted.generator)
-    assert (found.look.psi, found.look.cutoff) == (wanted.look.psi, wanted.look.cutoff)
-    assert (found.resolution, found.look.alpha) == (wanted.resolution, wanted.look.alpha)
+    assert (found.settings.psi, found.settings.cutoff) == (
+        wanted.settings.psi,
+        wanted.settings.cutoff,
+    )
+    assert (found.resolution, found.settings.alpha) == (wanted.resolution, wanted.settings.alpha)
 
 
 @pytest.mark.parametrize("kind", ["run", "shared", "official.pkl", "faces64"])
 def test_metrics_tells_generators_from_pictures(source_of, folder, kind):
     options = ["--metrics", "swd12", "--data", folder / "pictures", "--device", "cpu", "--json"]
-    result = json.loads(told("metrics", source_of(kind), *options).splitlines()[-1])
+    result = json.loads(run_ok("metrics", source_of(kind), *options).splitlines()[-1])
     assert (result["metric"], result["values"]["swd"] > 0) == ("swd12", True)
 
 

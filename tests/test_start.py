@@ -7,8 +7,8 @@ import sys
 
 import pytest
 import torch
-from helpers.consoles import Heard
-from helpers.tiny_training import QUIET, SHORT, differing, run, tiny_config
+from helpers.consoles import RecordingConsole
+from helpers.tiny_training import QUIET, SHORT, differing, tiny_config, train_tiny
 
 from stylegan import training
 from stylegan.data import Store
@@ -35,7 +35,7 @@ def test_a_torchvision_that_does_not_load_is_said_before_images_are_prepared(
     monkeypatch.syspath_prepend(tmp_path)
     message = r"torchvision, which does not load \(no operator .*install torch torchvision"
     with pytest.raises(ValueError, match=message):
-        run(tiny_config(schedule=SHORT), store, tmp_path / "run")
+        train_tiny(tiny_config(schedule=SHORT), store, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -60,7 +60,7 @@ def test_precision_and_determinism_act_inside_and_end_with_the_training(
 
     config = tiny_config(precision=precision, deterministic=deterministic, schedule=SHORT)
     try:
-        run(config, store, tmp_path / "run", console=Heard(act=report))
+        train_tiny(config, store, tmp_path / "run", console=RecordingConsole(act=report))
     except ValueError as error:
         assert fails and str(error) == "enough"
     products = "ieee" if precision == "fp32" else "tf32"
@@ -80,8 +80,8 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     config, told, reported = tiny_config(schedule=SHORT), [], []
     for name, data in (("folder", store.origin), ("store", Store(store.path))):
-        calls = {"console": Heard(told, act=reported.append), "preflight": True}
-        state = run(config, data, tmp_path / name, **calls)
+        calls = {"console": RecordingConsole(told, act=reported.append), "preflight": True}
+        state = train_tiny(config, data, tmp_path / name, **calls)
         assert state.finished and state.images_seen == 12
         assert RunFolder(tmp_path / name).data() == (data.path if name == "store" else data)
     states = [torch.load(tmp_path / name / "state-000000012.pt") for name in ("folder", "store")]
@@ -94,7 +94,7 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     ]
     assert told[4].startswith("about ")
     assert told[-1] == f"{tmp_path / 'store'} is finished, with 12 images seen"
-    run(config, Store(store.path), tmp_path / "store", console=Heard(told))
+    train_tiny(config, Store(store.path), tmp_path / "store", console=RecordingConsole(told))
     assert told[-2].startswith("continuing from") and told[-1].endswith("with 12 images seen")
     assert [progress.images_seen for progress in reported] == [4, 8, 12] * 2
     assert capfd.readouterr() == ("", "")
@@ -107,7 +107,7 @@ def test_an_evaluation_may_be_made_of_the_configuration_and_the_store(store, tmp
         return Evaluation(lambda state, stage: {"seen": state.images_seen}, best_by="seen")
 
     config = tiny_config(schedule=SHORT, precision="auto", data={"labels": True})
-    state = run(config, store, tmp_path / "run", evaluation=evaluation)
+    state = train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
     assert [score["seen"] for score in state.scores][-1] == state.images_seen
 
 
@@ -131,7 +131,7 @@ def test_another_split_of_batches_is_told_by_its_effect(group, batch_gpu, said, 
             text = re.sub("batch_gpu = .", f"batch_gpu = {written}", file.read_text())
             file.write_text(text)
         told.append([])
-        run(config, store, tmp_path / "run", console=Heard(told[-1]))
+        train_tiny(config, store, tmp_path / "run", console=RecordingConsole(told[-1]))
     lines = [[x for x in heard if x.startswith("the run continues with")] for heard in told]
     assert lines == [[], [f"the run continues with {said}"] if said else [], []]
 
@@ -143,7 +143,11 @@ def test_a_stop_by_a_signal_is_an_exception_with_the_state_and_an_exit_code(stor
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     with pytest.raises(KeyboardInterrupt) as caught:
         training.start(
-            tiny_config(schedule=SHORT), store, tmp_path, **QUIET, console=Heard(act=interrupt)
+            tiny_config(schedule=SHORT),
+            store,
+            tmp_path,
+            **QUIET,
+            console=RecordingConsole(act=interrupt),
         )
     stopped = caught.value
     assert isinstance(stopped, Stopped)
@@ -168,5 +172,5 @@ def test_a_store_given_from_python_must_fit_the_configuration(store, tmp_path):
         ({"image_channels": 1}, "3 ch"),
     ):
         with pytest.raises(ValueError, match=message):
-            run(tiny_config(network=wrong), store, tmp_path / "run")
+            train_tiny(tiny_config(network=wrong), store, tmp_path / "run")
     assert not any(tmp_path.iterdir())

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.documents import blocks
-from helpers.processes import begun as child
+from helpers.processes import started_python as child
 from helpers.runs import contents, log_of
 from helpers.stored_files import ABSENT, changed
-from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, run, tiny_config
+from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, tiny_config, train_tiny
 
 from stylegan import load_generator
 from stylegan.config import load_config
 from stylegan.files import checkpoint
-from stylegan.files.run_folder import RunFolder, images_of
-from stylegan.machine.disk import REPLACING
+from stylegan.files.run_folder import RunFolder, images_seen_in_name
+from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.training import Diverged, Evaluation, Stopped, start
 from stylegan.training.run import newest_state
 
@@ -34,7 +34,7 @@ from stylegan.training.run import newest_state
 def stopped(store, tmp_path_factory):
     """The folder of a run that was stopped at image 140."""
     out = tmp_path_factory.mktemp("stopped") / "run"
-    run(tiny_config(), store, out, stop_at=140)
+    train_tiny(tiny_config(), store, out, stop_at=140)
     assert states(out) == [80, 120, 140]
     return out
 
@@ -54,7 +54,9 @@ def going(config, store, out, actions, **options):
             actions[progress.images_seen]()
 
     try:
-        state = start(config, store, out, **QUIET, console=Heard(told, act=act), **options)
+        state = start(
+            config, store, out, **QUIET, console=RecordingConsole(told, act=act), **options
+        )
     except Stopped as stopped:
         stopped_by, state = stopped.signal_number, stopped.state
     usual = ("14 images of ", "2 labels found", "continuing from ", f"{out} is finished")
@@ -71,7 +73,7 @@ def at(images_seen, action):
 
 
 def states(out):
-    return [images_of(path) for path in RunFolder(out).states()]
+    return [images_seen_in_name(path) for path in RunFolder(out).states()]
 
 
 def damage(path, how):
@@ -115,7 +117,7 @@ def test_a_run_that_has_lost_its_states_is_left_alone(spoil, message, store, beg
         spoil(path)
     before = contents(begun)
     with pytest.raises(ValueError, match=message):
-        run(tiny_config(), store, begun)
+        train_tiny(tiny_config(), store, begun)
     assert before == contents(begun)
 
 
@@ -138,12 +140,12 @@ def test_a_state_with_wrong_values_is_refused_and_the_file_to_remove_is_named(
     begun = Path(shutil.copytree(stopped, tmp_path / "run"))
     newest = RunFolder(begun).states()[-1]
     payload = changed(checkpoint.load(newest), place, value)
-    checkpoint.save(newest, "state", payload, outputs=REPLACING)
+    checkpoint.save(newest, "state", payload, outputs=ALLOW_OVERWRITE)
     with pytest.raises(ValueError, match=rf"000140.pt .*{words}.*remove.* state-000000120.pt"):
-        run(tiny_config(), store, begun)
+        train_tiny(tiny_config(), store, begun)
     newest.unlink()
     path, before = newest_state(RunFolder(begun))
-    assert (images_of(path), before["images_seen"]) == (120, 120)
+    assert (images_seen_in_name(path), before["images_seen"]) == (120, 120)
 
 
 def test_two_processes_do_not_train_in_one_folder(store, begun):
@@ -155,9 +157,9 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
         (begun / ".state-000000144.pt.0123456789abcdef.partial").write_bytes(b"being written")
         before = contents(begun)
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
-            run(tiny_config(batch_gpu=4), store, begun)
+            train_tiny(tiny_config(batch_gpu=4), store, begun)
         assert contents(begun) == before
-    state = run(tiny_config(), store, begun)  # the lock has gone with its process
+    state = train_tiny(tiny_config(), store, begun)  # the lock has gone with its process
     assert state.finished
     assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
 
@@ -176,7 +178,13 @@ def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_al
 
     told = []
     with pytest.raises(OSError, match="run was renamed or removed"):
-        run(tiny_config(), store, out, tensorboard=True, console=Heard(told, act=at(60, rename)))
+        train_tiny(
+            tiny_config(),
+            store,
+            out,
+            tensorboard=True,
+            console=RecordingConsole(told, act=at(60, rename)),
+        )
     assert log_of(old)[-1]["images_seen"] == 60
     assert states(old) == [40] and not any("could not write" in line for line in told)
     if successor:
@@ -186,7 +194,7 @@ def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_al
         }
     else:
         assert not out.exists()
-    state = run(tiny_config(), store, old)
+    state = train_tiny(tiny_config(), store, old)
     assert state.finished
 
 
@@ -201,13 +209,13 @@ def test_a_run_whose_files_were_removed_while_it_trained_can_be_continued(store,
     actions = {60: clear, 100: lambda: signal.raise_signal(signal.SIGINT)}
     going(tiny_config(), store, out, actions)
     assert states(out) == [80, 100] and (out / "data.txt").is_file()
-    state = run(tiny_config(), store, out)
+    state = train_tiny(tiny_config(), store, out)
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
 def test_the_last_states_and_milestones_stay(store, tmp_path):
     config = tiny_config(keep_states=2, milestone_kimg=0.06)
-    run(config, store, tmp_path / "run")
+    train_tiny(config, store, tmp_path / "run")
     assert states(tmp_path / "run") == [80, 120, 168]  # the first from 60 on, and from 120 on
 
 
@@ -228,7 +236,7 @@ def test_term_and_a_closed_terminal_stop_with_the_state_saved(number, store, who
     actions = {52: lambda: signal.raise_signal(number)}
     _, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
     assert (stopped_by, states(tmp_path / "run")) == (number, [40, 52])
-    state = run(tiny_config(), store, tmp_path / "run")
+    state = train_tiny(tiny_config(), store, tmp_path / "run")
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
@@ -297,7 +305,7 @@ def test_a_best_generator_is_the_best_by_the_number_that_decides_now(store, tmp_
         a, b = next(values)
         evaluation = Evaluation(lambda state, stage, a=a, b=b: {"a": a, "b": b}, decides, True, 9.0)
         config = tiny_config(schedule=SCHEDULE | {"total_kimg": kimg})
-        run(config, store, tmp_path / "run", evaluation=evaluation)
+        train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
         loaded = load_generator(tmp_path / "run" / "generator-best.pt")
         best.append(loaded.images_seen)
     assert best == [12, 24, 24, 48, 48]
@@ -320,7 +328,7 @@ def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(sto
     config = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.05}, snapshot_ticks=1)
     numbers = {"resolution": 8, "x": np.float32(0.5), "y": torch.tensor(2.0)}
     evaluation = Evaluation(lambda state, stage: numbers, "x")
-    state = run(config, store, tmp_path / "run", evaluation=evaluation)
+    state = train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
     kept = {name: state.scores[-1][name] for name in numbers}
     assert json.dumps(kept) == '{"resolution": 8, "x": 0.5, "y": 2.0}'
     for measured, message in (
@@ -330,7 +338,7 @@ def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(sto
         folder = RunFolder(tmp_path / f"{type(measured).__name__}")
         with pytest.raises(ValueError, match=message):
             evaluation = Evaluation(lambda state, stage, it=measured: it, "z")
-            run(config, store, folder.path, evaluation=evaluation)
+            train_tiny(config, store, folder.path, evaluation=evaluation)
         assert folder.states()  # what was trained is not lost
 
 
@@ -341,10 +349,10 @@ def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
     store, whole, tmp_path
 ):
     short = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.1})
-    assert run(short, store, tmp_path / "run").images_seen == 108
+    assert train_tiny(short, store, tmp_path / "run").images_seen == 108
     file, told = tmp_path / "run" / "config.toml", []
     file.write_text(edited := file.read_text() + "# a comment of mine\n")
-    longer = run(tiny_config(), store, tmp_path / "run", console=Heard(told))
+    longer = train_tiny(tiny_config(), store, tmp_path / "run", console=RecordingConsole(told))
     assert differing(longer.to_payload(), whole[1].to_payload()) == []
     (copy,) = file.parent.glob("config-*.toml")
     assert copy.read_text() == edited and load_config(file).schedule == tiny_config().schedule
@@ -357,12 +365,12 @@ def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
 def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(store, tmp_path):
     out = tmp_path / "run"
     config = tiny_config(max_skipped=6, keep_states=9, schedule={"tick_kimg": {4: 0.008}})
-    run(config, store, out, stop_at=36)
+    train_tiny(config, store, out, stop_at=36)
     payload, told = checkpoint.load(out / "state-000000036.pt"), []
     payload["discriminator"]["head.out.weight"].fill_(torch.finfo(torch.float32).max)
-    checkpoint.save(out / "state-000000036.pt", "state", payload, outputs=REPLACING)
+    checkpoint.save(out / "state-000000036.pt", "state", payload, outputs=ALLOW_OVERWRITE)
     with pytest.raises(Diverged, match=r"not finite in 6 consecutive updates.* larger r1_gamma"):
-        run(config, store, out, console=Heard(told))
+        train_tiny(config, store, out, console=RecordingConsole(told))
     assert told[-1] == "stopped at image 60; last good state: state-000000040.pt"
     assert told[-2].startswith("no state is saved at image 56: updates are being skipped")
     assert states(out) == [8, 16, 24, 32, 36, 40]  # none from the third skipped update on

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorboard.summary.writer.event_file_writer
 import torch.utils.tensorboard.writer
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.runs import log_of
-from helpers.tiny_training import SHORT, largest_file, run, tiny_config
+from helpers.tiny_training import SHORT, largest_file, tiny_config, train_tiny
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -46,7 +46,7 @@ SCHEDULE = {**SHORT, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
 def recorded(store, out, options=None, **changes):
     """A run with events, and with what else is asked for."""
     config = tiny_config(schedule=SCHEDULE, r2_gamma=1.0, **changes)
-    run(config, store, out, **{"tensorboard": True} | (options or {}))
+    train_tiny(config, store, out, **{"tensorboard": True} | (options or {}))
     return out
 
 
@@ -114,7 +114,7 @@ def test_a_disk_that_refuses_ends_the_curves_and_not_the_run_and_no_thread_is_le
             if progress.images_seen == 8:
                 disk.close()
 
-        recorded(store, tmp_path / "run", {"console": Heard(told, act=fill)})
+        recorded(store, tmp_path / "run", {"console": RecordingConsole(told, act=fill)})
     assert sum("could not write tensorboard: File too large" in line for line in told) == 1
     assert [event.step for event in events(tmp_path / "run").Scalars("d/fake_logits")] == [4]
     assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in threading.enumerate()}
@@ -122,14 +122,14 @@ def test_a_disk_that_refuses_ends_the_curves_and_not_the_run_and_no_thread_is_le
 
 def test_a_folder_without_a_name_in_utf_8_has_no_curves_and_is_trained(store, tmp_path):
     told = []
-    recorded(store, tmp_path / os.fsdecode(b"r\xfcn"), {"console": Heard(told)})
+    recorded(store, tmp_path / os.fsdecode(b"r\xfcn"), {"console": RecordingConsole(told)})
     assert sum("could not write tensorboard: 'utf-8' codec" in line for line in told) == 1
 
 
 def test_what_a_killed_process_wrote_beyond_its_state_is_purged(store, tmp_path):
     config, out = tiny_config(schedule=SCHEDULE), tmp_path / "run"
     for stop_at in (4, 8, None):
-        run(config, store, out, stop_at=stop_at, tensorboard=True)
+        train_tiny(config, store, out, stop_at=stop_at, tensorboard=True)
         if stop_at:
             time.sleep(1)  # TensorBoard reads the files of one second in the order of their names
         if stop_at == 8:

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.tiny_training import QUIET, stage, tiny_config
 
 from stylegan.cli.options import use_device
 from stylegan.machine import limits
-from stylegan.planning import Request, plan
+from stylegan.planning import TrainRequest, plan
 from stylegan.training import TrainState, costs, start
 from stylegan.training.costs import Machine
-from stylegan.training.run import settle_threads
+from stylegan.training.run import set_threads
 
 CPU = torch.device("cpu")
 GIB = 2**30
@@ -83,7 +83,7 @@ def test_commands_and_plans_use_as_many_threads_as_cores_are_allowed(four_cores,
 def test_a_plan_counts_no_more_threads_than_cores(monkeypatch):
     monkeypatch.setattr("stylegan.planning.limits", lambda: limits.Limits(1, 64.0 * GIB))
     machine = Machine(CPU, memory=64.0 * GIB, cores=2)
-    assert plan(Request("none/run"), machine, threads=1000).facts.machine.cores == 1
+    assert plan(TrainRequest("none/run"), machine, threads=1000).facts.machine.cores == 1
 
 
 def saved(threads, processes=1):
@@ -106,13 +106,13 @@ def saved(threads, processes=1):
 def test_settle_threads_takes_those_asked_for_or_of_the_state_or_of_the_cores(
     four_cores, asked, payload, threads, told
 ):
-    assert settle_threads(asked, payload) == told
+    assert set_threads(asked, payload) == told
     assert torch.get_num_threads() == threads
 
 
 def test_the_number_that_a_user_gave_openmp_stays(four_cores, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert settle_threads(None, saved(1)) == []
+    assert set_threads(None, saved(1)) == []
     assert torch.get_num_threads() == 8
 
 
@@ -121,7 +121,7 @@ def test_a_run_goes_on_with_its_threads(four_cores, tmp_path, store):
     used, told = [], []
     for total_kimg, asked in ((0.008, 3), (0.016, None), (0.048, 2)):
         config = tiny_config(schedule={"total_kimg": total_kimg})
-        console = Heard(told, act=lambda progress: used.append(torch.get_num_threads()))
+        console = RecordingConsole(told, act=lambda progress: used.append(torch.get_num_threads()))
         start(config, store, tmp_path / "run", **QUIET, console=console, threads=asked)
         assert torch.get_num_threads() == 8  # as before
     assert used == sorted(used, reverse=True) and set(used) == {3, 2}

@@ -65,13 +65,13 @@ def command(*more, data="pictures", config="tiny.toml", out="run"):
 
 def told(*more, **paths):
     """What the command prints when it succeeds."""
-    return commands.told("train", *command(*more, **paths))
+    return commands.run_ok("train", *command(*more, **paths))
 
 
 def refused(*more, **paths):
     """The one line of the command when it fails, which makes and changes nothing here."""
     before = contents(Path())
-    line = commands.refused("train", *command(*more, **paths))
+    line = commands.run_fails("train", *command(*more, **paths))
     assert contents(Path()) == before
     return line
 
@@ -116,9 +116,9 @@ def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finis
     ]
     assert [path.name for path in (out / "samples").iterdir()] == ["000000.png"]
     for name, rows in (("reals.png", 2), ("samples/000000.png", 4)):
-        assert commands.look(out / name).size == (8 * 16, rows * 16)
+        assert commands.open_image(out / name).size == (8 * 16, rows * 16)
     loaded = load_generator(out / "generator-000000012.pt")
-    assert (loaded.images_seen, loaded.resolution, loaded.look.alpha) == (12, 16, 1.0)
+    assert (loaded.images_seen, loaded.resolution, loaded.settings.alpha) == (12, 16, 1.0)
     assert loaded.label_names == ()
 
 

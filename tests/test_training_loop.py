@@ -13,12 +13,12 @@ from helpers.tiny_training import (
     flat,
     merge,
     resumed,
-    run,
     tiny_config,
+    train_tiny,
 )
 from PIL import Image
 
-from stylegan.config import CHANGEABLE_WITHIN_RUN, build_config, nested
+from stylegan.config import CHANGEABLE_WITHIN_RUN, build_config, unflatten
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.training import TrainState
@@ -73,7 +73,7 @@ def test_a_run_of_another_kind_continues_bit_for_bit(kind, store, tmp_path):
     if "augment" in options:
         probability = state.strength.probability
         assert probability > 0
-        assert config.augment.adaptive or probability == config.augment.strength
+        assert config.augment.adaptive or probability == config.augment.probability
 
 
 HARMLESS_CHANGES = {
@@ -97,16 +97,18 @@ USUAL = {"schedule": SHORT, "network": {"deviation_group": 0}}
 @pytest.fixture(scope="module")
 def usual(store, tmp_path_factory):
     """The end of a short run."""
-    return run(tiny_config(**USUAL), store, tmp_path_factory.mktemp("usual") / "run").to_payload()
+    return train_tiny(
+        tiny_config(**USUAL), store, tmp_path_factory.mktemp("usual") / "run"
+    ).to_payload()
 
 
 @pytest.mark.parametrize("name", HARMLESS_CHANGES)
 def test_what_may_change_within_a_run_changes_nothing_of_it(name, usual, store, tmp_path):
     assert HARMLESS_CHANGES.keys() == CHANGEABLE_WITHIN_RUN
-    changed = tiny_config(**merge(USUAL, nested({name: HARMLESS_CHANGES[name]})))
+    changed = tiny_config(**merge(USUAL, unflatten({name: HARMLESS_CHANGES[name]})))
     assert changed != tiny_config(**USUAL)
-    run(changed, store, tmp_path / "run", stop_at=8)
-    state = run(tiny_config(**USUAL), store, tmp_path / "run").to_payload()
+    train_tiny(changed, store, tmp_path / "run", stop_at=8)
+    state = train_tiny(tiny_config(**USUAL), store, tmp_path / "run").to_payload()
     different = differing(state, usual)
     if name == "batch_gpu":
         ours, theirs = flat(state), flat(usual)
@@ -143,16 +145,16 @@ def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
 
 
 def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store, whole, tmp_path):
-    run(tiny_config(), store, tmp_path / "run", stop_at=168)
+    train_tiny(tiny_config(), store, tmp_path / "run", stop_at=168)
     assert not (tmp_path / "run" / "generator-000000168.pt").exists()
-    state = run(tiny_config(), store, tmp_path / "run")
+    state = train_tiny(tiny_config(), store, tmp_path / "run")
     assert (tmp_path / "run" / "generator-000000168.pt").exists()
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
 def test_the_seed_decides_the_run(store, tmp_path):
     config = tiny_config(schedule={"total_kimg": 0.012})
-    same = [run(config, store, tmp_path / name) for name in "ab"]
+    same = [train_tiny(config, store, tmp_path / name) for name in "ab"]
     assert differing(same[0].to_payload(), same[1].to_payload()) == []
-    other = run(dataclasses.replace(config, seed=1), store, tmp_path / "c")
+    other = train_tiny(dataclasses.replace(config, seed=1), store, tmp_path / "c")
     assert not torch.equal(other.generator.w_avg, same[0].generator.w_avg)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers.reference import DEVICE, SLACK, load, there, under
+from helpers.reference import DEVICE, SLACK, load, to_test_device, under
 
 from stylegan import interop
 from stylegan.config import build_config
@@ -72,9 +72,12 @@ def test_eight_iterations_reproduce_the_official_trajectory(dtype, limit):
         alpha = 1 - float(np.float32(lod))
         stage = Stage(16, alpha, batch_size=4, g_lr=0.001, d_lr=0.001, tick_kimg=1)
         draws = Draws(
-            *(PassDraws(there(arrays[f"latents_{x}"][i], dtype), noise="const") for x in "DG")
+            *(
+                PassDraws(to_test_device(arrays[f"latents_{x}"][i], dtype), noise="const")
+                for x in "DG"
+            )
         )
-        images = there(reals[i], dtype)
+        images = to_test_device(reals[i], dtype)
         metrics = train_step(state, images, None, stage, draws)
 
         d_loss = metrics["d/logistic_fake"] + metrics["d/logistic_real"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.tiny_generators import assert_same_weights, loaded_of, random_generator
-from helpers.tiny_training import QUIET, SHORT, merge, run, tiny_config, write_pictures
+from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, train_tiny, write_pictures
 from torch.testing import assert_close
 
 from stylegan import load_generator
@@ -22,9 +22,9 @@ from stylegan.files.weights import Weights
 from stylegan.layers import EqualizedConv2d
 from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.networks import NetworkConfig
-from stylegan.ops import reduced
-from stylegan.planning import Request, plan
-from stylegan.sampling import cyclic_one_hot, latents, mapped
+from stylegan.ops import downsample_to
+from stylegan.planning import TrainRequest, plan
+from stylegan.sampling import cyclic_one_hot, latents, map_latents
 from stylegan.training import Share, TrainState, draw, meaning, start, train_step
 from stylegan.training.costs import Machine
 from stylegan.training.meaning import LUMA
@@ -53,11 +53,13 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
         cache_dir=folder / f"cache{resolution}",
     )
     out = folder / name
-    return start(config, store, out, init_from=init_from, console=Heard(lines), **QUIET), lines
+    return start(
+        config, store, out, init_from=init_from, console=RecordingConsole(lines), **QUIET
+    ), lines
 
 
 def decided(folder, source, *overrides, config=None, run="none", width=None):
-    request = Request(
+    request = TrainRequest(
         folder / run,
         folder / "pictures",
         config and str(config),
@@ -83,7 +85,7 @@ def test_a_run_begins_where_its_source_has_grown_to_and_says_so(folder):
     config = sketch(folder / "free.toml")
     found = decided(folder, folder / "run", config=config)
     assert found.config.schedule.initial_resolution == 16
-    assert found.config.schedule.start == 16
+    assert found.config.schedule.start_resolution == 16
     said = f"{folder / 'run'} has grown to 16x16; training starts at 16x16 "
     assert any(line.startswith(said) for line in found.lines)
 
@@ -159,7 +161,9 @@ def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
     for act in (of_none.train, lambda: decided(folder, str(alone), "freeze_d=8")):
         with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
             act()
-    fits = TrainConfig(freeze_d=64, network=NetworkConfig(64, max_channels=128, channel_base=2048))
+    fits = TrainConfig(
+        freeze_d_from=64, network=NetworkConfig(64, max_channels=128, channel_base=2048)
+    )
     check_frozen(fits, open_weights("faces64"))  # 32x32 and 64x64 have as many channels
     with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
         check_frozen(dataclasses.replace(fits, freeze_d=16), open_weights("faces64"))
@@ -175,7 +179,7 @@ def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
     for kimg, moves in ((0.008, False), (0.0, True)):
         lines, out = [], folder / f"warmed for {kimg} kimg"
         config = tiny_config(d_warmup_kimg=kimg, schedule=schedule)
-        state = run(config, store, out, stop_at=8, told=lines, init_from=only)
+        state = train_tiny(config, store, out, stop_at=8, told=lines, init_from=only)
         said = "the discriminator trains alone for the first 0.008 kimg (d_warmup_kimg)"
         assert (said in lines) is (kimg > 0)
         trained = dict(state.generator.named_parameters())
@@ -224,7 +228,7 @@ def test_the_average_stays_where_it_is_while_the_generator_waits():
 def pictures_of(state, resolution, *, network="generator_ema"):
     """Images (64, 3, resolution, resolution) that no layer was fitted to."""
     generator = getattr(state, network).requires_grad_(False)
-    w = mapped(generator, latents(range(1000, 1064), generator.config.z_dim))
+    w = map_latents(generator, latents(range(1000, 1064), generator.config.z_dim))
     ws = generator.broadcast(w)
     return generator.synthesis(ws, resolution=resolution, noise="const")
 
@@ -242,7 +246,7 @@ def test_a_run_below_its_source_begins_from_the_averaged_pictures_of_that(folder
     lines = initialize_from(smaller, weights)
     assert [line.split(" was ")[0] for line in lines[:2]] == ["to_rgb of 8x8", "from_rgb of 8x8"]
     for name in ("generator", "generator_ema"):
-        wanted = reduced(pictures_of(grown, 16, network=name), 8)
+        wanted = downsample_to(pictures_of(grown, 16, network=name), 8)
         shown = pictures_of(smaller, 8, network=name)
         stored = pictures_of(grown, 8, network=name)
         assert (shown - wanted).square().mean() < 0.5 * (stored - wanted).square().mean()
@@ -349,7 +353,7 @@ def distance_of_average(generator):
     config = generator.config
     labels = cyclic_one_hot(range(2000), config.label_dim)
     with torch.no_grad():
-        w = mapped(generator, torch.randn(2000, config.z_dim), labels)
+        w = map_latents(generator, torch.randn(2000, config.z_dim), labels)
     mean = w.mean(dim=0)
     return (generator.w_avg - mean).norm() / (w - mean).square().sum(dim=1).mean().sqrt()
 
@@ -428,7 +432,7 @@ def test_init_from_converts_scales_to_the_same_function(changed):
     """mapping_lr_multiplier and equalized; without any change every bit is the same."""
     weights = source_of({})
     state, _ = begun(weights, changed)
-    w = [mapped(g, latents(range(8), 5)) for g in (weights.generator, state.generator)]
+    w = [map_latents(g, latents(range(8), 5)) for g in (weights.generator, state.generator)]
     assert_close(*w, rtol=1e-5, atol=1e-6)
     assert torch.equal(state.generator.w_avg, weights.generator.w_avg)
     assert_close(images_of(state.generator), images_of(weights.generator), rtol=0, atol=5e-5)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers.commands import pixels, refused, told
+from helpers.commands import pixels, run_fails, run_ok
 from helpers.projecting import EXACT, draws, found_by_pixels, last, pictures_of
 from helpers.tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
@@ -12,10 +12,10 @@ from torch.testing import assert_close
 from stylegan import load_generator
 from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.lineage import Source, sha256_of
+from stylegan.machine.lineage import LineageEntry, sha256_of
 from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, psnr, tune
 from stylegan.projection.tuning import toward
-from stylegan.sampling import picture, to_uint8
+from stylegan.sampling import to_pil, to_uint8
 
 FEW = TuningOptions(steps=5, learning_rate=1e-2)
 
@@ -121,24 +121,24 @@ def test_what_cannot_be_tuned_is_said():
 def folder(tmp_path, monkeypatch):
     """A generator that began from official weights, and two pictures that it does not make."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # there is no LPIPS
-    began = [Source("official.pkl", "0" * 64, NVIDIA)]
+    began = [LineageEntry("official.pkl", "0" * 64, NVIDIA)]
     save_generator(tmp_path / "mine.pt", random_generator(), lineage=began)
     _, _, images = pivots([1, 2])
     for name, content in zip("ab", to_uint8(images), strict=True):
-        picture(content).save(tmp_path / f"{name}.png")
+        to_pil(content).save(tmp_path / f"{name}.png")
     return tmp_path
 
 
 def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_latents(folder):
     out, words = folder / "out", ["project", folder / "mine.pt", folder / "a.png", folder / "b.png"]
     words += ["--out", out, "--steps", 3, "--device", "cpu", "--tune", "--tune-steps", 40]
-    printed = told(*words).splitlines()
+    printed = run_ok(*words).splitlines()
     before = [json.loads((out / name / "result.json").read_text())["psnr_db"] for name in "ab"]
     after = [float(line.split()[-4]) for line in printed if "after tuning" in line]
     assert all(b > a for a, b in zip(before, after, strict=True))
     assert f"generate {out / 'tuned.pt'} --latents {out / 'latents.npz'}" in printed[-1]
     words = ["generate", out / "tuned.pt", "--latents", out / "latents.npz", "--no-grid"]
-    told(*words, "--out", folder / "new", "--device", "cpu")
+    run_ok(*words, "--out", folder / "new", "--device", "cpu")
     for i, name in enumerate("ab"):
         again = pixels(folder / "new" / f"latent000{i}.png")
         assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
@@ -153,7 +153,7 @@ def test_what_was_tuned_to_other_latents_stays_unless_they_are_replaced(folder):
     for file in ("tuned.pt", "a/tuned.png"):
         (out / file).write_text("of an earlier projection")
     words = ["project", folder / "mine.pt", folder / "a.png", "--steps", 1, "--out", out]
-    assert f"{out / 'tuned.pt'} exists; pass --overwrite" in refused(*words)
-    told(*words, "--overwrite")
+    assert f"{out / 'tuned.pt'} exists; pass --overwrite" in run_fails(*words)
+    run_ok(*words, "--overwrite")
     assert sorted(path.name for path in out.iterdir()) == ["a", "latents.npz"]
     assert not (out / "a" / "tuned.png").exists()

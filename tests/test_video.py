@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 from helpers.films import decoded, each_format
-from helpers.tiny_generators import TINY, loaded_of, random_generator, shown
+from helpers.tiny_generators import TINY, loaded_of, random_generator, with_settings
 from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video
-from stylegan.figures import StyleRange, of_seeds
+from stylegan.figures import StyleRange, points_from_seeds
 from stylegan.files.formats.own import save_generator
-from stylegan.machine.disk import REPLACING
-from stylegan.networks.edits import Edit, edited
+from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.networks.edits import Edit, apply_edits
 from stylegan.ops import truncate
-from stylegan.sampling.curves import places, spherical, spline
+from stylegan.sampling.curves import frame_positions, spherical, spline
 from stylegan.video.encoding import durations
 
 SMALL = dataclasses.replace(TINY, resolution=8)
@@ -107,7 +107,7 @@ def test_write_video_replaces_other_frames_in_a_folder_only_when_told(tmp_path):
         with pytest.raises(ValueError, match=rf"{name}\.png exists; pass --overwrite"):
             write(iter(others), count=len(others))
         assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
-    write(iter(frames[1:]), count=2, outputs=REPLACING)
+    write(iter(frames[1:]), count=2, outputs=ALLOW_OVERWRITE)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("000000.png", "000001.png", "mine.png")
     ]
@@ -120,7 +120,9 @@ def test_another_number_of_frames_than_promised_leaves_the_old_file(tmp_path, su
     before.write_bytes(b"old")
     for promised in (4, 6):
         with pytest.raises(ValueError, match=f"{promised} frames"):
-            video.write_video(before, smooth_frames(5), count=promised, fps=25, outputs=REPLACING)
+            video.write_video(
+                before, smooth_frames(5), count=promised, fps=25, outputs=ALLOW_OVERWRITE
+            )
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 
@@ -135,12 +137,12 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
 def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"\.gif and \.webp need nothing more.*pip install av$"):
-        video.check_film(tmp_path / "film.mp4", 25, REPLACING)
-    video.check_film(tmp_path / "film.webp", 25, REPLACING)
+        video.check_clip(tmp_path / "film.mp4", 25, ALLOW_OVERWRITE)
+    video.check_clip(tmp_path / "film.webp", 25, ALLOW_OVERWRITE)
 
 
 def test_walks_pass_through_the_seeds_and_close(loaded):
-    points = of_seeds(loaded, range(6))
+    points = points_from_seeds(loaded, range(6))
     knots = points.ws.unflatten(0, (2, 3)).transpose(0, 1)
     curves = [spherical(z, closed=True) for z in points.z.split(3)]
     for walk in (spline(knots, closed=True), video.walk_in_z(loaded, curves)):  # two each
@@ -150,7 +152,7 @@ def test_walks_pass_through_the_seeds_and_close(loaded):
 
 
 def test_in_a_mixing_walk_only_the_layers_of_the_range_move(loaded):
-    ws, others = of_seeds(loaded, [0, 1]).ws, of_seeds(loaded, [5, 6, 7]).ws
+    ws, others = points_from_seeds(loaded, [0, 1]).ws, points_from_seeds(loaded, [5, 6, 7]).ws
     ranges = [StyleRange(range(2)), StyleRange(range(2, 4))]
     walk = video.mixing_walk(loaded, ws, others, ranges, closed=True)
     found = walk(numbers(0, 2, 3)).float()
@@ -177,10 +179,15 @@ def test_a_noise_loop_begins_at_its_seed_closes_and_stays_normal():
 
 
 def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
-    knots = of_seeds(loaded, range(6)).ws.unflatten(0, (2, 3))
+    knots = points_from_seeds(loaded, range(6)).ws.unflatten(0, (2, 3))
     walk = spline(knots, closed=True)
     found = np.stack(
-        [shown for shown, _ in video.film(loaded, walk, places(40, 2, closed=True)).frames]
+        [
+            shown
+            for shown, _ in video.make_clip(
+                loaded, walk, frame_positions(40, 2, closed=True)
+            ).frames
+        ]
     )
     assert found.shape == (40, 3, 8, 8, 3)
     own = np.concatenate(list(sampling.generate(loaded.generator, range(3))))
@@ -188,24 +195,26 @@ def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
 
 
 def test_a_truncation_film_shows_each_psi(loaded):
-    half = shown(loaded, cutoff=2)
-    made = video.truncation_film(half, of_seeds(half, [3, 4]), numbers(1, 0.6, -0.001, -1))
+    half = with_settings(loaded, cutoff=2)
+    made = video.truncation_clip(half, points_from_seeds(half, [3, 4]), numbers(1, 0.6, -0.001, -1))
     frames, captions = zip(*made.frames, strict=True)
     assert captions == ("psi 1.00", "psi 0.60", "psi 0.00", "psi -1.00")
-    ws = truncate(of_seeds(half, [4]).ws, half.generator.w_avg, 0.6, 2)
+    ws = truncate(points_from_seeds(half, [4]).ws, half.generator.w_avg, 0.6, 2)
     (wanted,) = loaded.pictures(ws=ws, psi=1)
     assert np.abs(frames[1][1].astype(int) - wanted).max() <= 1
 
 
 def test_an_edit_film_moves_truncated_styles_by_each_strength(loaded):
     edits = {"a": Edit(torch.randn(8), 2.0, range(2)), "b": Edit(torch.randn(8))}
-    made = video.edit_film(loaded, of_seeds(loaded, [3]), edits, numbers(-1, 0.5))
+    made = video.edit_clip(loaded, points_from_seeds(loaded, [3]), edits, numbers(-1, 0.5))
     shown, captions = zip(*made.frames, strict=True)
     assert captions == ("-1.00 x a b", "+0.50 x a b")
     for picture, strength in zip(shown, (-1, 0.5), strict=True):
         moves = [dataclasses.replace(e, strength=strength * e.strength) for e in edits.values()]
         assert np.abs(picture[0] - one(loaded, 3, edits=moves)).max() <= 1
-    ws = edited(truncate(of_seeds(loaded, [3]).ws, loaded.generator.w_avg, 0.7, 8), moves)
+    ws = apply_edits(
+        truncate(points_from_seeds(loaded, [3]).ws, loaded.generator.w_avg, 0.7, 8), moves
+    )
     assert np.abs(one(loaded, 3, edits=moves) - next(loaded.pictures(ws=ws, psi=1))).max() <= 1
 
 
@@ -216,8 +225,8 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
         save_generator(
             files[-1], random_generator(SMALL), images_seen=images, resolution=resolution
         )
-    made = video.timelapse_film(
-        files, lambda file: load_generator(file), lambda loaded: of_seeds(loaded, [1]), 10
+    made = video.timelapse_clip(
+        files, lambda file: load_generator(file), lambda loaded: points_from_seeds(loaded, [1]), 10
     )
     shown, captions = zip(*made.frames, strict=True)
     kimg = ["1"] * 4 + ["5"] * 5 + ["6"]  # 1000, 1556, 2111, 2667 images; 3222, ... 5444; 6000
@@ -227,17 +236,17 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
 
 
 def test_a_frame_of_one_picture_is_that_picture_enlarged(loaded):
-    made = video.film(loaded, lambda t: of_seeds(loaded, [0]).ws[None], numbers(0))
+    made = video.make_clip(loaded, lambda t: points_from_seeds(loaded, [0]).ws[None], numbers(0))
     (frame,) = made.arrange()
     assert frame.shape == (256, 256, 3)
     assert np.abs(frame[::32, ::32] - one(loaded, 0)).max() <= 1
 
     def laid_out(cells, resolution, scale, columns=1):
         frames = iter([(np.zeros((cells, *resolution, 1), np.uint8), "")])
-        return next(video.Film(frames, 1, resolution, columns).arrange(scale))
+        return next(video.Clip(frames, 1, resolution, columns).arrange(scale))
 
     assert laid_out(1, (512, 384), 1).shape == (512, 384, 3)
     with pytest.raises(ValueError, match="frames of 16000x24000 pixels are too large"):
         laid_out(6, (8, 8), 1000, columns=2)
-    coarse = video.Film(iter([(np.zeros((1, 4, 4, 3), np.uint8), "")]), 1, (16, 16))
+    coarse = video.Clip(iter([(np.zeros((1, 4, 4, 3), np.uint8), "")]), 1, (16, 16))
     assert next(coarse.arrange(2)).shape == (32, 32, 3)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_generators import shown
+from helpers.tiny_generators import with_settings
 from scipy import ndimage
 
 from stylegan import load_generator, streams
@@ -88,11 +88,11 @@ def test_patches_lie_within_the_image_and_channels_get_mean_0_and_variance_1():
 def test_the_distance_of_a_shifted_set_is_the_mean_length_of_the_projected_shift():
     rows = np.random.default_rng(0).normal(size=(500, 20)).astype(np.float32)
     shift = np.linspace(-1, 2, 20, dtype=np.float32)
-    directions = streams.directions(3, 0).normal(size=(DIRECTIONS, 20))
+    directions = streams.slice_rng(3, 0).normal(size=(DIRECTIONS, 20))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     shuffled = np.random.default_rng(1).permutation(rows + shift)
     expected = np.abs(directions @ shift).mean()
-    assert distances(rows, shuffled, streams.directions(3, 0))[0] == pytest.approx(
+    assert distances(rows, shuffled, streams.slice_rng(3, 0))[0] == pytest.approx(
         expected, rel=1e-5
     )
 
@@ -115,8 +115,8 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 
 
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
-    loaded = shown(load_generator("faces64"), resolution=16)
-    source = Comparison.of(loaded, faces, Conditions(mirror=True))
+    loaded = with_settings(load_generator("faces64"), resolution=16)
+    source = Comparison.from_generator(loaded, faces, Conditions(mirror=True))
     values, about = wasserstein.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
     assert list(values) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(faces) == 91

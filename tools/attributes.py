@@ -149,7 +149,7 @@ def main(
     right = (read(reader, images[-HELD_OUT:]) > 0) == (truth[-HELD_OUT:] > 0)
     guessed = torch.maximum(truth[-HELD_OUT:].mean(0), 1 - truth[-HELD_OUT:].mean(0))
     loaded = open_weights(source).require_loaded()
-    made = loaded.pictures(range(samples), psi=1, cutoff="all", noise="random")
+    made = loaded.generate(range(samples), psi=1, cutoff="all", noise="random")
     pictures = np.stack(list(made))
     odds = read(reader, pictures.transpose(0, 3, 1, 2))
     print("| | data % | read in the data % | samples % | held-out accuracy % (guessing) |")

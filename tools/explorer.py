@@ -8,7 +8,7 @@ import click
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from stylegan.directions import known_directions
+from stylegan.directions import load_or_find_directions
 from stylegan.explore.controls import moves_along
 from stylegan.explore.page import Page as Explorer
 from stylegan.explore.server import serving
@@ -40,7 +40,7 @@ def main(source: str, out: Path) -> None:
     if browser is None:
         raise click.ClickException(f"there is no browser; one of {', '.join(BROWSERS)} is needed")
     loaded = open_weights(source).require_loaded()
-    explorer = Explorer(loaded, moves_along(known_directions(source, loaded)), source)
+    explorer = Explorer(loaded, moves_along(load_or_find_directions(source, loaded)), source)
     with serving(explorer) as address, sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
         chromium = playwright.chromium.launch(executable_path=browser, args=arguments)

@@ -17,7 +17,7 @@ from stylegan import sampling
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import REPLACING
+from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.metrics import Comparison, Conditions, Tools, compare
 from stylegan.metrics.efficientnet import load_efficientnet
 from stylegan.metrics.path_length import measured_lengths, trimmed_mean
@@ -66,13 +66,13 @@ class Bench:
         odds = read(reader, at_64(unseen.images(self.resolution)))
         right = (odds > 0) == (answers_of(unseen) > 0)
         accuracy = dict(zip(QUESTIONS, right.float().mean(dim=0).tolist(), strict=True))
-        REPLACING.text(self.readers / "accuracy.json", json.dumps(accuracy))
+        ALLOW_OVERWRITE.text(self.readers / "accuracy.json", json.dumps(accuracy))
         torch.save(reader.state_dict(), file)
 
     def about(self) -> dict[str, object]:
         """Which images they are, for a record."""
         return {
-            name: {"images": len(store), "sha256 of pixels": store.identity(self.resolution)}
+            name: {"images": len(store), "sha256 of pixels": store.pixel_hash(self.resolution)}
             for name, store in zip(self.folders(), self.stores(), strict=True)
         }
 
@@ -147,14 +147,14 @@ def path_lengths(file: Path, bench: Bench) -> dict[str, float]:
     differences of EfficientNet's features; `pair` is that mean, alone if all are equal."""
     loaded = open_weights(file, map_location=bench.device).require_loaded()
     pairs = bench.samples // 2
-    comparison = Comparison.of(loaded)
+    comparison = Comparison.from_generator(loaded)
     distance = EfficientNetDistance(*load_efficientnet(torch.device(bench.device)))
     samples = comparison.require_generator()
     with torch.inference_mode():
         means = []
         for indices in comparison.batches(pairs, "pairs"):
             others = range(indices.start + pairs, indices.stop + pairs)
-            both = [samples.fakes(each, 0).float() / 127.5 - 1 for each in (indices, others)]
+            both = [samples.sample_batch(each, 0).float() / 127.5 - 1 for each in (indices, others)]
             means.append(distance(*both).cpu())
     pair = float(torch.cat(means).mean())
     lengths = {
@@ -183,12 +183,12 @@ def separability(file: Path, bench: Bench) -> dict[str, dict[str, float]]:
     reader.load_state_dict(torch.load(bench.readers / "readers.pt", weights_only=True))
     accuracy = json.loads((bench.readers / "accuracy.json").read_text(encoding="utf-8"))
     seeds = range(5 * bench.samples)
-    pictures = np.stack(list(loaded.pictures(seeds, psi=1, cutoff="all", noise="random")))
+    pictures = np.stack(list(loaded.generate(seeds, psi=1, cutoff="all", noise="random")))
     odds = read(reader.eval(), at_64(pictures.transpose(0, 3, 1, 2))).numpy()
     z = sampling.latents(seeds, loaded.generator.config.z_dim)
     spaces = {"z": z.numpy()}
     if has_mapping(loaded.generator):
-        spaces["w"] = sampling.mapped(loaded.generator, z).numpy()
+        spaces["w"] = sampling.map_latents(loaded.generator, z).numpy()
     found: dict[str, dict[str, float]] = {}
     for column, name in enumerate(QUESTIONS):
         surest = most_confident(odds[:, column], len(seeds) // 2)
@@ -222,13 +222,15 @@ def noise_bands(file: Path, bench: Bench, draws: int = 8) -> dict[str, dict[str,
     generator = open_weights(file, map_location=bench.device).require_loaded().generator
     config = generator.config
     seeds = range(bench.samples // 20)
-    ws = generator.broadcast(sampling.mapped(generator, sampling.latents(seeds, config.z_dim)))
+    ws = generator.broadcast(sampling.map_latents(generator, sampling.latents(seeds, config.z_dim)))
 
     def made(fresh: Callable[[int], bool], draw: int) -> Tensor:
         """Images whose noise is the draw's own at the sides for which `fresh`, else the first."""
         others = range((draw + 1) * len(seeds), (draw + 2) * len(seeds))
         maps = zip(
-            sampling.seed_noise(seeds, config), sampling.seed_noise(others, config), strict=True
+            sampling.noise_from_seeds(seeds, config),
+            sampling.noise_from_seeds(others, config),
+            strict=True,
         )
         noise = [(new if fresh(new.shape[-1]) else old).to(ws) for old, new in maps]
         return generator.synthesis(ws, noise=noise)

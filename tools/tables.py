@@ -33,8 +33,8 @@ from stylegan.config import build_config, flatten, parse_options, read_options, 
 from stylegan.figures import grid
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import REPLACING
-from stylegan.machine.messages import count
+from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.machine.messages import pluralize
 from stylegan.report.history import read_run
 
 ROOT = Path(__file__).parents[1]
@@ -236,7 +236,7 @@ def trained(job: Job, bench: Bench, folder: Path) -> Record:
     """The training, by the package's command, which continues what was begun."""
     config = build_config(job.values())
     file = str(folder.with_suffix(".toml"))
-    REPLACING.text(Path(file), to_toml(config))
+    ALLOW_OVERWRITE.text(Path(file), to_toml(config))
     command = [sys.executable, "-m", "stylegan", "train", "--config", file, "--threads", "1"]
     command += ["--data", str(bench.data), "--out", str(folder), "--device", bench.device]
     command += ["--no-preflight", "--no-tensorboard"]
@@ -286,7 +286,7 @@ def commit_of(folder: Path) -> str:
 
 
 def write_record(file: Path, record: Record) -> None:
-    REPLACING.text(file, json.dumps(record, indent=1) + "\n")
+    ALLOW_OVERWRITE.text(file, json.dumps(record, indent=1) + "\n")
 
 
 def read_record(file: Path) -> Record:
@@ -540,7 +540,7 @@ def put_into(page: Path, text: str, figures: Path) -> None:
     _, end, after = rest.partition(MARKERS[1])
     if not begin or not end:
         raise ValueError(f"{page} lacks the lines {MARKERS[0]} and {MARKERS[1]}")
-    REPLACING.text(page, f"{before}{begin}\n\n{text}\n\n{end}{after}")
+    ALLOW_OVERWRITE.text(page, f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def draw(records: Mapping[str, Record], out: Path) -> None:
@@ -568,7 +568,7 @@ def draw_band(axes: Axes, name: str, curves: Sequence[Mapping[str, float]], colo
         x = sorted(curves[0], key=float)
         y = np.array([[curve[key] for key in x] for curve in curves])
         axes.plot(
-            [*map(float, x)], y.mean(0), color=color, label=f"{name} ({count(len(y), 'seed')})"
+            [*map(float, x)], y.mean(0), color=color, label=f"{name} ({pluralize(len(y), 'seed')})"
         )
         axes.fill_between([*map(float, x)], y.min(0), y.max(0), color=color, alpha=0.2, lw=0)
 
@@ -580,7 +580,7 @@ def draw_samples(records: Mapping[str, Record], out: Path, file: Path) -> None:
     for row in ROWS:
         if f"{row}-seed0" in records and RunFolder(out / f"{row}-seed0").generators():
             loaded = open_weights(out / f"{row}-seed0").require_loaded()
-            pictures.extend(loaded.pictures(range(16), psi=1, cutoff="all"))
+            pictures.extend(loaded.generate(range(16), psi=1, cutoff="all"))
             labels += [row, *[""] * 15]
     if pictures:
         grid(pictures, 16, labels).save(file)
@@ -683,7 +683,7 @@ def main(
     if page:
         put_into(page, text, records)
     else:
-        REPLACING.text(records / "tables.md", text + "\n")
+        ALLOW_OVERWRITE.text(records / "tables.md", text + "\n")
     click.echo(text)
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from stylegan.machine import distributed
-from stylegan.ops import in_float32, without_autocast
+from stylegan.ops import without_autocast, without_tf32
 
 from . import ada, diffaugment
-from .strength import KINDS, AugmentConfig, Strength, StrengthValues
+from .strength import METRICSINES, AugmentConfig, AugmentStrength, StrengthValues
 
 Transform = ada.Transform | diffaugment.Transform
 
@@ -22,21 +22,21 @@ def draw(
     """Draw a transform for images of `shape` (N, C, H, W), or None if it would change nothing."""
     if config.kind == "none" or probability == 0:
         return None
-    return KINDS[config.kind].draw(shape, config.names, probability, rng)
+    return METRICSINES[config.kind].draw(shape, config.names, probability, rng)
 
 
 def apply(images: Tensor, transform: Transform | None) -> Tensor:
     """Transform images (N, C, H, W) in float32 or wider, differentiable any number of times."""
     if transform is None:
         return images
-    with without_autocast(images), in_float32():
+    with without_autocast(images), without_tf32():
         wide = images.to(torch.promote_types(images.dtype, torch.float32))
         if isinstance(transform, ada.Transform):
             return ada.apply(wide, transform)
         return diffaugment.apply(wide, transform)
 
 
-def part(transform: Transform | None, rows: slice) -> Transform | None:
+def select_rows(transform: Transform | None, rows: slice) -> Transform | None:
     """The transform of the images `rows` of the batch."""
     return of_tensors(transform, lambda parameters: parameters[rows])
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .resampling import Margins, margins_of, reflected, warp
+from .resampling import Margins, margins_of, reflection_indices, warp
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Transform:
     cutout: Tensor | None = None  # (N, 2): center of the square set to 0, from 0 to 1; nan = none
 
 
-def names_of(names: Iterable[str]) -> tuple[str, ...]:
+def parse_names(names: Iterable[str]) -> tuple[str, ...]:
     """The names without groups, in the order of PARAMETERS. Raises ValueError for unknown ones."""
     asked = {name for word in names for name in GROUPS.get(word, (word,))}
     unknown = sorted(asked - PARAMETERS.keys())
@@ -103,7 +103,7 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
     """
     n = shape[0]
     values = {}
-    for name in names_of(names):
+    for name in parse_names(names):
         parameter = PARAMETERS[name]
         values[name] = parameter.draw(n, rng)
         # Two rotations; p_rot = 1 - sqrt(1-p) makes P(any) = p.
@@ -117,7 +117,7 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
 def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
     """All transforms of `names`, with every random number at percentile `u` and one rotation."""
     values = {}
-    for name in names_of(names):
+    for name in parse_names(names):
         percentiles = torch.full((shape[0], PARAMETERS[name].count), u, dtype=torch.float64)
         values[name] = PARAMETERS[name].at(percentiles)
     if "rotate" in values:
@@ -279,8 +279,8 @@ def amplify(images: Tensor, gains: Tensor) -> Tensor:
     kernels = kernels.repeat_interleave(c, dim=0)  # (N * C, taps)
     margin = kernels.shape[1] // 2
     x = images.reshape(1, n * c, height, width)
-    x = x[:, :, reflected(height, margin, margin, x.device)]
-    x = x[:, :, :, reflected(width, margin, margin, x.device)]
+    x = x[:, :, reflection_indices(height, margin, margin, x.device)]
+    x = x[:, :, :, reflection_indices(width, margin, margin, x.device)]
     x = F.conv2d(x, kernels[:, None, None, :], groups=n * c)
     x = F.conv2d(x, kernels[:, None, :, None], groups=n * c)
     return x.reshape(n, c, height, width)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 NAMES = ("color", "translation", "cutout")
-LARGEST_SHIFT = 0.125  # relative to the side of the image
+MAX_SHIFT = 0.125  # relative to the side of the image
 CUTOUT_SIZE = 0.5  # relative to the side of the image
 
 
@@ -25,14 +25,14 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
 
     The random numbers drawn do not depend on `names` and `p`.
     """
-    names = names_of(names)
+    names = parse_names(names)
     n, _, height, width = shape
     u = torch.rand(n, 7, generator=rng, dtype=torch.float64)
     happens = torch.rand(n, 3, generator=rng, dtype=torch.float64) < p
     size = torch.tensor([width, height])
     color = u[:, :3] * torch.tensor([1.0, 2.0, 1.0]) + torch.tensor([-0.5, 0.0, 0.5])
     color = torch.where(happens[:, :1], color, torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64))
-    reach = (size * LARGEST_SHIFT + 0.5).floor()
+    reach = (size * MAX_SHIFT + 0.5).floor()
     shift = (u[:, 3:5] * (2 * reach + 1)).floor() - reach
     hole = (size * CUTOUT_SIZE + 0.5).floor()
     first = (u[:, 5:] * (size + 1 - hole % 2)).floor() - (hole / 2).floor()
@@ -44,7 +44,7 @@ def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Genera
     )
 
 
-def names_of(names: Iterable[str]) -> set[str]:
+def parse_names(names: Iterable[str]) -> set[str]:
     """The names as a set. Raises ValueError for names that are not in NAMES."""
     asked = set(names)
     if unknown := sorted(asked - {*NAMES}):

@@ -21,7 +21,7 @@ SYM6 = (
 TAPS = [tap / sum(SYM6) for tap in SYM6]
 REACH = 3  # pixels that the filter needs on every side
 # Pixels of the images processed at a time: upsampled, they fit into a CPU's cache, a GPU's memory.
-AT_ONCE = {"cpu": 2**14, "cuda": 2**20}
+CHUNK_SIZE = {"cpu": 2**14, "cuda": 2**20}
 Margins = tuple[int, int, int, int]  # pixels beyond the border: left, right, top, bottom
 
 
@@ -32,20 +32,22 @@ def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
     margins: `margins_of` the batch. Images are reflected up to these, and 0 beyond.
     """
     height, width = images.shape[2:]
-    size = max(AT_ONCE["cuda" if images.is_cuda else "cpu"] // (height * width), 1)
+    size = max(CHUNK_SIZE["cuda" if images.is_cuda else "cpu"] // (height * width), 1)
     parts = zip(images.split(size), matrices.to(images).split(size), strict=True)
-    return torch.cat([seen_through(x, of_x, margins) for x, of_x in parts])
+    return torch.cat([warp_chunk(x, of_x, margins) for x, of_x in parts])
 
 
-def seen_through(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
+def warp_chunk(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
     """`warp` for all images at a time."""
     height, width = images.shape[2:]
     left, right, top, bottom = margins
-    x = images.index_select(2, reflected(height, top, bottom, images.device))
-    x = x.index_select(3, reflected(width, left, right, images.device))
-    x = 4 * doubled(doubled(x).mT).mT  # the inserted zeros leave a quarter of the brightness
-    x = sampled(x, sampling_grid(matrices, height, width, margins))
-    return halved(halved(x).mT).mT
+    x = images.index_select(2, reflection_indices(height, top, bottom, images.device))
+    x = x.index_select(3, reflection_indices(width, left, right, images.device))
+    x = (
+        4 * upsample_rows(upsample_rows(x).mT).mT
+    )  # the inserted zeros leave a quarter of the brightness
+    x = bilinear_sample(x, sampling_grid(matrices, height, width, margins))
+    return downsample_rows(downsample_rows(x).mT).mT
 
 
 def margins_of(matrices: Tensor, height: int, width: int) -> Margins:
@@ -59,13 +61,13 @@ def margins_of(matrices: Tensor, height: int, width: int) -> Margins:
     return left, right, top, bottom
 
 
-def reflected(n: int, before: int, after: int, device: torch.device) -> Tensor:
+def reflection_indices(n: int, before: int, after: int, device: torch.device) -> Tensor:
     """Indices of n pixels with `before` and `after` reflected ones -> (before + n + after,)."""
     places = torch.arange(-before, n + after, device=device) % (2 * n - 2)
     return torch.minimum(places, 2 * n - 2 - places)
 
 
-def doubled(x: Tensor) -> Tensor:
+def upsample_rows(x: Tensor) -> Tensor:
     """Upsample rows: insert zeros and low-pass filter, (..., n, W) -> (..., 2 n, W).
 
     Input row i lands on output row 2 i, between taps 5 and 6.
@@ -74,7 +76,7 @@ def doubled(x: Tensor) -> Tensor:
     return y[..., 5:-5, :]
 
 
-def halved(x: Tensor) -> Tensor:
+def downsample_rows(x: Tensor) -> Tensor:
     """Downsample rows: low-pass filter, keep every second, (..., 2 n + 12, W) -> (..., n, W)."""
     y: Tensor = LinearMap.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
     return y
@@ -124,15 +126,15 @@ def pair(like: Tensor, x: float, y: float) -> Tensor:
     return torch.stack([like.new_full((), x), like.new_full((), y)])
 
 
-def sampled(images: Tensor, grid: Tensor) -> Tensor:
+def bilinear_sample(images: Tensor, grid: Tensor) -> Tensor:
     """Sample images bilinearly at `grid` (N, H', W', 2), with zeros beyond the border."""
     sample = partial(F.grid_sample, grid=grid, align_corners=True)
-    transposed = partial(spread, grid=grid, size=images.shape[2:])
+    transposed = partial(bilinear_sample_transposed, grid=grid, size=images.shape[2:])
     samples: Tensor = LinearMap.apply(images, sample, transposed)
     return samples
 
 
-def spread(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
+def bilinear_sample_transposed(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
     """Transpose of bilinear sampling: add samples (N, C, H', W') to the pixels they came from."""
     if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
         return spread_in_order(samples, grid, size)

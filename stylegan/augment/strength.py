@@ -6,11 +6,17 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor
 
-from stylegan.machine.plain import AtLeast0, Counted, Positive, Probability, checked
+from stylegan.machine.plain import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    Probability,
+    validated,
+)
 
 from . import ada, diffaugment
 
-KINDS = {"ada": ada, "diffaugment": diffaugment}
+METRICSINES = {"ada": ada, "diffaugment": diffaugment}
 BATCHES = 4  # between updates of the probability
 # The tags keep an error in a number from being reported as an error in a word.
 NumberOrWord = Annotated[
@@ -21,7 +27,7 @@ NumberOrWord = Annotated[
 DEFAULTS = {"none": (), "ada": ("bgc",), "diffaugment": diffaugment.NAMES}
 
 
-@checked
+@validated
 @dataclass(frozen=True)
 class AugmentConfig:
     """Random transforms before the discriminator; the default is none, as in the paper."""
@@ -29,16 +35,16 @@ class AugmentConfig:
     kind: Literal["none", "diffaugment", "ada"] = "none"  # for few images
     transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc
     # probability of each transform; published = 1 with diffaugment, adaptive with ada
-    strength: NumberOrWord = "published"
+    probability: NumberOrWord = "published"
     # r_t, the mean sign of real logits, that an adaptive strength holds
     target: Annotated[float, Field(gt=-1, lt=1)] = 0.6
-    speed_kimg: Positive = 500.0  # least time for an adaptive strength from 0 to 1 [kimg]
+    ada_kimg: PositiveFloat = 500.0  # least time for an adaptive strength from 0 to 1 [kimg]
 
     def __post_init__(self) -> None:
-        if self.kind == "none" and (self.transforms or self.strength != "published"):
+        if self.kind == "none" and (self.transforms or self.probability != "published"):
             raise ValueError('kind must be "ada" or "diffaugment" to use other options, got "none"')
         if self.kind != "none":
-            KINDS[self.kind].names_of(self.transforms)
+            METRICSINES[self.kind].names_of(self.transforms)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,28 +53,30 @@ class AugmentConfig:
     @property
     def adaptive(self) -> bool:
         """Whether the probability is adapted to the discriminator."""
-        return self.strength == "adaptive" or (self.strength == "published" and self.kind == "ada")
+        return self.probability == "adaptive" or (
+            self.probability == "published" and self.kind == "ada"
+        )
 
     @property
-    def first(self) -> float:
+    def initial_probability(self) -> float:
         """The probability at the start."""
         if self.kind == "none" or self.adaptive:
             return 0.0
-        return 1.0 if isinstance(self.strength, str) else float(self.strength)
+        return 1.0 if isinstance(self.probability, str) else float(self.probability)
 
 
 @dataclass(frozen=True)
 class StrengthValues:
     """A `Strength` as stored in a file."""
 
-    probability: AtLeast0
+    probability: NonNegativeFloat
     signs: float
-    images: Counted
-    batches: Counted
+    images: NonNegativeInt
+    batches: NonNegativeInt
 
 
 @dataclass(eq=False)
-class Strength:
+class AugmentStrength:
     """The probability of each transform, which may be adapted to the mean sign of D(real)."""
 
     config: AugmentConfig
@@ -92,7 +100,7 @@ class Strength:
             return
         excess = float(self.signs) / self.images - self.config.target
         direction = (excess > 0) - (excess < 0)
-        moved = self.images / (1000 * self.config.speed_kimg)
+        moved = self.images / (1000 * self.config.ada_kimg)
         self.probability = max(self.probability + direction * moved, 0.0)
         self.signs = 0.0
         self.images = 0

@@ -17,8 +17,14 @@ from tqdm import tqdm
 from stylegan.machine import console
 from stylegan.machine.console import Console
 from stylegan.machine.memory import is_out_of_memory
-from stylegan.machine.messages import count, listed, message, printable, reason_of
-from stylegan.machine.signals import answered, ending_signals
+from stylegan.machine.messages import (
+    error_reason,
+    escape_control_chars,
+    join_truncatedource_on_rank0,
+    message,
+    pluralize,
+)
+from stylegan.machine.signals import signal_handler, termination_signals
 
 BAR_SECONDS = 1.0  # work that takes less has no bar
 LINE_SECONDS = 10.0  # between updates of a bar in a file, where each one is a new line
@@ -58,10 +64,14 @@ class Command(click.Command):
             full = is_out_of_memory(error)
             if debug or not (full or isinstance(error, ValueError | OSError)):
                 raise
-            reason = reason_of(error, with_file=True)
+            reason = error_reason(error, with_file=True)
             if full:
                 ways = [RELIEF[p.name] for p in self.params if p.name in RELIEF]
-                advice = f"choose {listed(ways, 3, ' or ')}" if ways else "end other programs"
+                advice = (
+                    f"choose {join_truncatedource_on_rank0(ways, 3, ' or ')}"
+                    if ways
+                    else "end other programs"
+                )
                 reason = f"the device is out of memory; {advice} ({reason})"
             failure = click.ClickException(message(reason))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
@@ -88,7 +98,7 @@ def ending_at_signals() -> Iterator[None]:
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     try:
-        with answered(ending_signals(), leave):
+        with signal_handler(termination_signals(), leave):
             yield
     except BaseException as error:
         if not received:
@@ -98,29 +108,31 @@ def ending_at_signals() -> Iterator[None]:
         raise SystemExit(128 + received[0]) from error
 
 
-def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> None:
+def fail_if_skipped(noun: str, errors: Sequence[Exception], *, asked: int) -> None:
     """Raise ValueError with the reasons why inputs were left out, if any of `asked` were."""
     if errors and asked == 1:
-        raise ValueError(reason_of(errors[0], with_file=True)) from errors[0]
+        raise ValueError(error_reason(errors[0], with_file=True)) from errors[0]
     if errors:
-        reasons = [reason_of(error, with_file=True) for error in errors]
-        raise ValueError(f"{count(len(errors), noun)} left out: {listed(reasons, 20)}")
+        reasons = [error_reason(error, with_file=True) for error in errors]
+        raise ValueError(
+            f"{pluralize(len(errors), noun)} left out: {join_truncatedource_on_rank0(reasons, 20)}"
+        )
 
 
-def say(*lines: str, err: bool = False) -> None:
+def echo(*lines: str, err: bool = False) -> None:
     """Print lines above progress bars, on rank 0, unprintable characters escaped; on stderr,
     long lines are cut."""
     stream = sys.stderr if err else sys.stdout
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return
-    text = "\n".join(map(message if err else printable, lines))
+    text = "\n".join(map(message if err else escape_control_chars, lines))
     tqdm.write(text, file=stream)
     stream.flush()
 
 
 def note(*lines: str) -> None:
     """Print advice and warnings on stderr."""
-    say(*lines, err=True)
+    echo(*lines, err=True)
 
 
 def first_process() -> bool:
@@ -152,7 +164,7 @@ class Terminal(Console):
         if context := click.get_current_context(silent=True):
             context.call_on_close(self.close)
 
-    def tell(self, text: str) -> None:
+    def info(self, text: str) -> None:
         self.say(text)
 
     def progress(self, what: object, done: int, total: int) -> None:
@@ -168,7 +180,7 @@ class Terminal(Console):
                 unit=self.unit,
                 leave=False,
                 initial=done,
-                desc=printable(str(what)) or None,
+                desc=escape_control_chars(str(what)) or None,
                 mininterval=pause,
                 maxinterval=LINE_SECONDS,
             )

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args, get_origin
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, say
+from stylegan.cli.common import Command, echo
 from stylegan.config import (
     DERIVED,
     SECTIONS,
@@ -22,7 +22,7 @@ from stylegan.config import (
     to_dict,
     to_toml,
 )
-from stylegan.machine.messages import aligned
+from stylegan.machine.messages import align_columns
 from stylegan.machine.toml import toml_value
 
 KIMG = "kimg: thousands of real images shown, the unit of training time"
@@ -46,7 +46,7 @@ def configs(name: str | None) -> None:
     stylegan configs ffhq-256 > mine.toml
     stylegan train --data photos/ --config mine.toml
     """
-    say(*(described(name) if name else listing()))
+    echo(*(described(name) if name else listing()))
 
 
 def listing() -> list[str]:
@@ -58,7 +58,7 @@ def listing() -> list[str]:
         notes = dict(re.findall(r"^# (For|Data): (.+)$", header(name), re.MULTILINE))
         rows.append([name, str(size), f"{length:,g}", notes["For"], notes["Data"]])
     return [
-        *aligned(rows, left=(0, 3, 4)),
+        *align_columns(rows, left=(0, 3, 4)),
         "",
         f"{KIMG};",
         "GPU times: published for the official code (V100), or scaled from those.",

@@ -9,16 +9,21 @@ import click
 
 from stylegan import data
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, Terminal, command, note, refuse_left_out, say
+from stylegan.cli.common import Command, Terminal, command, echo, fail_if_skipped, note
 from stylegan.data import Preparation, default_cache_dir
 from stylegan.data.cache import STORES
-from stylegan.data.check import grouped, needed_channels
+from stylegan.data.check import detect_channels, grouped
 from stylegan.data.faces import align_files, read_landmarks
 from stylegan.data.images import MODES
-from stylegan.data.prepare import mib
+from stylegan.data.prepare import format_bytes
 from stylegan.machine.caches import entries
-from stylegan.machine.disk import Outputs
-from stylegan.machine.messages import aligned, count, listed, suggestion
+from stylegan.machine.disk import OutputWriter
+from stylegan.machine.messages import (
+    align_columns,
+    join_truncatedource_on_rank0,
+    pluralize,
+    suggestion,
+)
 from stylegan.metrics.cache import FEATURES
 
 READING = options.together(
@@ -45,8 +50,8 @@ def preparation_of(
 ) -> Preparation:
     """Preparation as requested; "auto" becomes the number of channels that `source` needs."""
     if channels == "auto":
-        channels, reason = needed_channels(source, include)
-        say(reason)
+        channels, reason = detect_channels(source, include)
+        echo(reason)
     crop = options.crop_of(crop, aspect) or "center"
     return Preparation(resolution, crop, channels, channels == 4, include)
 
@@ -67,14 +72,14 @@ def prepare(source: Path, out: Path, strict: bool, workers: int | None, **readin
     """
     preparation = preparation_of(source, **reading)
     opened = data.open_source(source, include=preparation.include)
-    say(*opened.notes())
+    echo(*opened.notes())
     store = data.prepare(
         opened, out, preparation, strict=strict, workers=workers, console=Terminal()
     )
     size = store.resolution
-    say(
-        f"{out}: {count(store.num_images, 'image')} of {size}x{size}, "
-        f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}",
+    echo(
+        f"{out}: {pluralize(store.num_images, 'image')} of {size}x{size}, "
+        f"{pluralize(store.channels, 'channel')}, {pluralize(len(store.label_names), 'label')}",
         *(f"left out: {line}" for line in grouped(store.skipped)),
     )
     words = ["--data", out, "--resolution", size]
@@ -82,7 +87,7 @@ def prepare(source: Path, out: Path, strict: bool, workers: int | None, **readin
     if kind != "center":
         words += ["--aspect", aspect] if aspect else ["--crop", kind]
     words += ["--channels", MODES[store.channels]] if store.channels != 3 else []
-    say(f"next: {command('train', *words)}")
+    echo(f"next: {command('train', *words)}")
 
 
 @click.command(cls=Command)
@@ -101,9 +106,9 @@ def check(source: Path, strict: bool, every: bool, workers: int | None, **readin
     """
     preparation = preparation_of(source, **reading)
     findings = data.check(source, preparation, workers=workers, console=Terminal())
-    say(*findings.lines())
+    echo(*findings.lines())
     if every:
-        say(*(f"  {name}: {reason}" for name, reason in findings.skipped))
+        echo(*(f"  {name}: {reason}" for name, reason in findings.skipped))
     if strict and findings.skipped:
         sys.exit(1)
 
@@ -141,19 +146,21 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     found = [entry for entry in found if not names or entry.path.name in names]
     stores = sum(entry.kind is STORES for entry in found)
     files = len(found) - stores
-    total = count(stores, "store") + (f" and {count(files, 'file')} of features" if files else "")
-    total += f", {mib(sum(entry.size_bytes for entry in found))}"
+    total = pluralize(stores, "store") + (
+        f" and {pluralize(files, 'file')} of features" if files else ""
+    )
+    total += f", {format_bytes(sum(entry.size_bytes for entry in found))}"
     if clear:
         for entry in found:
             entry.kind.remove(entry.path)
-        say(f"removed {total}, from {folder}")
+        echo(f"removed {total}, from {folder}")
         return
     rows = [("name", "images", "px", "size", "last used", "source")]
     for entry in found:
         images, pixels, source = entry.kind.about(entry.path)
         used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
-        rows.append((entry.path.name, images, pixels, mib(entry.size_bytes), used, source))
-    say(f"{folder}: {total}", *(aligned(rows, left=[0, 5]) if found else []))
+        rows.append((entry.path.name, images, pixels, format_bytes(entry.size_bytes), used, source))
+    echo(f"{folder}: {total}", *(align_columns(rows, left=[0, 5]) if found else []))
 
 
 @click.command(cls=Command)
@@ -167,7 +174,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
 )
 @options.count_option("--size", "Width and height of the output images.", default=1024, most=2048)
 @options.OVERWRITE
-def align(source: Path, out: Path, landmarks: Path, size: int, outputs: Outputs) -> None:
+def align(source: Path, out: Path, landmarks: Path, size: int, outputs: OutputWriter) -> None:
     """Crop faces as FFHQ does. SOURCE is an image or a folder of images, OUT a folder.
 
     The landmarks give, for each image, 5 points of a face (eyes, nose, corners of the mouth, each
@@ -184,7 +191,9 @@ def align(source: Path, out: Path, landmarks: Path, size: int, outputs: Outputs)
     sides, errors = align_files(source, faces, out, size, outputs=outputs, console=console)
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
-        note(f"{count(len(small), 'face')} upsampled to {size} pixels: {listed(small)}")
+        note(
+            f"{pluralize(len(small), 'face')} upsampled to {size} pixels: {join_truncatedource_on_rank0(small)}"
+        )
     if sides:
-        say(f"{count(len(sides), 'face')} in {out}, {size}x{size}")
-    refuse_left_out("image", errors, asked=len(sides) + len(errors))
+        echo(f"{pluralize(len(sides), 'face')} in {out}, {size}x{size}")
+    fail_if_skipped("image", errors, asked=len(sides) + len(errors))

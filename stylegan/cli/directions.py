@@ -9,11 +9,11 @@ import click
 
 from stylegan import directions as library
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, Terminal, say
+from stylegan.cli.common import Command, Terminal, echo
 from stylegan.cli.options import Selection
 from stylegan.directions import Directions, Method
-from stylegan.figures import FORMATS, save_picture
-from stylegan.machine.disk import REPLACING, Outputs
+from stylegan.figures import FORMATS, save_image
+from stylegan.machine.disk import ALLOW_OVERWRITE, OutputWriter
 from stylegan.sampling.pretrained import Pretrained
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
@@ -41,7 +41,7 @@ def write_new(
     out: Path | None,
     figure: Path | None,
     seed: int,
-    outputs: Outputs,
+    outputs: OutputWriter,
     **selected: Any,
 ) -> None:
     """Add the directions that `make` finds in a generator to their file, and write figures.
@@ -65,11 +65,11 @@ def write_new(
     images = [draw(directions) for directions in new if figures]
     # Another process may have added to the file in the meantime.
     everything = library.updated(read_others(), new)
-    library.save_directions(file, everything, generator, outputs=REPLACING)
+    library.save_directions(file, everything, generator, outputs=ALLOW_OVERWRITE)
     for path, image in zip(figures, images, strict=True):
-        save_picture(path, image, outputs=outputs)
+        save_image(path, image, outputs=outputs)
     counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)
-    say(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [file, *figures]))}")
+    echo(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [file, *figures]))}")
 
 
 TARGET = options.together(
@@ -86,7 +86,7 @@ TARGET = options.together(
         "file each, NAME-pca.png.",
     ),
     options.count_option(
-        "--seed", "Seed of the image in the figure.", default=0, least=0, most=values.LARGEST_SEED
+        "--seed", "Seed of the image in the figure.", default=0, least=0, most=values.MAX_SEED
     ),
     options.number_option("--psi", "Truncation of that image.  [default: as in the file]"),
     options.CLASS,
@@ -160,7 +160,7 @@ def learn(
         w, present = library.examples_of(loaded, positive, negative, class_name, console)
         normal, accuracy = library.fit_hyperplane(w, present)
         larger_side = max(present.mean(), 1 - present.mean())
-        say(
+        echo(
             f"svm:{svm}: held-out accuracy {accuracy:.1%} on {len(w)} examples; "
             f"{larger_side:.1%} of them are in the larger class"
         )

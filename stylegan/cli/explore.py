@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, Terminal, note, say, working
-from stylegan.directions import known_directions, read_edits
+from stylegan.cli.common import Command, Terminal, echo, note, working
+from stylegan.directions import load_or_find_directions, read_edits
 from stylegan.explore.controls import moves_along, moves_of
 from stylegan.explore.export import NETWORK, check_request, save_page
 from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
-from stylegan.machine.disk import Outputs
-from stylegan.machine.messages import count
+from stylegan.machine.disk import OutputWriter
+from stylegan.machine.messages import pluralize
 
 
 @click.command(cls=Command)
@@ -52,7 +52,7 @@ def explore(
     edits: tuple[str, ...],
     folder: Path | None,
     runtime: Path,
-    outputs: Outputs,
+    outputs: OutputWriter,
     device: str,
 ) -> None:
     """Explore a generator on a local page until Ctrl-C, or export that page.
@@ -69,21 +69,23 @@ def explore(
         if edits:
             moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
         else:
-            moves = moves_along(known_directions(source, loaded, directions, console=Terminal()))
+            moves = moves_along(
+                load_or_find_directions(source, loaded, directions, console=Terminal())
+            )
     name = Path(source).name
     if folder:
         with working(f"writing {folder}"):
             written = save_page(loaded, moves, name, folder, runtime, outputs=outputs)
-        say(
+        echo(
             f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the network is "
             f"{written.sizes[NETWORK] / 2**20:.1f} MiB",
-            f"half precision changes images by {count(written.half_differs, 'gray level')}, so "
+            f"half precision changes images by {pluralize(written.half_differs, 'gray level')}, so "
             f"the weights are in {'half' if written.is_half else 'single'} precision",
             f"try it: python -m http.server --directory {shlex.quote(str(folder))}",
         )
         return
     with serving(Page(loaded, moves, name), port=port, browser=browser) as address:
-        say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
+        echo(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
             while True:
                 time.sleep(0.5)  # a signal to another thread does not end a longer sleep

@@ -10,11 +10,11 @@ from PIL.Image import Image
 from stylegan import figures
 from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
-from stylegan.figures import FORMATS, save_picture
-from stylegan.files.loading import located
-from stylegan.files.run_folder import RunFolder, images_of
-from stylegan.machine.disk import Outputs
-from stylegan.metrics import Conditions, beside_reals
+from stylegan.figures import FORMATS, save_image
+from stylegan.files.loading import resolve_source
+from stylegan.files.run_folder import RunFolder, images_seen_in_name
+from stylegan.machine.disk import OutputWriter
+from stylegan.metrics import Conditions, compare_with_reals
 from stylegan.metrics.neighbors import comparing, samples_and_nearest
 from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
 
@@ -47,15 +47,15 @@ def figure_command(
         )
         @options.OVERWRITE
         @functools.wraps(draw)
-        def command(out: Path, outputs: Outputs, **given: object) -> None:
+        def command(out: Path, outputs: OutputWriter, **given: object) -> None:
             selection, own = Selection.split(given, seeds)
             # An existing file is fine if it has the same content.
             outputs.check(out, endings=FORMATS, exist_ok=True)
             with common.working(f"drawing {out}"):
                 image = draw(selection, **own)
-            save_picture(out, image, outputs=outputs)
+            save_image(out, image, outputs=outputs)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
-            common.say(f"{out}, {image.width}x{image.height}, from the {origin}")
+            common.echo(f"{out}, {image.width}x{image.height}, from the {origin}")
 
         return command
 
@@ -185,7 +185,7 @@ def timelapse(selection: Selection, moments: int) -> Image:
         spread = figures.evenly([kimg for kimg, _ in grids], moments)
         shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
         return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)
-    indices = figures.evenly([images_of(path) for path in files], moments)
+    indices = figures.evenly([images_seen_in_name(path) for path in files], moments)
     return figures.timelapse((selection.of_file(files[i]) for i in indices), selection.points)
 
 
@@ -209,14 +209,16 @@ def neighbors(
     stylegan figure neighbors runs/mine --out neighbors.png
     stylegan figure neighbors mine.safetensors --data photos/ --mirror --rows 8
     """
-    comparison = beside_reals(
+    comparison = compare_with_reals(
         selection.loaded,
-        RunFolder.of(located(selection.source)),
+        RunFolder.of(resolve_source(selection.source)),
         data,
         Conditions(mirror=mirror),
         console=common.Terminal(),
     )
     if comparison.reals is None:
         raise ValueError(f"training data of {selection.source} is unknown; pass --data")
-    common.say("1 is the distance between neighbors in the training set, far below 1 nearly a copy")
+    common.echo(
+        "1 is the distance between neighbors in the training set, far below 1 nearly a copy"
+    )
     return samples_and_nearest(comparison, comparing(comparison), rows, nearest)

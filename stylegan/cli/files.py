@@ -7,16 +7,16 @@ import click
 
 from stylegan import blending
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, command, say, working
+from stylegan.cli.common import Command, command, echo, working
 from stylegan.data import Store, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import NoiseInput, own
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import Outputs
-from stylegan.machine.lineage import Lineage, described, license_of, sha256_of
-from stylegan.machine.messages import count, readable
+from stylegan.machine.disk import OutputWriter
+from stylegan.machine.lineage import Lineage, describe_lineage, license_of, sha256_of
+from stylegan.machine.messages import pluralize, sanitize
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import Cutoff
 from stylegan.sampling.pretrained import Pretrained
@@ -36,7 +36,7 @@ def info(source: str) -> None:
 
 
 def print_facts(facts: Facts) -> None:
-    say(*(f"{name:<12} {value}" for name, value in facts.items()))
+    echo(*(f"{name:<12} {value}" for name, value in facts.items()))
 
 
 def facts_of(source: str) -> Facts:
@@ -72,12 +72,18 @@ def facts_of(source: str) -> Facts:
 def generator_facts(loaded: Pretrained) -> Facts:
     config = loaded.generator.config
     full = config.resolution
-    images = f"{full}x{full}, {count(config.image_channels, 'channel')}"
-    if loaded.resolution < full or loaded.look.alpha < 1:
+    images = f"{full}x{full}, {pluralize(config.image_channels, 'channel')}"
+    if loaded.resolution < full or loaded.settings.alpha < 1:
         images += f", trained up to {loaded.resolution}x{loaded.resolution}"
-        images += f" (fading in, alpha {loaded.look.alpha:.2f})" if loaded.look.alpha < 1 else ""
-    cutoff = "all" if loaded.look.cutoff is None else loaded.look.cutoff
-    toward = "" if loaded.look.centers is None else f", toward {len(loaded.look.centers)} centers"
+        images += (
+            f" (fading in, alpha {loaded.settings.alpha:.2f})" if loaded.settings.alpha < 1 else ""
+        )
+    cutoff = "all" if loaded.settings.cutoff is None else loaded.settings.cutoff
+    toward = (
+        ""
+        if loaded.settings.centers is None
+        else f", toward {len(loaded.settings.centers)} centers"
+    )
     usual = dataclasses.asdict(NetworkConfig())
     settings = dataclasses.asdict(config).items()
     changed = [f"{name} = {value}" for name, value in settings if value != usual[name]]
@@ -85,16 +91,16 @@ def generator_facts(loaded: Pretrained) -> Facts:
         "kind": loaded.origin,
         "images": images,
         "parameters": f"{sum(p.numel() for p in loaded.generator.parameters()):,} in the generator",
-        "truncation": f"psi {loaded.look.psi:g}, cutoff {cutoff}{toward}",
+        "truncation": f"psi {loaded.settings.psi:g}, cutoff {cutoff}{toward}",
         "config": ", ".join(changed) or "the paper's",
     }
     if loaded.images_seen is not None:
         facts["trained on"] = f"{loaded.images_seen:,} images seen"
     if config.label_dim:
-        names = ", ".join(map(readable, loaded.label_names)) or "unnamed"
+        names = ", ".join(map(sanitize, loaded.label_names)) or "unnamed"
         facts["labels"] = f"{config.label_dim}: {names}"
-    if loaded.look.rectangle is not None:
-        top, bottom, left, right = loaded.look.rectangle
+    if loaded.settings.active_rectangle is not None:
+        top, bottom, left, right = loaded.settings.active_rectangle
         facts["active part"] = f"rows {top} to {bottom}, columns {left} to {right}; rest is padding"
     return facts | lineage_facts(loaded.lineage)
 
@@ -102,17 +108,20 @@ def generator_facts(loaded: Pretrained) -> Facts:
 def lineage_facts(lineage: Lineage) -> Facts:
     if not lineage:
         return {}
-    return {"weights from": "; then ".join(described(lineage)), "license": license_of(lineage)}
+    return {
+        "weights from": "; then ".join(describe_lineage(lineage)),
+        "license": license_of(lineage),
+    }
 
 
 def store_facts(path: Path) -> Facts:
     store = Store(path)
-    left_out = count(len(store.skipped), "image")
+    left_out = pluralize(len(store.skipped), "image")
     return {
         "kind": f"store {path}",
         "images": f"{store.num_images:,} of {store.resolution}x{store.resolution}, "
         f"{store.channels} channels, crop {store.meta.crop}",
-        "labels": ", ".join(map(readable, store.label_names)) or "none",
+        "labels": ", ".join(map(sanitize, store.label_names)) or "none",
         "made from": f"{store.meta.source}, {left_out} left out",
         "train": command("train", "--data", path, "--resolution", store.resolution),
     }
@@ -131,7 +140,7 @@ def convert(
     destination: Path,
     discriminator: Path | None,
     centers: values.Centers,
-    outputs: Outputs,
+    outputs: OutputWriter,
 ) -> None:
     """Write the generator of SOURCE to a file of this project, DESTINATION (.pt).
 
@@ -148,7 +157,7 @@ def convert(
     weights = open_weights(source, need="discriminator" if discriminator else "pictures")
     outputs.check(*destinations, endings=[".pt"], sources=[weights.file])
     loaded = options.with_centers(weights.require_loaded(), centers)
-    say(*(f"note         {note}" for note in weights.notes))
+    echo(*(f"note         {note}" for note in weights.notes))
     print_facts(generator_facts(loaded))
     shared = weights.discriminator if weights.kind == "generator file" else None
     own.save_loaded(destination, loaded, discriminator=shared, outputs=outputs)
@@ -157,7 +166,7 @@ def convert(
         own.save_discriminator(discriminator, critic, loaded.lineage, outputs=outputs)
     for file in destinations:
         size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
-        say(f"written      {file}: {size}")
+        echo(f"written      {file}: {size}")
 
 
 @click.command(cls=Command)
@@ -187,7 +196,7 @@ def export(
     noise: NoiseInput | None,
     license_name: str | None,
     trained_on: str | None,
-    outputs: Outputs,
+    outputs: OutputWriter,
 ) -> None:
     """Export the generator of SOURCE for other programs, in the format of DESTINATION's ending.
 
@@ -209,18 +218,18 @@ def export(
         raise click.UsageError("--license and --trained-on require a FOLDER/")
     weights = open_weights(source)
     loaded = weights.require_loaded()
-    loaded = loaded.shown(psi=psi, cutoff=cutoff)
+    loaded = loaded.with_settings(psi=psi, cutoff=cutoff)
     if to_folder:
         card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
         huggingface.save_folder(loaded, destination, card, outputs=outputs, sources=[weights.file])
-        say(
+        echo(
             f"{destination}: {formats.SHARED} and {huggingface.README}, of the {loaded.origin}",
             f"{huggingface.README} can be edited",
         )
         return
     with working(f"writing {destination}"):
         formats.export(loaded, destination, noise=noise, outputs=outputs, sources=[weights.file])
-    say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
+    echo(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
 
 
 @click.command(cls=Command)
@@ -229,7 +238,7 @@ def export(
 @click.option(
     "--from",
     "first",
-    type=click.IntRange(1, values.LARGEST),
+    type=click.IntRange(1, values.MAX_NUMBER),
     help="First resolution whose layers come from B.  [default: whole network]",
 )
 @options.count_option("--until", "Last resolution whose layers come from B.  [default: the finest]")
@@ -245,7 +254,7 @@ def blend(
     until: int | None,
     share: float | None,
     out: Path,
-    outputs: Outputs,
+    outputs: OutputWriter,
 ) -> None:
     """Write a generator with layers of B and the rest of A, or one that interpolates between both.
 
@@ -268,4 +277,4 @@ def blend(
         share=1.0 if share is None else share,
     )
     own.save_loaded(out, blended, outputs=outputs)
-    say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")
+    echo(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from stylegan import figures
-from stylegan.cli.common import Command, Terminal, say
+from stylegan.cli.common import Command, Terminal, echo
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.machine.disk import Outputs
-from stylegan.machine.messages import count
-from stylegan.sampling import picture, render
+from stylegan.machine.disk import OutputWriter
+from stylegan.machine.messages import pluralize
+from stylegan.sampling import generate_batches, to_pil
 
 SEEDS = "0-31"
 GRID_SEEDS = 64  # a grid of more images is only written with --grid
@@ -39,7 +39,7 @@ def generate(
     out: Path,
     grid: bool | None,
     ending: str,
-    outputs: Outputs,
+    outputs: OutputWriter,
     **selected: Any,
 ) -> None:
     """Write one image per seed or latent, and all of them in a grid.
@@ -60,7 +60,7 @@ def generate(
     grid_file = out / f"grid.{ending}"
     outputs.check(grid_file, exist_ok=True)
     loaded = selection.loaded
-    draw = partial(render, loaded.generator, loaded.look, batch=batch)
+    draw = partial(generate_batches, loaded.generator, loaded.settings, batch=batch)
     if selection.latents:
         points = selection.points()
         seeds = points.seeds
@@ -74,12 +74,12 @@ def generate(
     images = chain.from_iterable(drawn)
     for i, (seed, pixels) in enumerate(zip(seeds, images, strict=True), 1):
         path = out / f"{selection.unit}{seed:04d}.{ending}"
-        figures.save_picture(path, picture(pixels), outputs=outputs)
+        figures.save_image(path, to_pil(pixels), outputs=outputs)
         if grid:
             in_grid.append(pixels)
         console.progress("", i, len(seeds))
     if grid:
         labels = [f"{selection.unit} {seed}" for seed in seeds]
-        figures.save_picture(grid_file, figures.grid(in_grid, labels=labels), outputs=outputs)
+        figures.save_image(grid_file, figures.grid(in_grid, labels=labels), outputs=outputs)
     and_grid = " and their grid" if grid else ""
-    say(f"{count(len(seeds), 'image')}{and_grid} in {out}, from the {loaded.origin}")
+    echo(f"{pluralize(len(seeds), 'image')}{and_grid} in {out}, from the {loaded.origin}")

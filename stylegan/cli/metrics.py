@@ -11,12 +11,12 @@ import click
 
 from stylegan import metrics as library
 from stylegan.cli import common, options, values
-from stylegan.cli.common import note, say
+from stylegan.cli.common import echo, note
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import KEEPING, Outputs, without_links
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, without_links
 from stylegan.machine.distributed import process_group
-from stylegan.machine.messages import reason_of
-from stylegan.metrics import Row, Tools
+from stylegan.machine.messages import error_reason
+from stylegan.metrics import MeasuredSource, Tools
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, require_libraries, score_name
 from stylegan.report import drawings_of, is_unchanged, write_report
@@ -60,7 +60,7 @@ from stylegan.report.history import read_run
     "Seed of the first sample; sample i has this seed plus i.",
     default=0,
     least=0,
-    most=values.LARGEST_SEED,
+    most=values.MAX_SEED,
 )
 @options.BATCH
 @options.DEVICE
@@ -105,7 +105,7 @@ def metrics(
     tools = options.measuring_tools(feature_weights, classifiers)
     place = options.use_device(device)
     if out is not None:
-        KEEPING.check(out, exist_ok=True)
+        KEEP_EXISTING.check(out, exist_ok=True)
         library.check_lines(out)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
@@ -115,7 +115,7 @@ def metrics(
     library.check_sources(sources, conditions, centers=centers)
     if names is None and weights_path() is None:
         note(f"measuring only swd, which is blind to content; for eff-fd: {HOW_TO_GET}")
-    rows: list[Row] = []
+    rows: list[MeasuredSource] = []
     unwritten: list[str] = []
     with process_group(place, tools.console):
         compared = library.compare(
@@ -133,7 +133,7 @@ def metrics(
                 measure_and_write(row, tools, out, unwritten, as_json=as_json)
         finally:  # also on Ctrl-C: what has been measured may have taken hours
             if not as_json and any(row.results for row in rows):
-                say(*table(rows))
+                echo(*table(rows))
     missing = dict.fromkeys(name for row in rows for name in row.missing())
     if missing and (names is not None or not any(row.results for row in rows)):
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
@@ -143,7 +143,7 @@ def metrics(
 
 
 def measure_and_write(
-    row: Row, tools: Tools, out: Path | None, unwritten: list[str], *, as_json: bool
+    row: MeasuredSource, tools: Tools, out: Path | None, unwritten: list[str], *, as_json: bool
 ) -> None:
     """Measure a source; append each result as it comes to `out`, else to the file of the run.
 
@@ -152,15 +152,15 @@ def measure_and_write(
     place = out or (row.run.metrics_file if row.run else None)
     for result in row.measure(tools):
         if as_json:
-            say(result.line())
+            echo(result.line())
         if place is not None:
             try:
                 result.append_to(place)
             except OSError as error:
-                unwritten.append(reason_of(error, with_file=True))
+                unwritten.append(error_reason(error, with_file=True))
 
 
-def table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[MeasuredSource]) -> list[str]:
     """Markdown table: a line per row, 95 % intervals in (), means over runs that differ in seed."""
     rows = [row for row in rows if row.results]  # an interrupted one has none
     lines = [
@@ -179,11 +179,11 @@ def table(rows: Sequence[Row]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
-def psi_of(row: Row) -> str:
+def psi_of(row: MeasuredSource) -> str:
     return "" if row.psi is None else f"{row.psi:g}"
 
 
-def means(rows: Sequence[Row]) -> list[dict[str, str]]:
+def means(rows: Sequence[MeasuredSource]) -> list[dict[str, str]]:
     """Rows with mean and standard deviation over runs that differ only in their seed."""
     groups: dict[tuple[object, str], dict[Path, dict[str, float]]] = defaultdict(dict)
     for row in rows:
@@ -210,7 +210,9 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
 @options.DEVICE
 @options.OVERWRITE
-def report(run: Path, data: Path | None, out: Path | None, device: str, outputs: Outputs) -> None:
+def report(
+    run: Path, data: Path | None, out: Path | None, device: str, outputs: OutputWriter
+) -> None:
     """Write report.html of a run, finished or not: curves, samples, truncation, neighbors.
 
     \b
@@ -222,4 +224,4 @@ def report(run: Path, data: Path | None, out: Path | None, device: str, outputs:
     drawings = drawings_of(
         run, options.measuring_tools(), data=data, device=options.use_device(device)
     )
-    say(f"report written to {write_report(run, drawings, out, outputs=outputs)}")
+    echo(f"report written to {write_report(run, drawings, out, outputs=outputs)}")

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from stylegan.cli import values
 from stylegan.cli.common import Terminal, note
-from stylegan.cli.values import LARGEST as MOST
+from stylegan.cli.values import MAX_NUMBER as MOST
 from stylegan.data import default_cache_dir
 from stylegan.data.images import Fit
 from stylegan.directions import read_edits
-from stylegan.figures import Points, StyleRange, of_latents, of_seeds
+from stylegan.figures import LatentPoints, StyleRange, of_latents, points_from_seeds
 from stylegan.files.latents import has_styles
 from stylegan.files.loading import open_weights
 from stylegan.machine import distributed
-from stylegan.machine.disk import Outputs
+from stylegan.machine.disk import OutputWriter
 from stylegan.machine.limits import usual_threads
 from stylegan.machine.memory import keep_memory
 from stylegan.metrics import Tools
@@ -43,14 +43,14 @@ def crop_of(crop: str | None, aspect: str | None) -> str | None:
         return crop
     if crop not in (None, "pad"):
         raise click.UsageError("--aspect requires --crop pad: other crops have no bars")
-    return str(Fit.of(f"pad {aspect}"))
+    return str(Fit.parse(f"pad {aspect}"))
 
 
 def use_device(device: str) -> torch.device:
     """Device of `--device`; also sets the number of threads, and on a CPU keeps freed memory.
 
     Raises ValueError if there is no such device."""
-    found = distributed.pick_device(device)
+    found = distributed.resolve_device(device)
     torch.set_num_threads(usual_threads())
     if found.type == "cpu":
         keep_memory()
@@ -192,7 +192,7 @@ OVERWRITE = click.option(
     "--overwrite",
     "outputs",
     is_flag=True,
-    callback=lambda context, option, given: Outputs(overwrite=given),
+    callback=lambda context, option, given: OutputWriter(overwrite=given),
     help="Replace existing files.",
 )
 LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
@@ -252,7 +252,7 @@ class Selection:
         edits = None
         if self.edits:
             edits = read_edits(self.edits, loaded, self.source, console=Terminal(say=note_once))
-        loaded = loaded.shown(
+        loaded = loaded.with_settings(
             resolution=self.resolution,
             psi=1.0 if self.psi is None and self.latents is not None else self.psi,
             cutoff=self.cutoff,
@@ -264,11 +264,13 @@ class Selection:
         """Open another generator with the same settings."""
         return dataclasses.replace(self, source=str(file)).loaded
 
-    def points(self, loaded: Pretrained | None = None) -> Points:
+    def points(self, loaded: Pretrained | None = None) -> LatentPoints:
         """Points of the seeds or latents in `loaded`, by default the selected generator."""
         loaded = loaded or self.loaded
         if self.latents is None:
-            return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
+            return points_from_seeds(
+                loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const"
+            )
         label = None if self.class_name is None else loaded.label(self.class_name)
         points = of_latents(loaded, self.latents, self.seeds, label, self.noise)
         if label is not None and self.centers != "class" and has_styles(self.latents):
@@ -281,7 +283,7 @@ class Selection:
     def labels(self, loaded: Pretrained) -> Tensor | None:
         """Labels (1 or N, label_dim): the chosen class, else class seed modulo label_dim. None
         for a network without labels."""
-        if self.class_name is None and (turns := loaded.turns()):
+        if self.class_name is None and (turns := loaded.class_order_note()):
             note_once(turns)
         return loaded.labels_of(self.chosen_seeds, self.class_name)
 
@@ -296,7 +298,7 @@ def with_centers(
     toward: Tensor | Literal["none"] = "none"
     if centers != "none":
         toward = find_centers(loaded.generator, centers, label, loaded.label_rows)
-    return loaded.shown(centers=toward)
+    return loaded.with_settings(centers=toward)
 
 
 def note_once(text: str) -> None:

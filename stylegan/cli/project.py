@@ -7,11 +7,11 @@ import click
 
 from stylegan import projection
 from stylegan.cli import common, options, values
-from stylegan.cli.common import Terminal, say
+from stylegan.cli.common import Terminal, echo
 from stylegan.data import Crop
 from stylegan.files.loading import open_weights
-from stylegan.machine.disk import Outputs
-from stylegan.machine.messages import count
+from stylegan.machine.disk import OutputWriter
+from stylegan.machine.messages import pluralize
 
 
 def tuning_options(
@@ -43,7 +43,7 @@ def tuning_options(
     "--search-noise", "Initial noise on w, relative to the spread of w.", default=0.05, least=0
 )
 @options.count_option(
-    "--seed", "Seed of all random numbers.", default=0, least=0, most=values.LARGEST_SEED
+    "--seed", "Seed of all random numbers.", default=0, least=0, most=values.MAX_SEED
 )
 @click.option(
     "--distance",
@@ -92,7 +92,7 @@ def project(
     batch: int | None,
     device: str,
     out: Path,
-    outputs: Outputs,
+    outputs: OutputWriter,
     **search_options: Any,
 ) -> None:
     """Find the latents that reproduce each IMAGE best.
@@ -122,7 +122,7 @@ def project(
     loaded.label(class_name)  # raises before the weights of a distance are loaded
     projection.check_noise(search, loaded.generator.config)
     distance, reason = projection.choose_distance(distance_name, loaded, feature_weights)
-    say("distance: {name}, {what}; {reason}".format(**distance.about(), reason=reason))
+    echo("distance: {name}, {what}; {reason}".format(**distance.about(), reason=reason))
     request = projection.ProjectionRequest(
         loaded=loaded,
         distance=distance,
@@ -135,11 +135,11 @@ def project(
         starts=starts,
         outputs=outputs,
     )
-    console = Terminal("step", say)
+    console = Terminal("step", echo)
     projected, errors = projection.project_files(request, images, out, console=console)
     if projected:
         generator = out / "tuned.pt" if tuning else source
-        say(f"{count(projected, 'projection')} in {out}. To generate the images:")
+        echo(f"{pluralize(projected, 'projection')} in {out}. To generate the images:")
         latents = out / "latents.npz"
-        say(common.command("generate", generator, "--latents", latents, "--out", "again"))
-    common.refuse_left_out("image", errors, asked=len(images))
+        echo(common.command("generate", generator, "--latents", latents, "--out", "again"))
+    common.fail_if_skipped("image", errors, asked=len(images))

@@ -12,10 +12,10 @@ import torch
 from tqdm import tqdm
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import Terminal, command, first_process, say
+from stylegan.cli.common import Terminal, command, echo, first_process
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
-from stylegan.data.prepare import mib
+from stylegan.data.prepare import format_bytes
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.distributed import process_group
@@ -24,11 +24,11 @@ from stylegan.metrics import METRICS, default_names
 from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.sources import StoreImages
-from stylegan.planning import DEFAULT_CONFIG, Request, plan
+from stylegan.planning import DEFAULT_CONFIG, TrainRequest, plan
 from stylegan.report import Drawings, truncation_sweep, write_report
 from stylegan.training import Evaluation, Stopped, TrainingProgress
-from stylegan.training.costs import Costs, Machine
-from stylegan.training.interrupts import nothing_to_save
+from stylegan.training.costs import Machine, StepCosts
+from stylegan.training.interrupts import ignore_save_signal
 
 MEMORY_OF_GPU = 16 * 2**30  # bytes, assumed by --processes: of the smaller V100
 
@@ -89,7 +89,7 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 )
 @click.option(
     "--batch-gpu",
-    type=click.IntRange(1, values.LARGEST),
+    type=click.IntRange(1, values.MAX_NUMBER),
     help="Number of images at a time per process.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of all random numbers.")
@@ -164,14 +164,14 @@ def train(
         "batch_gpu": batch_gpu,
         "seed": seed,
     }
-    request = Request(options=options_of(overrides, flags), **requested)
+    request = TrainRequest(options=options_of(overrides, flags), **requested)
     if processes is not None:
         show_plan_elsewhere(request, processes, device, dry_run=dry_run)
         return
     tools = options.measuring_tools(feature_weights)
     place = options.use_device(device)
     console = TrainingTerminal()
-    with nothing_to_save(), process_group(place, console):
+    with ignore_save_signal(), process_group(place, console):
         planned = plan(request, Machine.here(place), threads=threads, console=console)
         print_hint(*planned.lines)
         if dry_run:
@@ -180,7 +180,7 @@ def train(
         if names is not None:  # raises now, not at the first measurement
             require(measurable(names), tools, place)
         folder = planned.facts.run
-        begun = folder.saved()
+        begun = folder.latest_images_seen()
         print_hint(*planned.advice())
         opened: list[Store] = []
 
@@ -212,7 +212,9 @@ def train(
         print_hint(*closing_lines(folder, state.config, *opened))
 
 
-def show_plan_elsewhere(request: Request, processes: int, device: str, *, dry_run: bool) -> None:
+def show_plan_elsewhere(
+    request: TrainRequest, processes: int, device: str, *, dry_run: bool
+) -> None:
     """Print the plan for `processes` GPUs, which need not exist here."""
     if not dry_run:
         raise click.UsageError("--processes requires --dry-run; torchrun starts processes")
@@ -246,7 +248,7 @@ def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str
     seeds = ["--seeds", "0-31", *(["--class", label] if label else [])]
     longer = f"{2 * config.schedule.total_kimg:.10g}"
     send = [
-        f"send:      {file} ({mib(file.stat().st_size)}): one file, which every command and "
+        f"send:      {file} ({format_bytes(file.stat().st_size)}): one file, which every command and "
         "stylegan.load_generator open"
         for file in run.generators()[-1:]
     ]
@@ -265,7 +267,7 @@ def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str
 def print_hint(*lines: str) -> None:
     """Print advice; a closed terminal must not end the training."""
     with suppress(OSError):
-        say(*lines)
+        echo(*lines)
 
 
 class TrainingTerminal(Terminal):
@@ -283,7 +285,7 @@ class TrainingTerminal(Terminal):
         speed = what.images_per_second
         self.seconds.pop(stage.resolution, None)  # so that it becomes the last key
         self.seconds[stage.resolution] = 1 / speed
-        costs = Costs.scaled(what.config, self.seconds)
+        costs = StepCosts.scaled(what.config, self.seconds)
         left = duration(costs.seconds_left(what.config.schedule, what.images_seen))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         kimg = min(done, total) / 1000

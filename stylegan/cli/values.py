@@ -12,14 +12,14 @@ from typing import Any, Generic, Literal, TypeVar
 import click
 
 from stylegan.data.images import channels_of
-from stylegan.machine.messages import readable
+from stylegan.machine.messages import sanitize
 
 T = TypeVar("T")
 Centers = int | Literal["class", "none"] | None
 
-MOST_SEEDS = 1_000_000
-LARGEST_SEED = 2**32 - 1  # of NumPy
-LARGEST = 10**9  # of other numbers
+MAX_SEEDS = 1_000_000
+MAX_SEED = 2**32 - 1  # of NumPy
+MAX_NUMBER = 10**9  # of other numbers
 SHOWN = 40  # characters of an invalid value in messages
 
 
@@ -57,7 +57,7 @@ def whole_range(text: str, noun: str, most: int) -> range:
     """Parse `3` or `0-7`, inclusive."""
     ends = re.fullmatch(r"\s*(\d{1,20})\s*(?:-\s*(\d{1,20})\s*)?", text, re.ASCII)
     if not ends:
-        shown = readable(text.strip(), SHOWN)
+        shown = sanitize(text.strip(), SHOWN)
         raise ValueError(f"{shown} is neither a {noun} nor a range like 0-3")
     first = int(ends[1])
     last = int(ends[2] or ends[1])
@@ -72,9 +72,9 @@ def seeds(text: str) -> list[int]:
     """Parse `0-35,40`; duplicates are dropped."""
     numbers: dict[int, None] = {}
     for part in text.split(","):
-        part_numbers = whole_range(part, "seed", LARGEST_SEED)
-        if len(numbers) + len(part_numbers) > MOST_SEEDS:
-            raise ValueError(f"at most {MOST_SEEDS} seeds are possible, {part.strip()} is more")
+        part_numbers = whole_range(part, "seed", MAX_SEED)
+        if len(numbers) + len(part_numbers) > MAX_SEEDS:
+            raise ValueError(f"at most {MAX_SEEDS} seeds are possible, {part.strip()} is more")
         numbers |= dict.fromkeys(part_numbers)
     return list(numbers)
 
@@ -82,7 +82,7 @@ def seeds(text: str) -> list[int]:
 def grid(text: str) -> list[int]:
     """Parse `3x2`: columns and rows, at most 99 of each."""
     if not re.fullmatch(r"[1-9]\d?x[1-9]\d?", text, re.ASCII):
-        raise ValueError(f"{readable(text, SHOWN)} is not a grid like 3x2, columns by rows")
+        raise ValueError(f"{sanitize(text, SHOWN)} is not a grid like 3x2, columns by rows")
     return list(map(int, text.split("x")))
 
 
@@ -90,7 +90,7 @@ def pair(text: str) -> tuple[float, float]:
     """Parse `1,-1`: first and last value."""
     numbers = NUMBERS.parse(text)
     if len(numbers) != 2:
-        raise ValueError(f"{readable(text, SHOWN)} is not two numbers like 1,-1")
+        raise ValueError(f"{sanitize(text, SHOWN)} is not two numbers like 1,-1")
     return numbers[0], numbers[1]
 
 
@@ -113,13 +113,13 @@ def source(text: str) -> str:
     return text
 
 
-def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str], int | str]:
+def number_or(*words: str, least: int = 0, most: int = MAX_NUMBER) -> Callable[[str], int | str]:
     """Parser of one of `words` or an integer."""
     kind: click.ParamType = click.IntRange(least, most)
     return lambda text: text if text in words else kind.convert(text, None, None)
 
 
-NUMBER = Number(-LARGEST, LARGEST)
+NUMBER = Number(-MAX_NUMBER, MAX_NUMBER)
 NUMBERS = Parsed("numbers", lambda text: [NUMBER.convert(x, None, None) for x in text.split(",")])
 PAIR = Parsed("first,last", pair)
 SEEDS = Parsed("seeds", seeds)

@@ -9,13 +9,13 @@ import click
 
 from stylegan import video as library
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, Terminal, say
+from stylegan.cli.common import Command, Terminal, echo
 from stylegan.cli.options import Decorator, Selection
 from stylegan.figures import StyleRange, default_columns, style_ranges
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import Outputs
-from stylegan.machine.messages import count
-from stylegan.sampling.curves import places, spherical, spline
+from stylegan.machine.disk import OutputWriter
+from stylegan.machine.messages import pluralize
+from stylegan.sampling.curves import frame_positions, spherical, spline
 
 POINTS = 4  # per walk, unless seeds are chosen
 SEEDS_B = "10-13"  # seeds of source B
@@ -39,11 +39,11 @@ def video() -> None:
 
 def film_command(
     seeds: str, *extra: Decorator, length: float, each: str = "", of_run: bool = False
-) -> Callable[[Callable[..., library.Film]], click.Command]:
+) -> Callable[[Callable[..., library.Clip]], click.Command]:
     """Decorator: make a command of a function from a `Selection`, a `Frames` and its `extra`
     options to a clip. By default it lasts `length` seconds, `each` of something."""
 
-    def register(make: Callable[..., library.Film]) -> click.Command:
+    def register(make: Callable[..., library.Clip]) -> click.Command:
         @video.command(make.__name__, cls=Command)
         @options.selecting(seeds, *extra)
         @click.option(
@@ -73,7 +73,7 @@ def film_command(
             seconds: float | None,
             scale: int | None,
             out: Path,
-            outputs: Outputs,
+            outputs: OutputWriter,
             **given: object,
         ) -> None:
             selection, own = Selection.split(given, seeds)
@@ -81,7 +81,7 @@ def film_command(
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
-            library.check_film(out, fps, outputs)
+            library.check_clip(out, fps, outputs)
             film = make(selection, frames, **own)
             library.write_video(
                 out,
@@ -93,7 +93,7 @@ def film_command(
             )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
-            say(f"{out}, {took}, from the {origin}")
+            echo(f"{out}, {took}, from the {origin}")
 
         return command
 
@@ -123,7 +123,7 @@ def film_command(
 )
 def walk(
     selection: Selection, frames: Frames, space: str, loop: bool, grid: list[int]
-) -> library.Film:
+) -> library.Clip:
     """Walk from seed to seed.
 
     \b
@@ -139,7 +139,7 @@ def walk(
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
         raise ValueError(
-            f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}: each requires "
+            f"{pluralize(len(points.names), selection.unit)} for {pluralize(walks, 'walk')}: each requires "
             "the same number, at least 2"
         )
     if space == "w" or points.z is None:
@@ -148,8 +148,8 @@ def walk(
     else:
         curves = [spherical(z, closed=loop) for z in points.z.cpu().split(each)]
         styles = library.walk_in_z(loaded, curves, loaded.label(selection.class_name))
-    t = places(frames(each), each, closed=loop)
-    return library.film(loaded, styles, t, columns=columns, noise=points.noise)
+    t = frame_positions(frames(each), each, closed=loop)
+    return library.make_clip(loaded, styles, t, columns=columns, noise=points.noise)
 
 
 @film_command(
@@ -164,7 +164,7 @@ def mixing(
     seeds_b: list[int] | None,
     ranges: list[StyleRange] | None,
     loop: bool,
-) -> library.Film:
+) -> library.Clip:
     """Walk through source B in some layers only.
 
     A row for each seed of source A; in its columns the coarse, middle or fine layers move.
@@ -175,14 +175,16 @@ def mixing(
     loaded = selection.loaded
     sources = selection.points()
     others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
-    ranges = ranges or style_ranges(loaded.look.drawn)
+    ranges = ranges or style_ranges(loaded.settings.synthesis_resolution)
     n = len(others.names)
     if n < 2:
         raise ValueError(f"--seeds-b requires at least 2 {selection.unit}s to walk between")
     styles = library.mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
-    t = places(frames(n), n, closed=loop)
+    t = frame_positions(frames(n), n, closed=loop)
     labels = [f"{name}, {layer_range.label}" for name in sources.names for layer_range in ranges]
-    return library.film(loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise)
+    return library.make_clip(
+        loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise
+    )
 
 
 @film_command(
@@ -192,14 +194,14 @@ def mixing(
     *(LOOP, options.CUTOFF_ALL, options.CENTERS, options.EDIT, options.RESOLUTION),
     length=6,
 )
-def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> library.Film:
+def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> library.Clip:
     """Vary psi from full variety to opposites, and back.
 
     \b
     stylegan video truncation faces64 --seeds 0-5 --psis 1,-1 --out truncation.webp
     """
     now = library.between(*psis, frames(), closed=loop)
-    return library.truncation_film(selection.loaded, selection.points(), now)
+    return library.truncation_clip(selection.loaded, selection.points(), now)
 
 
 @film_command(
@@ -214,7 +216,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     *(LOOP, *LOOK),
     length=6,
 )
-def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> library.Film:
+def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> library.Clip:
     """Vary the strength of edits from first to last, and back.
 
     \b
@@ -222,12 +224,12 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> l
     """
     if not selection.edits:
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
-    edits = dict(zip(selection.edits, selection.loaded.look.edits, strict=True))
+    edits = dict(zip(selection.edits, selection.loaded.settings.edits, strict=True))
     if len(edits) < len(selection.edits):
         raise click.UsageError("an --edit is given twice; combine their strengths in one")
-    loaded = selection.loaded.shown(edits=())
+    loaded = selection.loaded.with_settings(edits=())
     now = library.between(*strengths, frames(), closed=loop)
-    return library.edit_film(loaded, selection.points(loaded), edits, now)
+    return library.edit_clip(loaded, selection.points(loaded), edits, now)
 
 
 @film_command(
@@ -236,7 +238,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> l
     *LOOK,
     length=8,
 )
-def loop(selection: Selection, frames: Frames, waves: int) -> library.Film:
+def loop(selection: Selection, frames: Frames, waves: int) -> library.Clip:
     """Let each latent drift randomly through z, and return.
 
     \b
@@ -246,13 +248,13 @@ def loop(selection: Selection, frames: Frames, waves: int) -> library.Film:
     seeds = selection.chosen_seeds
     curves = [library.noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
     styles = library.walk_in_z(loaded, curves, selection.labels(loaded))
-    t = places(frames(), 1, closed=True)
+    t = frame_positions(frames(), 1, closed=True)
     columns = default_columns(len(seeds))
-    return library.film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
+    return library.make_clip(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 
 
 @film_command("0-5", options.PSI, options.CUTOFF, length=10, of_run=True)
-def timelapse(selection: Selection, frames: Frames) -> library.Film:
+def timelapse(selection: Selection, frames: Frames) -> library.Clip:
     """Show the same seeds over the course of a training run.
 
     SOURCE is a run folder; each frame is of the generator-*.pt or state-*.pt nearest in time.
@@ -261,4 +263,4 @@ def timelapse(selection: Selection, frames: Frames) -> library.Film:
     stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.webp
     """
     files = RunFolder(selection.source).checkpoints()
-    return library.timelapse_film(files, selection.of_file, selection.points, frames())
+    return library.timelapse_clip(files, selection.of_file, selection.points, frames())

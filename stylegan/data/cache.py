@@ -10,12 +10,12 @@ from pathlib import Path
 from stylegan.machine import distributed
 from stylegan.machine.caches import Kind
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import REPLACING
+from stylegan.machine.disk import ALLOW_OVERWRITE
 
 from .check import Findings
 from .images import Preparation, formats
-from .prepare import ANY, prepare, refuse_skipped
-from .sources import SequenceSource, Source, open_source, reasons_of
+from .prepare import DEFAULT_PREPARATION, prepare, refuse_skipped
+from .sources import SequenceSource, Source, open_source, summarize_skipped
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 
@@ -31,7 +31,7 @@ def default_cache_dir() -> Path:
 
 def cached_store(
     data: str | Path | Source | Store,
-    preparation: Preparation = ANY,
+    preparation: Preparation = DEFAULT_PREPARATION,
     *,
     strict: bool = False,
     labels: bool = False,
@@ -53,16 +53,16 @@ def cached_store(
         if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels}")
         for note in source.notes():
-            console.tell(note)
-        path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
-        store = sound_store(path)
+            console.info(note)
+        path = store_path(Path(cache_dir or default_cache_dir()), source, preparation)
+        store = load_if_intact(path)
         if store is None:
             try:
                 store = prepare(
                     source, path, preparation, strict=strict, workers=workers, console=console
                 )
             except ValueError:
-                store = sound_store(path)  # made by another process meanwhile
+                store = load_if_intact(path)  # made by another process meanwhile
                 if store is None:
                     raise
         mark_used(store, source, preparation)
@@ -81,7 +81,7 @@ def cached_store(
             refuse_skipped(store.skipped, store.num_images, store.meta.source)
         return store
 
-    return distributed.on_all_ranks(opened)
+    return distributed.run_on_all_ranks(opened)
 
 
 def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
@@ -91,10 +91,10 @@ def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
             os.utime(origin)
         else:
             origins = {"source": str(source.path.resolve()), "include": list(preparation.include)}
-            REPLACING.text(origin, json.dumps(origins) + "\n")
+            ALLOW_OVERWRITE.text(origin, json.dumps(origins) + "\n")
 
 
-def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
+def store_path(folder: Path, source: Source, preparation: Preparation) -> Path:
     """Path of a source's store in the cache, whether it exists or not."""
     if isinstance(source, SequenceSource):
         raise ValueError(
@@ -108,7 +108,7 @@ def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
     return folder / f"{name or 'data'}-{preparation.resolution or 'auto'}-{digest}"
 
 
-def sound_store(path: Path) -> Store | None:
+def load_if_intact(path: Path) -> Store | None:
     """Open the cached store; remove it and return None if it is damaged."""
     if not path.is_dir():
         return None
@@ -120,7 +120,7 @@ def sound_store(path: Path) -> Store | None:
         return None
 
 
-def refuse_other_images(
+def check_same_images(
     trained_on: object,
     data: Store | Findings,
     run: Path,
@@ -133,9 +133,9 @@ def refuse_other_images(
 
     `trained_on` is the `training_identity` that the run has stored, for images up to `resolution`.
     """
-    if trained_on == data.training_identity(resolution, labels=labels):
+    if trained_on == data.training_hash(resolution, labels=labels):
         return
-    unusable = f" (cannot be used: {reasons_of(data.skipped)})" if data.skipped else ""
+    unusable = f" (cannot be used: {summarize_skipped(data.skipped)})" if data.skipped else ""
     source = data.meta.source if isinstance(data, Store) else data.path.name
     raise ValueError(
         f"{run} was trained on other images or classes than {source} holds now{unusable}; {advice}"

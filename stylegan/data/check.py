@@ -11,19 +11,24 @@ from pathlib import Path
 import numpy as np
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.messages import aligned, count, listed, readable
+from stylegan.machine.messages import (
+    align_columns,
+    join_truncatedource_on_rank0,
+    pluralize,
+    sanitize,
+)
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 from .images import MODES, Fit, Preparation, normalize
 from .labels import Labels
-from .prepare import ANY, SMALL, decoded, largest_level, too_small
+from .prepare import DEFAULT_PREPARATION, SMALL, decode_all, largest_level, too_small
 from .sources import Source, kinds_of, open_source
 from .store import Skipped, Store, identity_of, is_store
 
 Size = tuple[int, int]  # width, height
-MOST_NAMED = 12  # files named in a line
-MOST_GROUPS = 8  # reasons
-MOST_SEEN = 256  # images that `needed_channels` reads
+MAX_NAMED = 12  # files named in a line
+MAX_GROUPS = 8  # reasons
+MAX_SEEN = 256  # images that `needed_channels` reads
 NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason, ignored when reasons are grouped
 
 
@@ -39,7 +44,7 @@ class Findings:
     skipped: list[Skipped] = field(default_factory=list)  # images that cannot be used
     ignored: list[str] = field(default_factory=list)  # files that are not images
     notes: list[str] = field(default_factory=list)  # for the user, a sentence each
-    offered: Counter[Size] = field(default_factory=Counter)  # of all readable images, upright
+    all_sizes: Counter[Size] = field(default_factory=Counter)  # of all readable images, upright
     sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
     levels: list[str] = field(
@@ -47,7 +52,7 @@ class Findings:
     )  # hashes of the pixels, if checked at a resolution
 
     @property
-    def num_good(self) -> int:
+    def num_usable(self) -> int:
         return self.sizes.total()
 
     @property
@@ -55,7 +60,7 @@ class Findings:
         """Names of the classes, or of the numbers of a vector."""
         return self.labels.names if self.labels else []
 
-    def training_identity(self, resolution: int, *, labels: bool) -> str:
+    def training_hash(self, resolution: int, *, labels: bool) -> str:
         """`Store.training_identity` of a store of these images, checked at this resolution."""
         rows = self.labels.rows if labels and self.labels else None
         names = [name.encode("utf-8", "replace").decode() for name in self.label_names]  # as stored
@@ -66,26 +71,31 @@ class Findings:
         sizes = sorted(self.sizes, key=lambda size: (self.fit.native_size(*size), size))
         return [f"{width}x{height}" for width, height in (sizes[0], sizes[-1])] if sizes else []
 
-    def reach(self) -> dict[int, int]:
+    def counts_by_resolution(self) -> dict[int, int]:
         """Resolution -> number of images that are large enough for it, if any."""
-        sizes = [(self.fit.native_size(*size), n) for size, n in self.offered.items()]
+        sizes = [(self.fit.native_size(*size), n) for size, n in self.all_sizes.items()]
         table = {r: sum(n for s, n in sizes if s >= r) for r in resolutions(MAX_RESOLUTION)}
         return {r: n for r, n in table.items() if n}
 
     def resolution(self) -> int | None:
         """Largest resolution for which all images are large enough."""
-        return max((r for r, n in self.reach().items() if n == self.offered.total()), default=None)
+        return max(
+            (r for r, n in self.counts_by_resolution().items() if n == self.all_sizes.total()),
+            default=None,
+        )
 
     def lines(self) -> list[str]:
-        lines = [f"{self.kind} {self.path}: {count(self.num_good, 'usable image')}"]
+        lines = [f"{self.kind} {self.path}: {pluralize(self.num_usable, 'usable image')}"]
         if self.sizes:
             lines.append(f"sizes: {' to '.join(self.ends())}, {len(self.sizes)} different")
             modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
             lines.append(f"modes: {', '.join(modes)}")
         lines += self.labels.lines() if self.labels else []
         least = self.resolution() or 0
-        rows = [(f"{r}x{r}", f"{n:,}") for r, n in self.reach().items() if r >= least]
-        lines += aligned([("resolution", "images that reach it"), *rows]) if rows else []
+        rows = [
+            (f"{r}x{r}", f"{n:,}") for r, n in self.counts_by_resolution().items() if r >= least
+        ]
+        lines += align_columns([("resolution", "images that reach it"), *rows]) if rows else []
         return lines + self.left_out_lines()
 
     def left_out_lines(self) -> list[str]:
@@ -104,20 +114,22 @@ def grouped(skipped: Sequence[Skipped]) -> list[str]:
 
     def line(images: Sequence[Skipped]) -> str:
         first = images[0].reason
-        names = [readable(image.name) for image in images]
+        names = [sanitize(image.name) for image in images]
         reason = first.partition(":")[0] if first.startswith(SMALL) else first
-        return f"{count(len(names), 'image')}: {reason}: {listed(names, MOST_NAMED, ', ')}"
+        return f"{pluralize(len(names), 'image')}: {reason}: {join_truncatedource_on_rank0(names, MAX_NAMED, ', ')}"
 
-    lines = [line(images) for images in largest[:MOST_GROUPS]]
-    if others := [image for images in largest[MOST_GROUPS:] for image in images]:
-        names = listed([readable(image.name) for image in others], MOST_NAMED, ", ")
-        lines.append(f"{count(len(others), 'image')} for other reasons: {names}")
+    lines = [line(images) for images in largest[:MAX_GROUPS]]
+    if others := [image for images in largest[MAX_GROUPS:] for image in images]:
+        names = join_truncatedource_on_rank0(
+            [sanitize(image.name) for image in others], MAX_NAMED, ", "
+        )
+        lines.append(f"{pluralize(len(others), 'image')} for other reasons: {names}")
     return lines
 
 
 def check(
     source: str | Path | Source,
-    preparation: Preparation = ANY,
+    preparation: Preparation = DEFAULT_PREPARATION,
     *,
     decode: bool = True,
     workers: int | None = None,
@@ -137,7 +149,7 @@ def check(
         if not decode:
             width, height, mode = opened.head(name)
             return (width, height), mode, None
-        image = opened.picture(name)
+        image = opened.image(name)
         mode = image.mode
         image = normalize(image, channels=preparation.channels, name=name)
         is_stored = preparation.resolution and not too_small(image.size, preparation)
@@ -148,13 +160,13 @@ def check(
     findings.notes = opened.notes()
     usable: list[int] = []  # indices into the names
     digest = hashlib.sha256()
-    looks = decoded(look, opened.names, workers, console, "checked")
+    looks = decode_all(look, opened.names, workers, console, "checked")
     for i, (name, seen) in enumerate(zip(opened.names, looks, strict=True)):
         if isinstance(seen, Skipped):
             findings.skipped.append(seen)
             continue
         size, mode, pixels = seen
-        findings.offered[size] += 1
+        findings.all_sizes[size] += 1
         if fault := too_small(size, preparation):
             findings.skipped.append(Skipped(name, fault))
             continue
@@ -165,7 +177,7 @@ def check(
             digest.update(pixels.data)
     findings.levels = [digest.hexdigest()]
     labels = opened.labels
-    findings.labels = labels.of(usable) if labels and usable else None
+    findings.labels = labels.subset(usable) if labels and usable else None
     return findings
 
 
@@ -176,7 +188,7 @@ def check_store(
         store.verify(console=console)
     findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)
     findings.sizes = Counter({(store.resolution, store.resolution): store.num_images})
-    findings.offered = findings.sizes
+    findings.all_sizes = findings.sizes
     findings.modes = Counter({MODES[store.channels]: store.num_images})
     findings.levels = store.identities(resolution or store.resolution)
     if store.labels is not None:
@@ -184,15 +196,15 @@ def check_store(
     return findings
 
 
-def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> tuple[int, str]:
+def detect_channels(data: str | Path | Source, include: Sequence[str] = ()) -> tuple[int, str]:
     """4 if at least half of the images have transparency, 1 if all are gray, else 3; and why."""
     if not isinstance(data, Source) and is_store(data):
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
     source = open_source(data, include=include)
-    names = source.names[:: -(-len(source.names) // MOST_SEEN)]  # evenly spaced
+    names = source.names[:: -(-len(source.names) // MAX_SEEN)]  # evenly spaced
     kinds = Counter(
-        kind for kind in decoded(partial(kind_of_colors, source), names) if isinstance(kind, str)
+        kind for kind in decode_all(partial(kind_of_colors, source), names) if isinstance(kind, str)
     )
     total = kinds.total()
     if not total:
@@ -202,14 +214,14 @@ def needed_channels(data: str | Path | Source, include: Sequence[str] = ()) -> t
     else:
         channels = 1 if kinds["gray"] == total else 3
     return channels, (
-        f"channels: {MODES[channels]}: of {count(total, 'image')} read, "
+        f"channels: {MODES[channels]}: of {pluralize(total, 'image')} read, "
         f"{kinds['transparent']} have transparent pixels, {kinds['gray']} are gray"
     )
 
 
 def kind_of_colors(source: Source, name: str) -> str:
     """Whether an image is "transparent", "gray" or "colored"."""
-    pixels = np.asarray(normalize(source.picture(name), channels=4, name=name))
+    pixels = np.asarray(normalize(source.image(name), channels=4, name=name))
     if pixels[..., 3].min() < 255:
         return "transparent"
     return "gray" if (pixels[..., :2] == pixels[..., 1:3]).all() else "colored"

@@ -15,16 +15,22 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageFilter
 
-from stylegan.data.images import decode, is_image, quiet_decoding, reading
-from stylegan.data.labels import MOST, csv_lines
+from stylegan.data.images import decode, image_errors, is_image, quiet_decoding
+from stylegan.data.labels import MAX_VALUE, csv_lines
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs, errors_name, name_of, without_links
+from stylegan.machine.disk import (
+    KEEP_EXISTING,
+    OutputWriter,
+    attach_filename,
+    output_stem,
+    without_links,
+)
 
 SAMPLES = 4  # per pixel and side, which are averaged
 BORDER = 0.1  # around the square, relative to its side
 FADE = 0.3  # width over which mirrored pixels become the median color, relative to its side
 BLUR = 0.02  # standard deviation of the blur, relative to its side
-LARGEST = 8  # side of a square, relative to the longer side of the image
+MAX_SIDE = 8  # side of a square, relative to the longer side of the image
 FORM = (
     "a face has five points (the eyes, the nose, the corners of the mouth, each from left to right "
     "in the image) or the 68 of iBUG, x and y of each in pixels"
@@ -57,9 +63,9 @@ def square_of(points: np.ndarray) -> Square:
     """The square around a face (5 or 68, 2). Raises ValueError if the points are no face."""
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, got {points.shape}")
-    if not (np.abs(points) < MOST).all():  # also NaN
+    if not (np.abs(points) < MAX_VALUE).all():  # also NaN
         raise ValueError(
-            f"points must be pixels, below {MOST:g} in absolute value, got {points.min():g} to "
+            f"points must be pixels, below {MAX_VALUE:g} in absolute value, got {points.min():g} to "
             f"{points.max():g}"
         )
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
@@ -77,7 +83,7 @@ def square_of(points: np.ndarray) -> Square:
 def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
     """Crop the face with these points, upright in a square of `size` pixels a side."""
     square = square_of(points)
-    if square.side > LARGEST * max(image.size) or square.side < 1:
+    if square.side > MAX_SIDE * max(image.size) or square.side < 1:
         raise ValueError(
             f"the square would have {square.side:.4g} pixels a side, in an image of "
             f"{image.width}x{image.height}; are the points of another one?"
@@ -143,7 +149,7 @@ def read_landmarks(path: Path) -> dict[str, list[list[str]]]:
     Returns name -> numbers of each face. Raises ValueError if there is none.
     """
     faces: dict[str, list[list[str]]] = {}
-    with errors_name(path):
+    with attach_filename(path):
         content = path.read_bytes()
     try:
         lines = csv_lines(content)
@@ -168,7 +174,7 @@ def align_files(
     out: Path,
     size: int,
     *,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
     console: Console = SILENT,
 ) -> tuple[dict[Path, float], list[ValueError | OSError]]:
     """Write a PNG of each face of an image, or of the images in a folder, to the folder `out`.
@@ -189,7 +195,7 @@ def align_files(
         else:
             faces = len(landmarks[name])
             ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
-            files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
+            files[name] = [path.with_name(f"{output_stem(path)}{end}.png") for end in ends]
     sources = [folder / name for name in files]
     outputs.check(*chain.from_iterable(files.values()), sources=sources, exist_ok=True)
     sides: dict[Path, float] = {}
@@ -197,13 +203,13 @@ def align_files(
         image: Image.Image | None = None
         for file, numbers in zip(files[name], landmarks[name], strict=True):
             try:
-                with reading(name):
+                with image_errors(name):
                     points = points_of(numbers)
                     side = square_of(points).side
                 if image is None:
                     with quiet_decoding():
                         image = decode((folder / name).read_bytes(), name=str(folder / name))
-                with reading(name):
+                with image_errors(name):
                     square = aligned(image, points, size)
             except (ValueError, OSError) as error:
                 left_out.append(error)

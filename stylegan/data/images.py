@@ -14,8 +14,8 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps, PngImagePlugin, TiffImagePlugin, features
 
-from stylegan.machine.disk import errors_name, is_of_system, what_begins_with
-from stylegan.machine.messages import readable, reason_of
+from stylegan.machine.disk import attach_filename, is_of_system, what_begins_with
+from stylegan.machine.messages import error_reason, sanitize
 from stylegan.schedule import check_resolution
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
@@ -55,7 +55,7 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
     (`check_pixels`), or if it has more than `MAX_PIXELS` pixels.
     """
     with quiet_decoding():
-        return planes(decode(content, channels=channels, name=name))
+        return to_chw(decode(content, channels=channels, name=name))
 
 
 @functools.cache
@@ -94,23 +94,23 @@ def quiet_decoding() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(name: str) -> Iterator[None]:
+def image_errors(name: str) -> Iterator[None]:
     """Turn errors of a damaged file into a ValueError with its name; name those of the system."""
     try:
-        with errors_name(name):
+        with attach_filename(name):
             yield
     except MemoryError as error:
         raise MemoryError(f"{name}: not enough memory to read it") from error
     except Exception as error:
         if is_of_system(error):
             raise
-        reason = DECODER_ERROR.sub(r"\g<0>: damaged, or a rare compression", reason_of(error))
+        reason = DECODER_ERROR.sub(r"\g<0>: damaged, or a rare compression", error_reason(error))
         raise ValueError(f"{name}: {reason}") from error
 
 
 def open_image(file: IO[bytes], name: str) -> Image.Image:
     """Open an image file without decoding its pixels."""
-    with reading(name):
+    with image_errors(name):
         start = file.read(512)
         if what := what_begins_with(start):
             raise ValueError(f"the file is {what}")
@@ -168,10 +168,10 @@ def misread_by_pillow(image: TiffImagePlugin.TiffImageFile) -> bool:
     return signed or bits not in (1, 2, 4, 8, 16) or 0 < max(palette) < 256
 
 
-def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
+def read_header(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
     """Read upright width and height, and Pillow's mode, from the header alone."""
     image = open_image(file, name)
-    with reading(name):
+    with image_errors(name):
         check_pixels(image)
     width, height = image.size
     if orientation_of(image) in SIDEWAYS and image.format != "TIFF":  # its size is upright already
@@ -195,7 +195,7 @@ def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.I
 
 def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Image.Image:
     """Decode an opened image, upright and in sRGB, to mode L, RGB or RGBA."""
-    with reading(name):  # damage, a broken palette, a mode without conversion
+    with image_errors(name):  # damage, a broken palette, a mode without conversion
         check_pixels(image)
         profile = image.info.get("icc_profile")
         image.load()
@@ -222,7 +222,7 @@ def channels_of(mode: str) -> int | Literal["auto"]:
     for channels, name in MODES.items():
         if name == mode.upper():
             return channels
-    raise ValueError(f"channels must be auto, L, RGB or RGBA, got {readable(mode, 40)}")
+    raise ValueError(f"channels must be auto, L, RGB or RGBA, got {sanitize(mode, 40)}")
 
 
 def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
@@ -258,13 +258,13 @@ def transform_to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform |
     return None if np.abs(before - after).max() <= SAME_COLORS else transform
 
 
-def planes(image: Image.Image) -> np.ndarray:
+def to_chw(image: Image.Image) -> np.ndarray:
     """Pixels of an image of mode L, RGB or RGBA, uint8 (C, H, W)."""
     pixels = np.asarray(image).reshape(image.height, image.width, -1)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def premultiplied(pixels: np.ndarray) -> np.ndarray:
+def premultiply(pixels: np.ndarray) -> np.ndarray:
     """Multiply colors by alpha, rounded: uint8 (4, H, W) -> uint8 (4, H, W)."""
     product = pixels[:3].astype(np.uint16) * pixels[3]
     return np.concatenate([((product + 127) // 255).astype(np.uint8), pixels[3:]])
@@ -278,7 +278,7 @@ def unpremultiply(pixels: np.ndarray) -> np.ndarray:
     return np.concatenate([colors, pixels[..., 3:, :, :]], axis=-3)
 
 
-def from_array(pixels: np.ndarray) -> Image.Image:
+def to_pil(pixels: np.ndarray) -> Image.Image:
     """Make an image from uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels."""
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
@@ -302,7 +302,7 @@ class Fit:
     aspect: tuple[int, int] = (1, 1)  # width, height
 
     @classmethod
-    def of(cls, crop: Crop) -> "Fit":
+    def parse(cls, crop: Crop) -> "Fit":
         """Parse a `Crop`. Raises ValueError for any other text."""
         if crop in CROPS:
             return cls(crop, (4, 3) if crop == "pad" else (1, 1))  # type: ignore[arg-type]
@@ -312,7 +312,7 @@ class Fit:
             if 0 < max(width, height) <= SLIMMEST * min(width, height):
                 return cls("pad", Fraction(width, height).as_integer_ratio())
         known = f"{', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1)"
-        raise ValueError(f"crop must be {known}, got {readable(repr(crop), 60)}")
+        raise ValueError(f"crop must be {known}, got {sanitize(repr(crop), 60)}")
 
     @classmethod
     def of_rectangle(cls, rectangle: Sequence[int]) -> "Fit":
@@ -327,7 +327,7 @@ class Fit:
         others = ((width, total - width) for total in sums for width in range(1, total))
         paddings = (cls("pad", aspect) for aspect in itertools.chain(USUAL_ASPECTS, others))
         alike = (fit for fit in paddings if fit.active_rectangle(resolution) == (*rectangle,))
-        return next(alike, None) or cls.of(f"pad {right - left}:{bottom - top}")
+        return next(alike, None) or cls.parse(f"pad {right - left}:{bottom - top}")
 
     def __str__(self) -> str:
         if self.kind == "pad" and self.aspect != (4, 3):
@@ -390,7 +390,7 @@ class Preparation:
     def __post_init__(self) -> None:
         if self.resolution is not None:
             check_resolution(self.resolution)
-        Fit.of(self.crop)
+        Fit.parse(self.crop)
         if self.channels not in MODES:
             raise ValueError(f"channels must be 1, 3 or 4, got {self.channels}")
         if self.premultiplied and self.channels != 4:
@@ -398,7 +398,7 @@ class Preparation:
 
     @property
     def fit(self) -> Fit:
-        return Fit.of(self.crop)
+        return Fit.parse(self.crop)
 
     def key(self) -> list[object]:
         """The part of a cached store's name that does not depend on the files."""

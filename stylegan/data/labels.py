@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stylegan.machine.messages import count, listed, readable
+from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize, sanitize
 
 from .images import is_image
 
 JSON = "dataset.json"  # next to the images, in the format of stylegan2-ada
 CSV = "labels.csv"
-MOST = 1e30  # numbers of a label are smaller, so that float32 holds them and their sums
-MOST_NUMBERS = 10  # that are classes, such as digits; more need two images each
+MAX_VALUE = 1e30  # numbers of a label are smaller, so that float32 holds them and their sums
+MAX_NUMBERS = 10  # that are classes, such as digits; more need two images each
 NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?", re.IGNORECASE)
-MOST_NAMED = 12  # labels named in a line
+MAX_NAMED = 12  # labels named in a line
 FEW_IMAGES = 50  # a label with fewer is warned of
 
 
-def places(
+def match_labels(
     names: Sequence[str],
     others: Sequence[str],
     vectors: tuple[bool | None, bool | None] = (None, None),
@@ -40,10 +40,10 @@ def places(
     return list(range(max(len(names), len(others))))
 
 
-def described(names: Sequence[str], vectors: bool | None) -> str:
+def describe_labels(names: Sequence[str], vectors: bool | None) -> str:
     """The first labels, and whether they are classes or vectors if known, for a message."""
     kind = {True: "vectors of ", False: "classes ", None: ""}[vectors]
-    return kind + listed([*map(readable, names)], 4, ", ")
+    return kind + join_truncatedource_on_rank0([*map(sanitize, names)], 4, ", ")
 
 
 class Labels(NamedTuple):
@@ -57,13 +57,13 @@ class Labels(NamedTuple):
     rows: np.ndarray
 
     @property
-    def vectors(self) -> bool:
+    def are_vectors(self) -> bool:
         return self.rows.ndim == 2
 
-    def of(self, images: Sequence[int]) -> "Labels | None":
+    def subset(self, images: Sequence[int]) -> "Labels | None":
         """Labels of some images, without unused classes. Returns None if an image has no class."""
         rows = self.rows[np.asarray(images, np.int64)]
-        if self.vectors:
+        if self.are_vectors:
             return Labels(self.names, rows)
         present, rows = np.unique(rows, return_inverse=True)
         if -1 in present or not len(present):
@@ -72,7 +72,7 @@ class Labels(NamedTuple):
 
     def counts(self) -> dict[str, int]:
         """Name -> number of images that have this label, or a nonzero number; without zeros."""
-        if self.vectors:
+        if self.are_vectors:
             have = np.count_nonzero(self.rows, axis=0)
         else:
             have = np.bincount(self.rows[self.rows >= 0], minlength=len(self.names))
@@ -81,22 +81,24 @@ class Labels(NamedTuple):
     def lines(self) -> list[str]:
         """Lines with the number of images of each label, and a warning of rare labels."""
         counts = self.counts().items()
-        named = [f"{n:,} {readable(name)}" for name, n in counts]
-        rare = [f"{n} {readable(name)}" for name, n in counts if n < FEW_IMAGES]
-        lines = [f"{count(len(named), 'label')}: {listed(named, MOST_NAMED, ', ')}"]
+        named = [f"{n:,} {sanitize(name)}" for name, n in counts]
+        rare = [f"{n} {sanitize(name)}" for name, n in counts if n < FEW_IMAGES]
+        lines = [
+            f"{pluralize(len(named), 'label')}: {join_truncatedource_on_rank0(named, MAX_NAMED, ', ')}"
+        ]
         if rare:
             few = f"labels with fewer than {FEW_IMAGES} images are learned poorly"
-            lines.append(f"{few}: {listed(rare, MOST_NAMED, ', ')}")
+            lines.append(f"{few}: {join_truncatedource_on_rank0(rare, MAX_NAMED, ', ')}")
         return lines
 
 
-def of_classes(classes: Sequence[str | None]) -> Labels:
+def from_classes(classes: Sequence[str | None]) -> Labels:
     names = sorted({name for name in classes if name is not None})
     place = {name: i for i, name in enumerate(names)}
     return Labels(names, np.array([-1 if c is None else place[c] for c in classes], np.int64))
 
 
-def of_vectors(vectors: np.ndarray, names: list[str] | None = None) -> Labels:
+def from_vectors(vectors: np.ndarray, names: list[str] | None = None) -> Labels:
     """Labels from vectors (N, numbers): classes if all are one-hot."""
     names = [str(i) for i in range(vectors.shape[1])] if names is None else names
     one_hot = ((vectors == 0) | (vectors == 1)).all() and (vectors.sum(axis=1) == 1).all()
@@ -109,16 +111,18 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
     Raises ValueError, in one line, unless each image has one and all are of the same kind.
     """
     try:
-        pairs, names = (in_json if file == JSON else in_csv)(content)
+        pairs, names = (parse_json if file == JSON else parse_csv)(content)
         label_of = {composed(name): label for name, label in pairs}
         if len(label_of) < len(pairs):
             (twice, _), *_ = Counter(composed(name) for name, _ in pairs).most_common(1)
             raise ValueError(f"{twice} has two labels")
         if missing := [name for name in images if composed(name) not in label_of]:
-            examples = listed(list(map(readable, missing)), 3, ", ")
+            examples = join_truncatedource_on_rank0(list(map(sanitize, missing)), 3, ", ")
             there = f"; its first name is {pairs[0][0]}" if pairs else ""
-            raise ValueError(f"{count(len(missing), 'image')} without a label: {examples}{there}")
-        return combined({name: label_of[composed(name)] for name in images}, names)
+            raise ValueError(
+                f"{pluralize(len(missing), 'image')} without a label: {examples}{there}"
+            )
+        return build_labels({name: label_of[composed(name)] for name in images}, names)
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"the labels in {file} cannot be used: {error}") from error
 
@@ -128,7 +132,7 @@ def composed(name: str) -> str:
     return unicodedata.normalize("NFC", name.replace("\\", "/"))
 
 
-def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
+def parse_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
     """Pairs of image and class number, class name or list of numbers; and names of the labels.
 
     The latter are `label_names`, our addition to the format of stylegan2-ada, or None.
@@ -159,10 +163,10 @@ def names_in_order(names: object) -> list[str]:
         if all(type(n) is int for n in numbers) and sorted(numbers) == list(range(len(names))):
             return sorted(names, key=names.__getitem__)
     wanted = "a list of strings, or numbers from 0 by name"
-    raise ValueError(f"label_names must be {wanted}, got {readable(names, 60)}")
+    raise ValueError(f"label_names must be {wanted}, got {sanitize(names, 60)}")
 
 
-def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
+def parse_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
     """The same from a CSV, whose first line is a header unless it starts with an image."""
     lines = csv_lines(content)
     if not lines or len(lines[0]) < 2:
@@ -185,15 +189,15 @@ def csv_lines(content: bytes) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
 
 
-def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
+def build_labels(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
     """Labels from those of all images, in their order, which must be of one kind."""
     values = list(labels.values())
     if names and len(set(names)) < len(names):
         raise ValueError("label names must be unique")
     numbers = {str(value) for value in values if names is None and NUMBER.fullmatch(str(value))}
-    if len(numbers) > max(MOST_NUMBERS, len(values) / 2):
+    if len(numbers) > max(MAX_NUMBERS, len(values) / 2):
         raise ValueError(
-            f"{len(numbers)} different numbers of {count(len(values), 'image')} are no classes; "
+            f"{len(numbers)} different numbers of {pluralize(len(values), 'image')} are no classes; "
             f'for vectors write {JSON}: {{"labels": [["a.png", [0.3]], ...]}}'
         )
     if all(type(value) is int for value in values):
@@ -206,7 +210,7 @@ def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
     if all(isinstance(value, str) and value for value in values):
         if names is not None:
             raise ValueError("label_names needs class numbers or vectors, got class names")
-        return of_classes(values)
+        return from_classes(values)
     if not all(isinstance(value, list) for value in values):
         raise ValueError("labels must be classes of all images, or lists of numbers of all")
     size = len(values[0])
@@ -220,20 +224,20 @@ def combined(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"expected numbers: {error}") from error
     for name, row in zip(labels, rows, strict=True):
-        if row.ndim > 1 or not (np.abs(row) < MOST).all():  # also NaN
+        if row.ndim > 1 or not (np.abs(row) < MAX_VALUE).all():  # also NaN
             got = ", ".join(map(str, labels[name]))
             raise ValueError(f"numbers of {name} must be finite, got {got}")
-    return of_vectors(rows.astype(np.float32), names)
+    return from_vectors(rows.astype(np.float32), names)
 
 
-def weights(text: str) -> dict[str, float]:
+def parse_label_weights(text: str) -> dict[str, float]:
     """Parse `smile=0.7,sad=0.3`: name -> weight."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     try:
         weighted = {name.strip(): float(number) for name, _, number in pairs}
     except ValueError:
         weighted = {}
-    fits = "" not in weighted and all(abs(number) < MOST for number in weighted.values())
+    fits = "" not in weighted and all(abs(number) < MAX_VALUE for number in weighted.values())
     if len(weighted) < len(pairs) or not fits:  # also NaN
         raise ValueError(
             f"weighted labels must look like smile=0.7,sad=0.3, each name once, got {text!r}"

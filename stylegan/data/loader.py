@@ -11,7 +11,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.machine.distributed import to_device
 
-from .prepare import map_ahead
+from .prepare import prefetch_map
 from .store import Store
 
 RANGE_SCALE = float(np.float32(2 / 255))  # float32 in the official code, so rounded in float64 too
@@ -24,7 +24,7 @@ def epochs(num_images: int, seed: int, start: int) -> Indices:
     """Image indices of each epoch, endlessly, without the first `start`."""
     epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
-        yield streams.data_order(seed, e).permutation(num_images)[skip:]
+        yield streams.epoch_rng(seed, e).permutation(num_images)[skip:]
         skip = 0
 
 
@@ -84,12 +84,16 @@ def batches(
         labels = None if classes is None else torch.from_numpy(store.one_hot(classes[indices]))
         return rows, labels
 
-    order = shares(epochs(store.num_images, seed, start), batch_size, rank, world_size)
-    ahead = map_ahead(read, order, workers, workers + 1) if workers else map(read, order)
-    return moved(ahead, device) if on_gpu else (on_device(*batch, device) for batch in ahead)
+    order = rank_batches(epochs(store.num_images, seed, start), batch_size, rank, world_size)
+    ahead = prefetch_map(read, order, workers, workers + 1) if workers else map(read, order)
+    return (
+        prefetch_to_device(ahead, device)
+        if on_gpu
+        else (on_device(*batch, device) for batch in ahead)
+    )
 
 
-def shares(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indices:
+def rank_batches(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indices:
     """Indices of this rank's part of each global batch."""
     size = batch_size // world_size
     order = next(epochs)
@@ -106,7 +110,7 @@ def on_device(
     return to_device(images, device), None if labels is None else to_device(labels, device)
 
 
-def moved(source: Batches, device: torch.device) -> Batches:
+def prefetch_to_device(source: Batches, device: torch.device) -> Batches:
     """Prefetch to the GPU: copy the next batch on a side stream while this one is in use."""
     copies = torch.cuda.Stream(device)
 

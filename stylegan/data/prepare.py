@@ -19,11 +19,11 @@ from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import atomic_folder, check_folder, is_of_system
 from stylegan.machine.limits import limits
 from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import count, reason_of
+from stylegan.machine.messages import error_reason, pluralize
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 
-from .images import Fit, Preparation, normalize, planes, premultiplied, quiet_decoding
-from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
+from .images import Fit, Preparation, normalize, premultiply, quiet_decoding, to_chw
+from .sources import Pictures, SequenceSource, Source, open_source, summarize_skipped
 from .store import (
     CLASSES,
     META,
@@ -36,7 +36,7 @@ from .store import (
 )
 
 HEADER = 128  # bytes of the header of a file of images, whatever their number
-ANY = Preparation()
+DEFAULT_PREPARATION = Preparation()
 SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 def prepare(
     source: str | Path | Source,
     out: str | Path,
-    preparation: Preparation = ANY,
+    preparation: Preparation = DEFAULT_PREPARATION,
     *,
     strict: bool = False,
     workers: int | None = None,
@@ -60,17 +60,19 @@ def prepare(
     check_folder(out, empty=True)
     source = open_source(source, include=preparation.include)
     fingerprint = source.fingerprint()  # first, as files may change meanwhile
-    resolution = preparation.resolution or offered_resolution(source, preparation.fit)
+    resolution = preparation.resolution or detect_resolution(source, preparation.fit)
     preparation = dataclasses.replace(preparation, resolution=resolution)
-    console.tell(f"preparing {space_for(out, len(source.names), preparation)}")
+    console.info(f"preparing {check_disk_space(out, len(source.names), preparation)}")
     waiting = f"another process prepares {out}: waiting for it"
-    with atomic_folder(out, lambda: console.tell(waiting)) as folder:
+    with atomic_folder(out, lambda: console.info(waiting)) as folder:
         load = functools.partial(levels_of, source, preparation)
         places: list[int] = []  # in the source, of the images that are in the store
         skipped: list[Skipped] = []
 
         def usable() -> Iterator[dict[int, np.ndarray]]:
-            for i, levels in enumerate(decoded(load, source.names, workers, console, "prepared")):
+            for i, levels in enumerate(
+                decode_all(load, source.names, workers, console, "prepared")
+            ):
                 if isinstance(levels, Skipped):
                     skipped.append(levels)
                 else:
@@ -82,16 +84,16 @@ def prepare(
             small = all(reason.startswith(SMALL) for _, reason in skipped)
             raise ValueError(
                 f"none of the {len(skipped)} images under {source.path} is usable: "
-                f"{reasons_of(skipped)}" + ("; choose a smaller resolution" if small else "")
+                f"{summarize_skipped(skipped)}" + ("; choose a smaller resolution" if small else "")
             )
         if strict:
             refuse_skipped(skipped, len(places), source.path)
         lines = [source.names[i].replace("\n", "\\n") + "\n" for i in places]
         (folder / NAMES).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         others = [NAMES]
-        labels = source.labels.of(places) if source.labels is not None else None
+        labels = source.labels.subset(places) if source.labels is not None else None
         if labels is not None:
-            others.append(VECTORS if labels.vectors else CLASSES)
+            others.append(VECTORS if labels.are_vectors else CLASSES)
             np.save(folder / others[-1], labels.rows)
         hashes |= {name: sha256_of(folder / name) for name in others}
         StoreMeta(
@@ -114,7 +116,7 @@ def prepare(
 def prepare_images(
     images: Pictures,
     out: str | Path,
-    preparation: Preparation = ANY,
+    preparation: Preparation = DEFAULT_PREPARATION,
     *,
     labels: Sequence[str] | None = None,
     strict: bool = False,
@@ -131,7 +133,7 @@ def prepare_images(
 
 def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, np.ndarray]:
     """An image at all resolutions, uint8 (C, r, r). Raises ValueError if it cannot be used."""
-    image = normalize(source.picture(name), channels=preparation.channels, name=name)
+    image = normalize(source.image(name), channels=preparation.channels, name=name)
     if fault := too_small(image.size, preparation):
         raise ValueError(fault)
     return pyramid(largest_level(image, preparation))
@@ -140,8 +142,8 @@ def levels_of(source: Source, preparation: Preparation, name: str) -> dict[int, 
 def largest_level(image: Image.Image, preparation: Preparation) -> np.ndarray:
     """Pixels of a decoded image at full resolution, uint8 (C, r, r)."""
     assert preparation.resolution is not None
-    square = planes(preparation.fit.square(image, preparation.resolution))
-    return premultiplied(square) if preparation.premultiplied else square
+    square = to_chw(preparation.fit.square(image, preparation.resolution))
+    return premultiply(square) if preparation.premultiplied else square
 
 
 def write_levels(
@@ -171,7 +173,7 @@ def write_levels(
     return {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
 
 
-def offered_resolution(source: Source, fit: Fit) -> int:
+def detect_resolution(source: Source, fit: Fit) -> int:
     """Largest power of two, up to 1024, that the first usable image fills."""
 
     def size_of(name: str) -> int:
@@ -183,11 +185,11 @@ def offered_resolution(source: Source, fit: Fit) -> int:
         return min(size, MAX_RESOLUTION)
 
     skipped: list[Skipped] = []
-    for size in decoded(size_of, source.names, workers=1):
+    for size in decode_all(size_of, source.names, workers=1):
         if not isinstance(size, Skipped):
             return 1 << (size.bit_length() - 1)
         skipped.append(size)
-    raise ValueError(f"no image under {source.path} can be used: {reasons_of(skipped)}")
+    raise ValueError(f"no image under {source.path} can be used: {summarize_skipped(skipped)}")
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
@@ -208,7 +210,7 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
     return levels
 
 
-def space_for(folder: Path, num_images: int, preparation: Preparation) -> str:
+def check_disk_space(folder: Path, num_images: int, preparation: Preparation) -> str:
     """Describe the disk space that a store takes. Raises OSError if it does not fit."""
     assert preparation.resolution is not None
     resolution = preparation.resolution
@@ -216,21 +218,21 @@ def space_for(folder: Path, num_images: int, preparation: Preparation) -> str:
     needed = num_images * (pixels + 128) + 65536  # with names, label and meta
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(existing).free
-    images = f"{count(num_images, 'image')} at {resolution}x{resolution}"
+    images = f"{pluralize(num_images, 'image')} at {resolution}x{resolution}"
     if free < needed:
         raise OSError(
-            f"no disk space: {images} need {mib(needed)} in {folder}, which has {mib(free)}; free "
+            f"no disk space: {images} need {format_bytes(needed)} in {folder}, which has {format_bytes(free)}; free "
             "some (see stylegan cache), or choose another folder (STYLEGAN_CACHE) or resolution"
         )
-    return f"{images}: {mib(needed)} in {folder} ({mib(free)} free)"
+    return f"{images}: {format_bytes(needed)} in {folder} ({format_bytes(free)} free)"
 
 
-def mib(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Format bytes in MiB or GiB."""
     return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.1f} GiB"
 
 
-def map_ahead(
+def prefetch_map(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
 ) -> Iterator[Result]:
     """Map on threads, in order: at most `ahead` results are computed before they are requested."""
@@ -245,7 +247,7 @@ def map_ahead(
         pool.shutdown(cancel_futures=True)
 
 
-def decoded(
+def decode_all(
     function: Callable[[str], Result],
     names: Sequence[str],
     workers: int | None = None,
@@ -264,11 +266,11 @@ def decoded(
         except (OSError, ValueError) as error:
             if is_of_system(error):
                 raise
-            return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
+            return Skipped(name, error_reason(error).removeprefix(f"{name}: "))
 
     workers = workers or min(limits().cores, 16)
     with quiet_decoding():
-        for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
+        for done, result in enumerate(prefetch_map(attempt, names, workers, 2 * workers), start=1):
             yield result
             console.progress(what, done, len(names))
 
@@ -285,5 +287,5 @@ def refuse_skipped(skipped: Sequence[Skipped], num_usable: int, source: object) 
     if skipped:
         raise ValueError(
             f"{len(skipped)} of {len(skipped) + num_usable} images of {source} cannot be used, and "
-            f"strict allows none: {reasons_of(skipped)}"
+            f"strict allows none: {summarize_skipped(skipped)}"
         )

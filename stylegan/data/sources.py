@@ -17,12 +17,17 @@ from typing import IO, ClassVar
 import numpy as np
 from PIL import Image
 
-from stylegan.machine.disk import refuse_mistaken, refusing
-from stylegan.machine.messages import count, listed, readable, reason_of
+from stylegan.machine.disk import as_value_error, check_not_placeholder
+from stylegan.machine.messages import (
+    error_reason,
+    join_truncatedource_on_rank0,
+    pluralize,
+    sanitize,
+)
 
 from . import tfrecords
-from .images import MODES, extensions, from_array, head, is_image, open_image, reading
-from .labels import CSV, JSON, MOST, Labels, composed, of_classes, of_vectors, read_labels
+from .images import MODES, extensions, image_errors, is_image, open_image, read_header, to_pil
+from .labels import CSV, JSON, MAX_VALUE, Labels, composed, from_classes, from_vectors, read_labels
 from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: the size of `MAX_PIXELS` without compression
@@ -76,11 +81,11 @@ class Source(ABC):
             raise ValueError(f"{fault}; image names end in {' '.join(extensions())}; {hint}{SEE}")
 
     @abstractmethod
-    def picture(self, name: str) -> Image.Image:
+    def image(self, name: str) -> Image.Image:
         """The image in its own mode. Raises ValueError or OSError if it cannot be opened."""
 
     @abstractmethod
-    def listing(self) -> Iterator[tuple[object, ...]]:
+    def fingerprint_parts(self) -> Iterator[tuple[object, ...]]:
         """Properties that change whenever a file changes, for `fingerprint`."""
 
     @abstractmethod
@@ -89,7 +94,7 @@ class Source(ABC):
 
     def head(self, name: str) -> tuple[int, int, str]:
         """Upright width and height, and Pillow's mode, as the header states them."""
-        image = self.picture(name)
+        image = self.image(name)
         return image.width, image.height, image.mode
 
     @functools.cached_property
@@ -98,7 +103,7 @@ class Source(ABC):
         try:
             return self.read_labels()
         except ValueError as error:
-            return f"{reason_of(error)} ({self.path})"
+            return f"{error_reason(error)} ({self.path})"
 
     @property
     def labels(self) -> Labels | None:
@@ -116,7 +121,9 @@ class Source(ABC):
         lines = []
         for what, names in (("run folders", self.runs), ("grids of generated samples", self.grids)):
             if names:
-                lines.append(f"left out as {what}: {listed(list(map(readable, names)), 4, ', ')}")
+                lines.append(
+                    f"left out as {what}: {join_truncatedource_on_rank0(list(map(sanitize, names)), 4, ', ')}"
+                )
         folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
         if not self.label_files and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
             parts = ", ".join(sorted(folders))
@@ -131,7 +138,7 @@ class Source(ABC):
     def fingerprint(self) -> str:
         """Hash that changes if an image is added, removed or changed, or may change its class."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
-        for line in self.listing():
+        for line in self.fingerprint_parts():
             digest.update(repr(line).encode())
         if self.top != only_folder([*self.names, *self.label_files]):  # `include`, or other files
             digest.update(repr(self.top).encode())
@@ -142,7 +149,9 @@ def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> 
     """Raise ValueError if a sub-folder of `include` does not exist."""
     folders = {first_folder(name) for name in files}
     if missing := [folder for folder in include if folder not in folders]:
-        known = listed(sorted(readable(folder) for folder in folders if folder), 20, ", ")
+        known = join_truncatedource_on_rank0(
+            sorted(sanitize(folder) for folder in folders if folder), 20, ", "
+        )
         wanted = ", ".join(map(repr, missing))
         raise ValueError(f"no sub-folder {wanted} in {path}; available: {known or 'none'}")
 
@@ -163,15 +172,15 @@ class FileSource(Source):
     def open(self, name: str) -> IO[bytes]: ...
 
     def read(self, name: str) -> bytes:
-        with self.open(name) as file, reading(name):
+        with self.open(name) as file, image_errors(name):
             return file.read()
 
-    def picture(self, name: str) -> Image.Image:
+    def image(self, name: str) -> Image.Image:
         return open_image(io.BytesIO(self.read(name)), name)
 
     def head(self, name: str) -> tuple[int, int, str]:
         with self.open(name) as file:
-            return head(file, name)
+            return read_header(file, name)
 
     def read_labels(self) -> Labels:
         if len(self.label_files) > 1:
@@ -179,7 +188,7 @@ class FileSource(Source):
         relative = [name.removeprefix(self.top) for name in self.names]
         for file in self.label_files:
             return read_labels(file.removeprefix(self.top), self.read(file), relative)
-        return of_classes([first_folder(name) for name in relative])
+        return from_classes([first_folder(name) for name in relative])
 
 
 class FolderSource(FileSource):
@@ -194,7 +203,7 @@ class FolderSource(FileSource):
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
 
-    def listing(self) -> Iterator[tuple[object, ...]]:
+    def fingerprint_parts(self) -> Iterator[tuple[object, ...]]:
         for name in [*self.names, *self.label_files]:
             yield name, *status_of(self.path / name)
 
@@ -204,7 +213,7 @@ class ZipSource(FileSource):
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
         hint = HOW_ARRAYS if path.suffix.lower() in ARRAYS else ""
-        with refusing(path, "is neither a folder nor an intact zip", f"{hint}{SEE}"):
+        with as_value_error(path, "is neither a folder nor an intact zip", f"{hint}{SEE}"):
             self.archive = zipfile.ZipFile(path)
         entries = [(name_of(info), info) for info in self.archive.infolist()]
         files = [
@@ -221,13 +230,13 @@ class ZipSource(FileSource):
         super().__init__(path, self.members, include)
 
     def open(self, name: str) -> IO[bytes]:
-        with reading(name):
+        with image_errors(name):
             size = self.members[name].file_size
             if size > MAX_FILE_BYTES:
                 raise ValueError(f"file must be at most {MAX_FILE_BYTES} bytes, got {size}")
             return self.archive.open(self.members[name])
 
-    def listing(self) -> Iterator[tuple[object, ...]]:
+    def fingerprint_parts(self) -> Iterator[tuple[object, ...]]:
         yield status_of(self.path)
         for name in [*self.names, *self.label_files]:
             yield name, self.members[name].file_size, self.members[name].CRC
@@ -254,7 +263,7 @@ class TFRecordSource(Source):
     def __init__(self, path: Path, files: Sequence[Path], include: Sequence[str] = ()) -> None:
         name, *others = sorted({re.sub(r"-r\d\d$", "", file.stem) for file in files})
         if others:
-            sets = listed(list(map(readable, (name, *others))), 3, ", ")
+            sets = join_truncatedource_on_rank0(list(map(sanitize, (name, *others))), 3, ", ")
             raise ValueError(f"{path} contains several data sets ({sets}); give one file")
         self.file = max(files, key=lambda file: file.stat().st_size)
         self.records = list(tfrecords.records(self.file))
@@ -266,8 +275,8 @@ class TFRecordSource(Source):
     def pixels(self, name: str) -> np.ndarray:
         return tfrecords.pixels(self.file, *self.records[int(name.removesuffix(".tif"))])
 
-    def picture(self, name: str) -> Image.Image:
-        return from_array(self.pixels(name).transpose(1, 2, 0))
+    def image(self, name: str) -> Image.Image:
+        return to_pil(self.pixels(name).transpose(1, 2, 0))
 
     def head(self, name: str) -> tuple[int, int, str]:
         channels, height, width = self.shape  # of the first image: all are alike
@@ -275,19 +284,19 @@ class TFRecordSource(Source):
 
     def read_labels(self) -> Labels:
         """Read the `.labels` file, a NumPy array: one-hot rows become classes."""
-        none = of_classes([None] * len(self.names))
+        none = from_classes([None] * len(self.names))
         if not self.label_files:
             return none
         name = os.path.basename(self.label_files[0])
         # what becomes infinite is refused below
-        with refusing(name, "holds no labels"), np.errstate(over="ignore"):
+        with as_value_error(name, "holds no labels"), np.errstate(over="ignore"):
             read = np.load(self.label_files[0], allow_pickle=False)
             rows = read.astype(np.float32, casting="same_kind")
-        if rows.ndim != 2 or len(rows) != len(self.names) or not (np.abs(rows) < MOST).all():
+        if rows.ndim != 2 or len(rows) != len(self.names) or not (np.abs(rows) < MAX_VALUE).all():
             raise ValueError(f"{name} must hold {len(self.names)} rows of finite numbers")
-        return of_vectors(rows) if rows.size else none
+        return from_vectors(rows) if rows.size else none
 
-    def listing(self) -> Iterator[tuple[object, ...]]:
+    def fingerprint_parts(self) -> Iterator[tuple[object, ...]]:
         for file in (self.file, *map(Path, self.label_files)):
             yield file.name, *status_of(file)
 
@@ -308,14 +317,14 @@ class SequenceSource(Source):
             raise ValueError("labels must be names or numbers of classes, one per image")
         super().__init__(path, (f"{i:09}.png" for i in range(len(images))))
 
-    def picture(self, name: str) -> Image.Image:
+    def image(self, name: str) -> Image.Image:
         image = self.images[int(name.removesuffix(".png"))]
-        return image if isinstance(image, Image.Image) else from_array(image)
+        return image if isinstance(image, Image.Image) else to_pil(image)
 
     def read_labels(self) -> Labels:
-        return of_classes(self.classes)
+        return from_classes(self.classes)
 
-    def listing(self) -> Iterator[tuple[object, ...]]:
+    def fingerprint_parts(self) -> Iterator[tuple[object, ...]]:
         yield (len(self.images),)
 
 
@@ -333,7 +342,7 @@ def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> So
             return TFRecordSource(path, records, include)
         return FolderSource(path, include)
     if path.is_file():
-        refuse_mistaken(path)
+        check_not_placeholder(path)
         is_record = path.suffix == ".tfrecords"
         return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
     raise FileNotFoundError(f"there is no folder, zip or store at {path}; {SEE}")
@@ -359,15 +368,17 @@ def kinds_of(names: Iterable[str]) -> str:
     """Number of files of each extension, for a message."""
     endings = Counter(os.path.splitext(name)[1].lower() for name in names).most_common()
     kinds = [
-        count(n, f"{readable(e)} file") if e else f"{count(n, 'file')} without an extension"
+        pluralize(n, f"{sanitize(e)} file") if e else f"{pluralize(n, 'file')} without an extension"
         for e, n in endings
     ]
-    return listed(kinds, 6, ", ")
+    return join_truncatedource_on_rank0(kinds, 6, ", ")
 
 
-def reasons_of(skipped: Sequence[Skipped]) -> str:
+def summarize_skipped(skipped: Sequence[Skipped]) -> str:
     """The first names and reasons, for a message."""
-    return listed([readable(f"{name} ({reason})") for name, reason in skipped], most=5)
+    return join_truncatedource_on_rank0(
+        [sanitize(f"{name} ({reason})") for name, reason in skipped], most=5
+    )
 
 
 def hidden(part: str) -> bool:

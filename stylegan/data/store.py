@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import errors_name, refusing
-from stylegan.machine.plain import read_json
+from stylegan.machine.disk import as_value_error, attach_filename
+from stylegan.machine.plain import validate_json
 from stylegan.schedule import check_resolution, resolutions
 
 from .images import MODES, Crop, Fit, Preparation, unpremultiply
@@ -72,7 +72,7 @@ class StoreMeta:
             raise ValueError(f"pixel_hashes lacks {min(missing)}")
         if unknown := self.pixel_hashes.keys() - levels - {NAMES, CLASSES, VECTORS}:
             raise ValueError(f"pixel_hashes has an unknown file {min(unknown)!r:.100}")
-        rectangle = Fit.of(self.crop).active_rectangle(self.resolution)
+        rectangle = Fit.parse(self.crop).active_rectangle(self.resolution)
         if self.active_rectangle not in (None, rectangle):
             raise ValueError(f"active_rectangle does not match crop {self.crop}")
         if self.premultiplied and self.channels != 4:
@@ -88,7 +88,7 @@ class StoreMeta:
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
         """Read JSON. Raises ValueError, in one line, if it is not of this format."""
-        return read_json(cls, path.read_bytes(), META)
+        return validate_json(cls, path.read_bytes(), META)
 
 
 def file_name(resolution: int) -> str:
@@ -150,7 +150,7 @@ class Store:
 
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
         """Map the array of a file, a row per image. Raises ValueError for another type or shape."""
-        with refusing(name, "is not an array"):
+        with as_value_error(name, "is not an array"):
             array = np.lib.format.open_memmap(self.path / name, mode="r")
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):
             raise ValueError(f"{name} holds {array.dtype} {array.shape}")
@@ -199,15 +199,15 @@ class Store:
             raise self.damaged(f"{file_name(resolution)} was truncated")
         return images
 
-    def pictures(self, images: np.ndarray) -> np.ndarray:
+    def unpremultiplied(self, images: np.ndarray) -> np.ndarray:
         """Rows of `images`, uint8 (..., C, r, r), with colors that are not premultiplied."""
         return unpremultiply(images) if self.meta.premultiplied else images
 
-    def identity(self, resolution: int) -> str:
+    def pixel_hash(self, resolution: int) -> str:
         """SHA-256 of the pixels at `resolution`."""
         return self.meta.pixel_hashes[file_name(resolution)]
 
-    def training_identity(self, resolution: int, *, labels: bool) -> str:
+    def training_hash(self, resolution: int, *, labels: bool) -> str:
         """Hash of all that a run up to `resolution` sees: images and, with `labels`, labels."""
         rows = self.require_labels() if labels else None
         return identity_of(self.identities(resolution), rows, self.label_names)
@@ -216,7 +216,7 @@ class Store:
         """Hashes of the images at each resolution that a run up to `resolution` sees."""
         # the full resolution determines all others; a lower one, rounded, does not
         levels = resolutions(resolution) if resolution < self.resolution else [self.resolution]
-        return [self.identity(r) for r in levels]
+        return [self.pixel_hash(r) for r in levels]
 
     def require_labels(self) -> np.ndarray:
         """The class or vector of every image. Raises ValueError if the store has none."""
@@ -225,7 +225,7 @@ class Store:
         return self.labels
 
     @property
-    def vectors(self) -> bool:
+    def has_vector_labels(self) -> bool:
         """Whether labels are vectors, not classes."""
         return self.labels is not None and self.labels.ndim == 2
 
@@ -254,7 +254,7 @@ class Store:
             total = sum(path.stat().st_size - starts.get(name, 0) for name, path in paths.items())
             for name, path in paths.items():
                 digest = hashlib.sha256()
-                with errors_name(path), open(path, "rb", buffering=0) as file:
+                with attach_filename(path), open(path, "rb", buffering=0) as file:
                     file.seek(starts.get(name, 0))  # after the header of an image file
                     while block := file.read(BLOCK):
                         digest.update(block)
@@ -276,7 +276,7 @@ class Store:
             problem = f"has {meta.channels} channels, but {wanted.channels} are requested"
         elif wanted.premultiplied != meta.premultiplied:
             problem = "is premultiplied" if meta.premultiplied else "is not premultiplied"
-        elif wanted.fit != Fit.of(meta.crop):
+        elif wanted.fit != Fit.parse(meta.crop):
             problem = f"has crop {meta.crop}, but {wanted.crop} is requested"
         elif wanted.include:
             folders = ", ".join(wanted.include)

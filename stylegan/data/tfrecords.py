@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.machine.disk import errors_name
+from stylegan.machine.disk import attach_filename
 
 from .images import MODES
 
@@ -25,7 +25,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
     """Start and length of each record's data."""
     size = path.stat().st_size
     offset = 0
-    with errors_name(path), open(path, "rb") as file:
+    with attach_filename(path), open(path, "rb") as file:
         while offset < size:
             file.seek(offset)
             length = int.from_bytes(file.read(8).ljust(8, b"\xff"), "little")
@@ -37,7 +37,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
 
 def pixels(path: Path, begin: int, length: int) -> np.ndarray:
     """The image of a record, uint8 (C, H, W). Raises ValueError if it is none."""
-    with errors_name(path), open(path, "rb") as file:
+    with attach_filename(path), open(path, "rb") as file:
         file.seek(begin)
         record = memoryview(file.read(length))
     name = f"a record of {path}"

@@ -4,8 +4,8 @@ from stylegan.networks.edits import Edit
 
 from .files import (
     default_path,
-    known_directions,
     load_directions,
+    load_or_find_directions,
     others_in,
     read_edits,
     save_directions,

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from stylegan.directions.finding import (
+    ALL_METHODS,
     COUNT,
-    KNOWN,
     METHODS,
     Directions,
     Method,
@@ -24,7 +24,7 @@ from stylegan.files.formats.own import from_json
 from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs, refusing
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, as_value_error
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
@@ -44,7 +44,7 @@ def default_path(source: str | Path) -> Path:
     return path / "directions.npz" if path.is_dir() else path.with_suffix(".directions.npz")
 
 
-def kept_for(source: str | Path) -> Path:
+def find_directions_file(source: str | Path) -> Path:
     """The `default_path` of a source, or that of its run if only the latter exists."""
     own = default_path(source)
     run = RunFolder.of(source)
@@ -53,7 +53,10 @@ def kept_for(source: str | Path) -> Path:
 
 
 def save_directions(
-    path: Path, directions: Sequence[Directions], generator: Generator, outputs: Outputs = KEEPING
+    path: Path,
+    directions: Sequence[Directions],
+    generator: Generator,
+    outputs: OutputWriter = KEEP_EXISTING,
 ) -> None:
     """Write directions as arrays and JSON, with hashes of the generator's weights."""
     methods = {
@@ -88,7 +91,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             "generator"
         )
     directions = []
-    with refusing(path, "is damaged"):
+    with as_value_error(path, "is damaged"):
         for method, entry in meta["methods"].items():
             parts = [f"{method}_{part}" for part in ("vectors", "deviations", SCORES[method])]
             vectors, deviations, scores = (checked_numbers(part, arrays[part]) for part in parts)
@@ -98,7 +101,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             names = [str(n) for n in (entry["names"] if method == "svm" else range(1, k + 1))]
             if len(set(names)) != k:
                 raise ValueError(f"its {k} directions {method} do not have as many names")
-            layers = check_layers(range(*map(int, entry["layers"])), config.num_styles())
+            layers = check_layers(range(*map(int, entry["layers"])), config.num_ws())
             samples = int(entry["samples"])
             directions.append(
                 Directions(method, layers, samples, vectors, deviations, scores, names)
@@ -118,7 +121,7 @@ def others_in(
     path: Path,
     generator: Generator,
     methods: Sequence[Method],
-    outputs: Outputs,
+    outputs: OutputWriter,
     *,
     name: str | None = None,
 ) -> list[Directions]:
@@ -157,10 +160,10 @@ def updated(others: Sequence[Directions], new: Sequence[Directions]) -> list[Dir
                 scores=torch.cat([old.scores[rows], added.scores]),
                 names=[*(old.names[i] for i in rows), *added.names],
             )
-    return [by_method[method] for method in KNOWN if method in by_method]
+    return [by_method[method] for method in ALL_METHODS if method in by_method]
 
 
-def known_directions(
+def load_or_find_directions(
     source: str | Path,
     loaded: Pretrained,
     file: Path | None = None,
@@ -174,12 +177,12 @@ def known_directions(
     if file is not None:
         return load_directions(file, loaded.generator)
     directions: list[Directions] = []
-    place = kept_for(source)
+    place = find_directions_file(source)
     if place.exists():
         try:
             directions = load_directions(place, loaded.generator)
         except ValueError as error:
-            console.tell(f"not used: {error}")
+            console.info(f"not used: {error}")
     for name in BUNDLED:
         with suppress(FileNotFoundError, ValueError):  # of another network
             bundled = load_directions(WEIGHTS / f"{name}.directions.npz", loaded.generator)
@@ -221,12 +224,12 @@ def read_edits(
             continue
         key = (parts.file, parts.method)
         if key not in known:
-            directions = known_directions(
+            directions = load_or_find_directions(
                 source, loaded, parts.file, methods=[parts.method], console=console
             )
             known |= {(parts.file, d.method): d for d in directions}
         if key not in known:
-            place = parts.file or kept_for(source)
+            place = parts.file or find_directions_file(source)
             raise ValueError(
                 f"{place if place.exists() else source} has no directions of {parts.method}; "
                 "stylegan directions find makes those of pca and sefa, learn those of svm"
@@ -239,7 +242,7 @@ def vector_of(path: Path, generator: Generator) -> torch.Tensor:
     """Read a vector (w_dim,) from an .npy file of shape (w_dim,) or (1, w_dim)."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with a direction")
-    with refusing(path, "holds no direction"):
+    with as_value_error(path, "holds no direction"):
         vector = checked_numbers("it", npy_array(path))
     size = generator.config.w_dim
     if vector.shape not in ((size,), (1, size)):

@@ -14,14 +14,14 @@ from PIL.Image import Image
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.figures import chart
+from stylegan.figures import image_table
 from stylegan.machine.messages import suggestion
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained
 
 Method = Literal["pca", "sefa", "svm"]
-KNOWN: tuple[Method, ...] = get_args(Method)
+ALL_METHODS: tuple[Method, ...] = get_args(Method)
 METHODS: tuple[Method, ...] = ("pca", "sefa")  # that need no examples
 COUNT = 10
 SAMPLES = 50_000
@@ -80,7 +80,7 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
 
 def covariance_of_w(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
     """Covariance (w_dim, w_dim) of w, float64, within classes or labels (K, label_dim)."""
-    w = sampling.mapped_samples(generator, samples, label_rows)
+    w = sampling.sample_w(generator, samples, label_rows)
     groups = generator.config.label_dim if label_rows is None else len(label_rows)
     return covariance(w, max(groups, 1))
 
@@ -93,7 +93,7 @@ def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
 
 def style_matrix(generator: Generator, layers: range) -> Tensor:
     """The matrix, float64 (S, w_dim), that maps w to the styles of `layers`, without bias."""
-    epilogues = generator.synthesis.noise_layers(generator.config.resolution)
+    epilogues = generator.synthesis.epilogues(generator.config.resolution)
     affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
     return torch.cat([a.weight.detach().cpu().double() * a.weight_scale for a in affines])
 
@@ -110,7 +110,7 @@ def find_directions(
     """Find directions by each of `methods`, within classes or the labels `label_rows`
     (K, label_dim). Edits move `layers` (default: all), and "sefa" considers only their styles."""
     config = generator.config
-    styles = config.num_styles()
+    styles = config.num_ws()
     layers = check_layers(range(styles) if layers is None else layers, styles)
     if "sefa" in methods and not config.styles:
         raise ValueError("sefa needs style layers, and this network has none; use pca")
@@ -135,8 +135,8 @@ def draw_directions(
     rows = []
     for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]
-        rows.append([next(loaded.pictures([seed], labels=labels, edits=edits)) for edits in moves])
-    return chart(
+        rows.append([next(loaded.generate([seed], labels=labels, edits=edits)) for edits in moves])
+    return image_table(
         rows,
         columns=[f"{amount:+g}" if amount else "0" for amount in AMOUNTS],
         names=[f"{directions.method} {name}" for name in directions.names],

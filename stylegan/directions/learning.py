@@ -16,12 +16,12 @@ from stylegan.directions.finding import Directions, covariance_of_w, deviations_
 from stylegan.files.latents import read_latents
 from stylegan.machine.console import SILENT, Console
 from stylegan.machine.disk import without_links
-from stylegan.machine.messages import listed, readable, require
+from stylegan.machine.messages import join_truncatedource_on_rank0, require_module, sanitize
 from stylegan.metrics.separability import best_plane
 from stylegan.sampling.pretrained import Pretrained
 
 FOLDS = 5  # of cross-validation, each with a fifth of either side
-FEWEST = 5  # examples of each side
+MIN_EXAMPLES = 5  # examples of each side
 IMAGE_ENDINGS = (".png", ".webp", ".jpg")
 NAME = re.compile(r"[^:=@/\\]{1,60}")
 SEED = re.compile(r"seed(\d{1,10})")
@@ -41,14 +41,14 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
     """Fit the hyperplane between examples w (N, w_dim) with an attribute, `present` (N,), and
     without it. Returns the unit normal (w_dim,) toward the former, and the accuracy on held-out
     examples in cross-validation."""
-    require("sklearn", packages="scikit-learn", purpose="a direction from examples")
+    require_module("sklearn", packages="scikit-learn", purpose="a direction from examples")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     counts = int(present.sum()), int((~present).sum())
-    if min(counts) < FEWEST:
+    if min(counts) < MIN_EXAMPLES:
         raise ValueError(
             f"there are {counts[0]} examples with the attribute and {counts[1]} without it; at "
-            f"least {FEWEST} of each are needed"
+            f"least {MIN_EXAMPLES} of each are needed"
         )
     rows = w.cpu().double().numpy()
     rows = rows - rows.mean(axis=0)
@@ -67,7 +67,7 @@ def to_directions(
     """The normal (w_dim,) of a plane as `Directions`, with the standard deviation of w along it."""
     generator = loaded.generator
     vectors = normal[None]
-    layers = range(generator.config.num_styles())
+    layers = range(generator.config.num_ws())
     of_w = covariance_of_w(generator, samples, loaded.label_rows)
     deviations = deviations_along(vectors, of_w)
     scores = torch.tensor([accuracy])
@@ -85,7 +85,9 @@ def examples_of(
     `positive`. Raises ValueError if some are in both."""
     sides = [latents_of(loaded, place, class_name, console) for place in (positive, negative)]
     if both := sides[0].keys() & sides[1].keys():
-        raise ValueError(f"{listed(sorted(both))} is in both {positive} and {negative}")
+        raise ValueError(
+            f"{join_truncatedource_on_rank0(sorted(both))} is in both {positive} and {negative}"
+        )
     w = [torch.cat(list(side.values())) for side in sides]
     return torch.cat(w), np.repeat([True, False], [len(rows) for rows in w])
 
@@ -102,11 +104,11 @@ def latents_of(
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
     files = [p for p in paths if p.suffix == ".npz"] or sorted(place.glob("*/latents.npz"))
     images = [p for p in paths if p.suffix.lower() in IMAGE_ENDINGS and p.stem != "grid"]
-    others = [readable(p.name, 40) for p in images if not SEED.fullmatch(p.stem)]
+    others = [sanitize(p.name, 40) for p in images if not SEED.fullmatch(p.stem)]
     if others or not files + images:
         raise ValueError(
             f"{place} must hold images named by seed, as stylegan generate does (seed0012.png), or "
-            f"latents (.npz); found {listed(others, 3, ', ') if others else 'neither'}"
+            f"latents (.npz); found {join_truncatedource_on_rank0(others, 3, ', ') if others else 'neither'}"
         )
     generator = loaded.generator
     config = loaded.generator.config
@@ -114,9 +116,9 @@ def latents_of(
         str(without_links(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files
     }
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in images}):
-        if labels is None and (turns := loaded.turns()):
-            console.tell(turns)
+        if labels is None and (turns := loaded.class_order_note()):
+            console.info(turns)
             labels = loaded.labels_of(seeds)
-        rows = loaded.styles(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()
+        rows = loaded.map_to_ws(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()
         latents |= {f"seed {seed}": row for seed, row in zip(seeds, rows, strict=True)}
     return latents

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from stylegan.machine.messages import readable
+from stylegan.machine.messages import sanitize
 
 FORM = "pca:2=+3@0-3: a direction, how far, and the layers"
 SHAPE = re.compile(
@@ -45,7 +45,7 @@ def parsed(text: str) -> EditText:
         if layers == range(0):
             raise ValueError("it names no layer")
     except ValueError as error:
-        raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}") from error
+        raise ValueError(f"{sanitize(text, 60)} is not an edit like {FORM}") from error
     file = Path(parts["file"]) if parts["file"] else None
     vector = Path(parts["vector"]) if parts["vector"] else None
     name = (parts["name"] or "").strip()

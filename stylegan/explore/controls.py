@@ -8,7 +8,7 @@ from torch import Tensor
 
 from stylegan.directions import Directions
 from stylegan.directions.texts import parsed
-from stylegan.machine.messages import listed, readable
+from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize
 from stylegan.networks.edits import Edit
 from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
@@ -62,7 +62,7 @@ class Control:
         raise NotImplementedError
 
     def wrong(self, value: object, expected: str) -> ValueError:
-        return ValueError(f"{self.label} must be {expected}, got {readable(repr(value), 40)}")
+        return ValueError(f"{self.label} must be {expected}, got {sanitize(repr(value), 40)}")
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,9 @@ def moves_of(texts: Sequence[str], edits: Sequence[Edit]) -> Moves:
     """Edits by the texts of `--edit` that they were parsed from."""
     moves = {str(parsed(text)): edit for text, edit in zip(texts, edits, strict=True)}
     if len(moves) < len(edits):
-        raise ValueError(f"edits must differ, but one is given twice: {listed(texts)}")
+        raise ValueError(
+            f"edits must differ, but one is given twice: {join_truncatedource_on_rank0(texts)}"
+        )
     return moves
 
 
@@ -137,7 +139,7 @@ class Controls:
 
     def __init__(self, loaded: Pretrained, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
-        self.layers = config.num_styles()
+        self.layers = config.num_ws()
         self.moves = moves
         last = self.layers - 1
         names = list(loaded.label_names) or [f"class {i}" for i in range(config.label_dim)]
@@ -148,7 +150,7 @@ class Controls:
         along = "Standard deviations along this direction"
         same = "The same seed always gives the same image"
         average = "0 is the average image, 1 full variety, below 0 the opposite"
-        reach = max(1.5, abs(loaded.look.psi))
+        reach = max(1.5, abs(loaded.settings.psi))
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
         noise: list[Control] = [
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),
@@ -170,7 +172,7 @@ class Controls:
             "picture": [
                 seed_slider("seed", "Seed", same, FIRST_SEED),
                 *([Menu("label", "Class", "The kind of image", classes, "0")] if classes else []),
-                Slider("psi", "Truncation ψ", average, -reach, reach, loaded.look.psi, 0.05),
+                Slider("psi", "Truncation ψ", average, -reach, reach, loaded.settings.psi, 0.05),
                 *(noise if config.noise else []),
             ],
             "plane": [

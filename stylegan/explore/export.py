@@ -16,8 +16,8 @@ from stylegan import sampling
 from stylegan.explore.controls import Controls, Moves
 from stylegan.explore.page import scene_of, styles_of
 from stylegan.explore.server import FOLDER
-from stylegan.machine.disk import KEEPING, Outputs
-from stylegan.machine.messages import require
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
+from stylegan.machine.messages import require_module
 from stylegan.sampling.pretrained import Pretrained
 
 RUNTIME = {  # file in the page's folder: file in dist/ of the npm package onnxruntime-web
@@ -53,7 +53,7 @@ class Stored(nn.Module):
         return output
 
 
-class Drawing(nn.Module):
+class PageNetwork(nn.Module):
     """The network of the page: inputs from its worker -> pixels uint8 (H, W, 4)."""
 
     def __init__(self, loaded: Pretrained, moves: Moves) -> None:
@@ -63,14 +63,14 @@ class Drawing(nn.Module):
         self.directions = [edit.direction.cpu() for edit in moves.values()]
 
     def noise_maps(self) -> list[Tensor]:
-        drawn = self.loaded.look.drawn
+        drawn = self.loaded.settings.synthesis_resolution
         maps = self.generator.synthesis.noise_maps(1, drawn, "const")
         return [stored for stored in maps if stored is not None]
 
     def examples(self) -> dict[str, Tensor]:
         """Example inputs of `forward`, by name."""
         config = self.generator.config
-        layers = config.num_styles()
+        layers = config.num_ws()
         return {
             "z": torch.zeros(4, config.z_dim),
             "labels": torch.zeros(1, config.label_dim),
@@ -99,7 +99,7 @@ class Drawing(nn.Module):
         stored: (), factor of the stored noise, which is added to `noise`.
         noise: all maps, flattened and concatenated.
         """
-        look = self.loaded.look
+        look = self.loaded.settings
         config = self.generator.config
         ws = styles_of(self.loaded, z, labels if config.label_dim else None, plane, mixed, psi)
         if self.directions:
@@ -107,20 +107,20 @@ class Drawing(nn.Module):
         maps = self.noise_maps()
         parts = noise.split([m.numel() for m in maps]) if maps else []
         given = [m * stored + part.view_as(m) for m, part in zip(maps, parts, strict=True)]
-        images = look.images(self.generator, ws, given or "none")
-        levels = sampling.levels(images, premultiplied=config.premultiplied)
-        if look.rectangle:
-            rows, columns = sampling.active_part(look.rectangle, *levels.shape[2:])
+        images = look.synthesize(self.generator, ws, given or "none")
+        levels = sampling.quantize(images, premultiplied=config.premultiplied)
+        if look.active_rectangle:
+            rows, columns = sampling.active_part(look.active_rectangle, *levels.shape[2:])
             levels = levels[:, :, rows, columns]
         alpha = levels[:, 3:] if levels.shape[1] == 4 else torch.full_like(levels[:, :1], 255)
         colors = levels[:, :3].expand(-1, 3, -1, -1)  # of a gray image, three equal ones
         return torch.cat([colors, alpha], dim=1)[0].permute(1, 2, 0)
 
 
-def check_request(folder: Path, runtime: Path, outputs: Outputs) -> None:
+def check_request(folder: Path, runtime: Path, outputs: OutputWriter) -> None:
     """Raise ValueError if something that a page needs is missing, or a file exists."""
     for module in ("onnxruntime", "onnxscript"):
-        require(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
+        require_module(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
     missing = [name for name in RUNTIME.values() if not (runtime / name).is_file()]
     if missing:
         raise ValueError(
@@ -137,7 +137,7 @@ def save_page(
     folder: Path,
     runtime: Path,
     *,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
 ) -> Exported:
     """Write the page of a generator, called `name`, with a slider for each of `moves`.
 
@@ -147,12 +147,12 @@ def save_page(
     check_request(folder, runtime, outputs)
     half_differs = difference_of_half(loaded)
     is_half = half_differs <= 1
-    drawing = Drawing(loaded, moves)
+    drawing = PageNetwork(loaded, moves)
     contents = {file: (runtime / source).read_bytes() for file, source in RUNTIME.items()}
     contents[NETWORK], shapes = onnx_of(Stored(drawing, half=is_half), drawing.examples())
-    every = range(loaded.generator.config.num_styles())
+    every = range(loaded.generator.config.num_ws())
     scene = scene_of(name, loaded, Controls(loaded, moves, can_project=False)) | {
-        "quick": loaded.look.drawn <= QUICK,
+        "quick": loaded.settings.synthesis_resolution <= QUICK,
         "bytes": sum(map(len, contents.values())),
         "shapes": shapes,
         "label_rows": None if loaded.label_rows is None else loaded.label_rows.tolist(),
@@ -174,11 +174,11 @@ def save_page(
 def difference_of_half(loaded: Pretrained) -> int:
     """Largest change of samples by half-precision weights, truncated or not [gray levels]."""
     rounded = copy.deepcopy(loaded.generator).half().float()
-    both = (loaded, loaded.but(generator=rounded))
+    both = (loaded, loaded.replace(generator=rounded))
     return max(
         int(np.abs(a.astype(int) - b).max())
-        for psi in (1, loaded.look.psi)
-        for a, b in zip(*(one.pictures(SEEDS, psi=psi, batch=1) for one in both), strict=True)
+        for psi in (1, loaded.settings.psi)
+        for a, b in zip(*(one.generate(SEEDS, psi=psi, batch=1) for one in both), strict=True)
     )
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from stylegan import projection, sampling
 from stylegan.explore.controls import PLANE, Controls, Moves, Values, View
 from stylegan.files.latents import write_latents
-from stylegan.machine.lineage import described
-from stylegan.machine.messages import readable
-from stylegan.networks.edits import edited
+from stylegan.machine.lineage import describe_lineage
+from stylegan.machine.messages import sanitize
+from stylegan.networks.edits import apply_edits
 from stylegan.sampling.pretrained import Pretrained
 
 LOOKS = 40  # images that a search shows
@@ -60,11 +60,11 @@ class Page:
         loaded = self.loaded
         view = self.controls.view({**values, "start": "seed"})  # whatever the page shows now
         network = loaded.generator
-        name = readable(values.get("name"), 80)
+        name = sanitize(values.get("name"), 80)
         premultiplied = network.config.premultiplied
         device = network.w_avg.device
         content = base64.b64decode(str(values.get("content")))
-        size = loaded.look.drawn
+        size = loaded.settings.synthesis_resolution
         channels = network.config.image_channels
         target = projection.read_target(
             content, resolution=size, channels=channels, premultiply=premultiplied,
@@ -82,7 +82,7 @@ class Page:
             options,
             labels=labels,
             resolution=size,
-            alpha=loaded.look.alpha,
+            alpha=loaded.settings.alpha,
         )
         for step in range(options.steps + 1):
             with self.computing:
@@ -92,9 +92,13 @@ class Page:
             if step % max(1, options.steps // LOOKS) and step < options.steps:
                 continue
             pixels = sampling.to_uint8(state.images, premultiplied=premultiplied)
-            near = projection.psnr(state.images, target.to(device), loaded.look.rectangle)
+            near = projection.psnr(
+                state.images, target.to(device), loaded.settings.active_rectangle
+            )
             yield {
-                "picture": png_url(sampling.unpadded(pixels, loaded.look.rectangle)[0]),
+                "picture": png_url(
+                    sampling.crop_padding(pixels, loaded.settings.active_rectangle)[0]
+                ),
                 "caption": f"step {step} of {options.steps} · {float(near):.1f} dB",
             }
         self.own = state.ws[0].float().cpu()
@@ -108,7 +112,7 @@ def scene_of(name: str, loaded: Pretrained, controls: Controls) -> Answer:
     }
     return {
         "name": name,
-        "weights": "; ".join(described(loaded.lineage)),
+        "weights": "; ".join(describe_lineage(loaded.lineage)),
         "plane": PLANE,
         "layers": controls.layers,
         "quick": True,  # whether the page offers images of some seeds without a request
@@ -130,11 +134,11 @@ def styles_of(
     plane: (2,), the position in the plane.
     mixed: (num_styles,), 1 for layers that take the styles of the last seed, else 0.
     """
-    w = sampling.mapped(loaded.generator, z, labels)
+    w = sampling.map_latents(loaded.generator, z, labels)
     own, right, top, other = loaded.generator.broadcast(w).split(1)
     ws = own + plane[0] * (right - own) + plane[1] * (top - own)
     ws = ws + mixed[:, None] * (other - ws)
-    return loaded.look.styles(ws, loaded.generator.w_avg, psi)
+    return loaded.settings.truncate_and_edit(ws, loaded.generator.w_avg, psi)
 
 
 @torch.inference_mode()
@@ -145,19 +149,19 @@ def final_styles(loaded: Pretrained, view: View) -> Tensor:
     if view.styles is None:
         seeds = [view.seed, view.plane_a, view.plane_b, view.mix_seed]
         plane = like.new_tensor([view.plane_x, view.plane_y])
-        mixed = like.new_tensor([layer in view.mix_layers for layer in range(config.num_styles())])
+        mixed = like.new_tensor([layer in view.mix_layers for layer in range(config.num_ws())])
         z = sampling.latents(seeds, config.z_dim)
         labels = loaded.labels_of([view.label])
         ws = styles_of(loaded, z, labels, plane, mixed, like.new_tensor(view.psi))
     else:
         ws = view.styles[None].to(like)
-    return edited(ws, view.edits)[0].float().cpu().clone()
+    return apply_edits(ws, view.edits)[0].float().cpu().clone()
 
 
 def render(loaded: Pretrained, view: View) -> np.ndarray:
     """Generate the sample uint8 (H, W, C)."""
     ws = final_styles(loaded, view)[None]
-    (sample,) = loaded.pictures([view.noise_seed], ws=ws, psi=1, noise=view.noise)
+    (sample,) = loaded.generate([view.noise_seed], ws=ws, psi=1, noise=view.noise)
     return sample
 
 
@@ -166,7 +170,9 @@ def latents_file(loaded: Pretrained, view: View) -> bytes:
     config = loaded.generator.config
     maps = None
     if view.noise == "random":
-        maps = sampling.seed_noise([view.noise_seed], config, loaded.look.drawn)
+        maps = sampling.noise_from_seeds(
+            [view.noise_seed], config, loaded.settings.synthesis_resolution
+        )
     with TemporaryDirectory(prefix="stylegan-explore-") as folder:
         path = Path(folder) / "latents.npz"
         write_latents(path, final_styles(loaded, view)[None], maps)
@@ -176,5 +182,5 @@ def latents_file(loaded: Pretrained, view: View) -> bytes:
 def png_url(pixels: np.ndarray) -> str:
     """Encode pixels uint8 (H, W, C) as the data URL of a PNG, with fast compression."""
     buffer = io.BytesIO()
-    sampling.picture(pixels).save(buffer, "PNG", compress_level=1)
+    sampling.to_pil(pixels).save(buffer, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -13,12 +13,12 @@ from socket import socket
 from typing import TypeVar
 
 from stylegan.explore.page import Answer, Page
-from stylegan.machine.messages import reason_of
+from stylegan.machine.messages import error_reason
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")  # accepted host names; others may be a foreign page's DNS entry
 PORTS = range(7860, 7960)  # the first free one is used
-LARGEST_REQUEST = 32 * 2**20  # bytes: an image of 20 MB in base64, and the controls
+MAX_REQUEST = 32 * 2**20  # bytes: an image of 20 MB in base64, and the controls
 FOLDER = Path(__file__).parent
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -56,8 +56,8 @@ class Handler(BaseHTTPRequestHandler):
         with self.refusing():
             answer = self.own(self.server.page.answers)
             length = int(self.headers.get("Content-Length", 0))
-            if not 0 <= length <= LARGEST_REQUEST:
-                limit = f"{LARGEST_REQUEST >> 20} MiB"
+            if not 0 <= length <= MAX_REQUEST:
+                limit = f"{MAX_REQUEST >> 20} MiB"
                 raise ValueError(f"a request must have at most {limit}, got {length:,} bytes")
             if not isinstance(values := json.loads(self.rfile.read(length)), dict):
                 raise ValueError(f"a request must be a JSON object, got {type(values).__name__}")
@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             yield
         except (ValueError, OSError, RecursionError) as error:
-            self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
+            self.tell(STATUSES.get(type(error), 400), {"error": error_reason(error)})
 
     def own(self, places: Mapping[str, T]) -> T:
         """The resource at the request's address. Raises OSError for requests of other pages."""

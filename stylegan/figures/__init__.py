@@ -3,24 +3,24 @@
 from stylegan.figures.layout import (
     FORMATS,
     GAP,
-    chart,
     default_columns,
     grid,
-    save_picture,
+    image_table,
+    save_image,
 )
 from stylegan.figures.noise import noise_components, noise_detail
 from stylegan.figures.points import (
-    Points,
+    LatentPoints,
     classes,
     evenly,
+    generate_images,
     labeled_grid,
     moment,
     nearest,
     of_latents,
-    of_seeds,
-    pictures,
+    points_from_seeds,
     timelapse,
     timelapse_of_samples,
     truncation,
 )
-from stylegan.figures.style_mixing import StyleRange, check_ranges, mixed, mixing, style_ranges
+from stylegan.figures.style_mixing import StyleRange, check_ranges, mix_styles, mixing, style_ranges

@@ -11,18 +11,18 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from stylegan.machine.disk import KEEPING, Outputs
-from stylegan.sampling import over_squares, picture
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
+from stylegan.sampling import over_checkerboard, to_pil
 
-SMALLEST_CELL = 96  # pixels; images are scaled into this range by integer factors
-LARGEST_CELL = 512
+MIN_CELL = 96  # pixels; images are scaled into this range by integer factors
+MAX_CELL = 512
 GAP = 4
 ASCII = frozenset(map(chr, range(32, 127)))
-PAPER = (255, 255, 255)
+BACKGROUND = (255, 255, 255)
 INK = (60, 60, 60)
-SMALLEST_TEXT = 9  # pixels
+MIN_TEXT = 9  # pixels
 TEXT = 16
-LARGEST_TEXT = 32
+MAX_TEXT = 32
 
 
 class Format(NamedTuple):
@@ -40,7 +40,7 @@ FORMATS = {  # by ending
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def save_picture(path: Path, image: Image.Image, *, outputs: Outputs = KEEPING) -> None:
+def save_image(path: Path, image: Image.Image, *, outputs: OutputWriter = KEEP_EXISTING) -> None:
     """Write an image. Raises ValueError if the format does not support it, or if `outputs` keeps
     an existing file of other content."""
     outputs.check(path, endings=FORMATS, exist_ok=True)
@@ -65,7 +65,7 @@ def grid(
 ) -> Image.Image:
     """Arrange images uint8 (N, H, W, C) in rows of `columns` (default: about square), each above
     its label. Small ones are upsampled by repeating pixels, large ones downsampled by averaging."""
-    return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
+    return tiled([resized(to_pil(pixels)) for pixels in pictures], columns, labels)
 
 
 def tiled(
@@ -78,7 +78,7 @@ def tiled(
     line = text_height(font) if labels else 0
     columns = min(columns or default_columns(len(cells)), len(cells))
     size = columns * (width + GAP) + GAP, -(-len(cells) // columns) * (height + line + GAP) + GAP
-    canvas = Image.new("RGB", size, PAPER)
+    canvas = Image.new("RGB", size, BACKGROUND)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
         row, column = divmod(i, columns)
@@ -91,7 +91,7 @@ def tiled(
     return canvas
 
 
-def chart(
+def image_table(
     rows: Sequence[Sequence[np.ndarray | Image.Image | None]],
     *,
     columns: Sequence[str],
@@ -111,10 +111,10 @@ def chart(
     columns, names, (title, *sides) = (
         legible(texts) for texts in (columns, names, [title, *(label for label, _ in bands)])
     )
-    cells = [[picture(x) if isinstance(x, np.ndarray) else x for x in row] for row in rows]
+    cells = [[to_pil(x) if isinstance(x, np.ndarray) else x for x in row] for row in rows]
     finest = max((cell for row in cells for cell in row if cell is not None), key=lambda c: c.width)
     width, height = resized(finest).size
-    largest = min(max(TEXT, width // 16), LARGEST_TEXT)
+    largest = min(max(TEXT, width // 16), MAX_TEXT)
     font = fitting_font([*columns, *names], width, largest, [title, *sides])
     line = text_height(font)
     ends = list(itertools.accumulate(n for _, n in bands))
@@ -125,7 +125,7 @@ def chart(
     left += beside + 2 * GAP if beside > 1 else 0
     xs = steps(left, width, len(columns), {1} if apart else set())
     ys = steps(GAP + line * (1 + bool(title)), height, len(rows), set(ends))
-    canvas = Image.new("RGB", (xs[-1] + width + GAP, ys[-1] + height + GAP), PAPER)
+    canvas = Image.new("RGB", (xs[-1] + width + GAP, ys[-1] + height + GAP), BACKGROUND)
     draw = ImageDraw.Draw(canvas)
     for x, label in zip(xs, columns, strict=True):
         draw.text((x + width / 2, ys[0] - line), label, fill=INK, font=font, anchor="ma")
@@ -161,7 +161,7 @@ def upward(text: str, font: Font, length: int) -> Image.Image:
         else:
             lines.append(word)
     line = text_height(font)
-    strip = Image.new("RGB", (length, max(1, len(lines) * line)), PAPER)
+    strip = Image.new("RGB", (length, max(1, len(lines) * line)), BACKGROUND)
     for i, words in enumerate(lines):
         ImageDraw.Draw(strip).text((length / 2, i * line), words, fill=INK, font=font, anchor="ma")
     return strip.transpose(Image.Transpose.ROTATE_90)
@@ -170,9 +170,9 @@ def upward(text: str, font: Font, length: int) -> Image.Image:
 def captioned(image: Image.Image, text: str) -> Image.Image:
     """Append a line of text below an image; the height depends on the width of the image only."""
     (text,) = legible([text])
-    size = min(max(SMALLEST_TEXT, image.width // 12), TEXT)
+    size = min(max(MIN_TEXT, image.width // 12), TEXT)
     height = image.height + text_height(font_of([], size)) + GAP
-    canvas = Image.new("RGB", (image.width, height), PAPER)
+    canvas = Image.new("RGB", (image.width, height), BACKGROUND)
     paste(canvas, image, (0, 0))
     place = (image.width / 2, image.height)
     font = font_of([text], size)
@@ -182,7 +182,9 @@ def captioned(image: Image.Image, text: str) -> Image.Image:
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
     """Paste an image, RGBA over a checkerboard."""
-    canvas.paste(picture(over_squares(np.asarray(image))) if image.mode == "RGBA" else image, place)
+    canvas.paste(
+        to_pil(over_checkerboard(np.asarray(image))) if image.mode == "RGBA" else image, place
+    )
 
 
 def default_columns(n: int) -> int:
@@ -195,9 +197,9 @@ def default_columns(n: int) -> int:
 def resized(image: Image.Image) -> Image.Image:
     """Scale by an integer factor to the size of a cell."""
     side = max(image.size)
-    if side < SMALLEST_CELL:
-        return scaled(image, image.width * -(-SMALLEST_CELL // side))
-    return image.reduce(-(-side // LARGEST_CELL))
+    if side < MIN_CELL:
+        return scaled(image, image.width * -(-MIN_CELL // side))
+    return image.reduce(-(-side // MAX_CELL))
 
 
 def scaled(image: Image.Image, width: int) -> Image.Image:
@@ -224,7 +226,7 @@ def fitting_font(
     labels: Sequence[str], width: int, largest: int = TEXT, others: Sequence[str] = ()
 ) -> Font:
     """Font for all texts, in the largest size up to `largest` at which labels fit into `width`."""
-    for size in range(largest, SMALLEST_TEXT - 1, -1):
+    for size in range(largest, MIN_TEXT - 1, -1):
         font = font_of([*labels, *others], size)
         if max(font.getlength(label) for label in labels) <= width:
             break

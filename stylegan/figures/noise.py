@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.figures.layout import chart, span
-from stylegan.figures.points import Points, pictures
+from stylegan.figures.layout import image_table, span
+from stylegan.figures.points import LatentPoints, generate_images
 from stylegan.networks import NetworkConfig
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
@@ -22,7 +22,7 @@ ZOOM = 4
 FINE = 64  # noise counts as fine from this resolution on, in networks that reach it
 
 
-def noise_detail(loaded: Pretrained, points: Points) -> Image.Image:
+def noise_detail(loaded: Pretrained, points: LatentPoints) -> Image.Image:
     """Figure 4 of the paper: for each point an image, 4 with other noise, and the standard
     deviation of each pixel over 100.
 
@@ -34,19 +34,19 @@ def noise_detail(loaded: Pretrained, points: Points) -> Image.Image:
     largest = max(float(deviations.max()) for deviations in measured)
     rows = []
     for ws, varying in zip(points.ws.split(1), measured, strict=True):
-        first, *others = loaded.pictures(ws=ws.expand(EXAMPLES, -1, -1), noise="random")
+        first, *others = loaded.generate(ws=ws.expand(EXAMPLES, -1, -1), noise="random")
         part = liveliest(varying, zoom)
         scaled = np.floor(varying / max(largest, 1e-9) * 255 + 0.5).astype(np.uint8)
         whole = framed(first, part) if zoom > 1 else first
         rows.append([whole, *(image[part] for image in others), scaled[:, :, None]])
     columns = [*(f"noise {n}" for n in range(EXAMPLES)), f"st. dev., 0-{largest:.0f}"]
-    return chart(rows, columns=columns, names=points.names)
+    return image_table(rows, columns=columns, names=points.names)
 
 
 def deviation(loaded: Pretrained, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
     """Standard deviation of pixels (H, W) over noise, RMS over channels; ws (1, layers, w_dim)."""
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
-    for image in loaded.pictures(ws=ws.expand(realizations, -1, -1), noise="random"):
+    for image in loaded.generate(ws=ws.expand(realizations, -1, -1), noise="random"):
         levels = image.astype(np.int64)
         total = total + levels
         squares = squares + np.square(levels)
@@ -66,7 +66,7 @@ def liveliest(varying: np.ndarray, zoom: int) -> tuple[slice, slice]:
 
 
 def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
-    image = sampling.picture(sampling.over_squares(pixels)).convert("RGB")
+    image = sampling.to_pil(sampling.over_checkerboard(pixels)).convert("RGB")
     rows, columns = part
     width = math.ceil(max(image.size) / 256)
     box = columns.start, rows.start, columns.stop - 1, rows.stop - 1
@@ -74,10 +74,10 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
     return image
 
 
-def noise_components(loaded: Pretrained, points: Points) -> Image.Image:
+def noise_components(loaded: Pretrained, points: LatentPoints) -> Image.Image:
     """Figure 5 of the paper: points with all noise, none, that of fine and of coarse layers."""
     config = loaded.generator.config
-    size = loaded.look.drawn
+    size = loaded.settings.synthesis_resolution
     check_noise(config)
     if isinstance(points.noise, str) and points.noise == "none":
         raise ValueError('noise must be "const" or "random" to show its components, got "none"')
@@ -87,7 +87,7 @@ def noise_components(loaded: Pretrained, points: Points) -> Image.Image:
     fine = FINE if size >= FINE else sizes[len(sizes) // 2]  # below 64 px: the upper half
     maps: Sequence[Tensor | None]
     if points.noise == "random":
-        maps = sampling.seed_noise(points.seeds, config, size)
+        maps = sampling.noise_from_seeds(points.seeds, config, size)
     else:
         maps = loaded.generator.synthesis.noise_maps(len(points.ws), size, points.noise)
     components = {
@@ -99,8 +99,10 @@ def noise_components(loaded: Pretrained, points: Points) -> Image.Image:
     columns = []
     for noisy_sizes in components.values():
         noise = [m * (m.shape[-1] in noisy_sizes) for m in maps if m is not None]
-        columns.append(pictures(loaded, replace(points, noise=noise)))
-    return chart(list(zip(*columns, strict=True)), columns=list(components), names=points.names)
+        columns.append(generate_images(loaded, replace(points, noise=noise)))
+    return image_table(
+        list(zip(*columns, strict=True)), columns=list(components), names=points.names
+    )
 
 
 def check_noise(config: NetworkConfig) -> None:

@@ -10,14 +10,14 @@ from PIL.Image import open as open_image
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.figures.layout import chart, grid
+from stylegan.figures.layout import grid, image_table
 from stylegan.files.latents import read_latents
 from stylegan.networks import Noise
 from stylegan.sampling.pretrained import Pretrained
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class LatentPoints:
     """The ws and the noise of N images."""
 
     names: Sequence[str]
@@ -26,25 +26,27 @@ class Points:
     noise: Noise = "const"  # mode, or maps (1 or N, 1, r, r) for each layer
     z: Tensor | None = None  # (N, z_dim), of seeds
 
-    def varied(self, i: int, ws: Tensor) -> "Points":
+    def varied(self, i: int, ws: Tensor) -> "LatentPoints":
         """Points with other ws (n, num_styles, w_dim), but the name and noise of point i."""
         noise = self.noise
         if not isinstance(noise, str):
             noise = [m[i : i + 1] if len(m) > 1 else m for m in noise]
-        return Points([self.names[i]] * len(ws), [self.seeds[i]] * len(ws), ws, noise)
+        return LatentPoints([self.names[i]] * len(ws), [self.seeds[i]] * len(ws), ws, noise)
 
 
-def of_seeds(
+def points_from_seeds(
     loaded: Pretrained,
     seeds: Sequence[int],
     labels: Tensor | None = None,
     noise: Noise = "const",
-) -> Points:
+) -> LatentPoints:
     """Points of seeds; `labels` (1 or N, label_dim) if the network has labels."""
     if not seeds:
         raise ValueError("seeds must not be empty")
     z = sampling.latents(seeds, loaded.generator.config.z_dim).to(loaded.generator.w_avg)
-    return Points([f"seed {seed}" for seed in seeds], seeds, loaded.styles(z, labels), noise, z)
+    return LatentPoints(
+        [f"seed {seed}" for seed in seeds], seeds, loaded.map_to_ws(z, labels), noise, z
+    )
 
 
 def of_latents(
@@ -53,7 +55,7 @@ def of_latents(
     rows: Sequence[int] | None = None,
     labels: Tensor | None = None,
     noise: Noise | None = None,
-) -> Points:
+) -> LatentPoints:
     """Points of the latents in a file, all or those of `rows`, with its noise unless `noise` is
     given. Raises ValueError if a row does not exist."""
     ws, maps = read_latents(path, loaded.generator, labels)
@@ -64,24 +66,24 @@ def of_latents(
     names = [f"latent {row}" for row in rows]
     if noise is None and maps is not None:
         noise = [m[rows] if len(m) > 1 else m for m in maps]
-    return Points(names, rows, ws[rows], "const" if noise is None else noise)
+    return LatentPoints(names, rows, ws[rows], "const" if noise is None else noise)
 
 
-def pictures(loaded: Pretrained, points: Points) -> np.ndarray:
+def generate_images(loaded: Pretrained, points: LatentPoints) -> np.ndarray:
     """Images uint8 (N, H, W, C) of points, with the settings of `loaded`, without padding."""
-    return np.stack(list(loaded.pictures(points.seeds, ws=points.ws, noise=points.noise)))
+    return np.stack(list(loaded.generate(points.seeds, ws=points.ws, noise=points.noise)))
 
 
-def labeled_grid(loaded: Pretrained, points: Points, columns: int | None = None) -> Image:
+def labeled_grid(loaded: Pretrained, points: LatentPoints, columns: int | None = None) -> Image:
     """Figure 2 of the paper: uncurated images of points."""
-    return grid(pictures(loaded, points), columns, labels=points.names)
+    return grid(generate_images(loaded, points), columns, labels=points.names)
 
 
-def truncation(loaded: Pretrained, points: Points, psis: Sequence[float]) -> Image:
+def truncation(loaded: Pretrained, points: LatentPoints, psis: Sequence[float]) -> Image:
     """Figure 8 of the paper: a row for each point, a column for each psi."""
-    columns = [pictures(loaded.shown(psi=psi), points) for psi in psis]
+    columns = [generate_images(loaded.with_settings(psi=psi), points) for psi in psis]
     names = [f"psi {psi:g}" for psi in psis]
-    return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
+    return image_table(list(zip(*columns, strict=True)), columns=names, names=points.names)
 
 
 def classes(
@@ -97,20 +99,22 @@ def classes(
             f"the labels of the {loaded.origin} are numbers, not classes; choose some by --classes"
         )
     shown = shown or list(loaded.label_names) or [str(i) for i in range(count)]
-    points = [of_seeds(loaded, seeds, loaded.label(name), noise) for name in shown]
-    columns = [pictures(loaded, of_class) for of_class in points]
-    return chart(list(zip(*columns, strict=True)), columns=shown, names=points[0].names)
+    points = [points_from_seeds(loaded, seeds, loaded.label(name), noise) for name in shown]
+    columns = [generate_images(loaded, of_class) for of_class in points]
+    return image_table(list(zip(*columns, strict=True)), columns=shown, names=points[0].names)
 
 
-def timelapse(snapshots: Iterable[Pretrained], points_of: Callable[[Pretrained], Points]) -> Image:
+def timelapse(
+    snapshots: Iterable[Pretrained], points_of: Callable[[Pretrained], LatentPoints]
+) -> Image:
     """A row for each point, a column for each snapshot of a run."""
     columns = []
     labels = []
     for loaded in snapshots:
         points = points_of(loaded)
-        columns.append(pictures(loaded, points))
+        columns.append(generate_images(loaded, points))
         labels.append(moment(loaded))
-    return chart(list(zip(*columns, strict=True)), columns=labels, names=points.names)
+    return image_table(list(zip(*columns, strict=True)), columns=labels, names=points.names)
 
 
 def timelapse_of_samples(
@@ -128,7 +132,7 @@ def timelapse_of_samples(
         shown.append([pixels[y : y + height, x : x + width] for y, x in places])
     names = [f"seed {seed}" for seed in seeds]
     labels = [f"{kimg:,.4g} kimg" for kimg, _ in grids]
-    return chart(list(zip(*shown, strict=True)), columns=labels, names=names)
+    return image_table(list(zip(*shown, strict=True)), columns=labels, names=names)
 
 
 def moment(loaded: Pretrained) -> str:

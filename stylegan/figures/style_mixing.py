@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from stylegan.figures.layout import chart, span
-from stylegan.figures.points import Points, pictures
+from stylegan.figures.layout import image_table, span
+from stylegan.figures.points import LatentPoints, generate_images
 from stylegan.networks import NetworkConfig
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
@@ -60,7 +60,7 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
             )
 
 
-def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
+def mix_styles(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
     """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`, which has the same shape
     or one row for all layers. Either may have N = 1."""
     taken = torch.tensor([row in layers for row in range(ws.shape[1])], device=ws.device)
@@ -69,21 +69,21 @@ def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
 
 def mixing(
     loaded: Pretrained,
-    sources: Points,
-    others: Points,
+    sources: LatentPoints,
+    others: LatentPoints,
     ranges: Sequence[StyleRange] | None = None,
 ) -> Image.Image:
     """Figure 3 of the paper: for each range of layers, a row for each of `sources` (A) and a column
     for each of `others` (B), whose w is used in these layers. The noise is A's."""
-    ranges = style_ranges(loaded.look.drawn) if ranges is None else ranges
-    check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
-    of_sources = pictures(loaded, sources)
-    rows: list[list] = [[None, *pictures(loaded, others)]]
+    ranges = style_ranges(loaded.settings.synthesis_resolution) if ranges is None else ranges
+    check_ranges(ranges, loaded.generator.config, loaded.settings.synthesis_resolution)
+    of_sources = generate_images(loaded, sources)
+    rows: list[list] = [[None, *generate_images(loaded, others)]]
     for style_range in ranges:
         for i, source in enumerate(of_sources):
-            ws = mixed(sources.ws[i : i + 1], others.ws, style_range.layers)
-            rows.append([source, *pictures(loaded, sources.varied(i, ws))])
-    return chart(
+            ws = mix_styles(sources.ws[i : i + 1], others.ws, style_range.layers)
+            rows.append([source, *generate_images(loaded, sources.varied(i, ws))])
+    return image_table(
         rows,
         columns=["source A", *others.names],
         names=["", *list(sources.names) * len(ranges)],

@@ -16,8 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.machine.disk import KEEPING, Outputs, errors_name, refuse_mistaken, refusing
-from stylegan.machine.messages import count, listed, readable
+from stylegan.machine.disk import (
+    KEEP_EXISTING,
+    OutputWriter,
+    as_value_error,
+    attach_filename,
+    check_not_placeholder,
+)
+from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize, sanitize
 
 FORMAT = "stylegan"
 VERSION = 1
@@ -26,14 +32,14 @@ FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # dtypes o
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of files of torch < 1.6
 # In a pickle, names a function that torch allows and that allocates gigabytes from one number.
 BYTEARRAY = b"\nbytearray\n"
-LARGEST_UNPACKED = 2**30  # bytes of compressed arrays
+MAX_UNPACKED = 2**30  # bytes of compressed arrays
 # Tensors may share storage, so they may take this many bytes per byte of their file; a view that
 # repeats one number must not expand to gigabytes.
-MOST_BYTES_PER_BYTE = 16
+MAX_BYTES_PER_BYTE = 16
 
 
 def save(
-    path: Path, kind: Kind, payload: Mapping[str, object], *, outputs: Outputs = KEEPING
+    path: Path, kind: Kind, payload: Mapping[str, object], *, outputs: OutputWriter = KEEP_EXISTING
 ) -> None:
     """Write a file atomically: readers see the old file or the complete new one."""
     content = io.BytesIO()  # torch's own writer aborts the process when the disk is full
@@ -63,11 +69,11 @@ def load(path: Path, kind: Kind | None = None) -> dict[str, object]:
     return payload
 
 
-class HoldsObjects(ValueError):
+class PickledObjectsError(ValueError):
     """A file contains objects of classes, not only tensors and plain Python values."""
 
 
-class Inert(list[object]):
+class InertListStub(list[object]):
     """Stands in for an object whose class is not looked up; ignores arguments and state."""
 
     def __init__(self, *args: object) -> None:
@@ -88,7 +94,7 @@ class InertMapping:
 def load_inert(path: Path) -> object:
     """Load an archive of torch.save, with an inert stand-in for each object."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    classes: dict[str, type] = {name: type(name, (Inert,), {}) for name in names}
+    classes: dict[str, type] = {name: type(name, (InertListStub,), {}) for name in names}
     while True:
         stand_ins: list[Callable[..., object] | tuple[Callable[..., object], str]] = [
             (kind, name) for name, kind in classes.items()
@@ -109,12 +115,12 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
     """Load any torch.save file without running code from it; `inert`: see `load_inert`."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
-    refuse_mistaken(path)
+    check_not_placeholder(path)
     old = is_old(path)
     if not old and not is_zip(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
     try:
-        with refusing(path, "is damaged or not a checkpoint of this project"):
+        with as_value_error(path, "is damaged or not a checkpoint of this project"):
             if not old:
                 check_entries(path)
             check_calls(path, old=old)
@@ -130,7 +136,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
         refused = re.search(r"(?:GLOBAL|class|function) (\S+) (?:was not|whose)", str(cause))
         if not (refused and isinstance(cause, pickle.UnpicklingError)):
             raise
-        raise HoldsObjects(
+        raise PickledObjectsError(
             f"{path} is not a checkpoint of this project: it holds objects ({refused[1]}) that "
             "only running code from the file would restore"
         ) from error
@@ -140,7 +146,7 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
 def is_npz(path: Path) -> bool:
     """Whether the file is an archive of NumPy arrays and nothing else."""
     try:
-        with errors_name(path), zipfile.ZipFile(path) as archive:
+        with attach_filename(path), zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
         return False  # `read_torch` describes what is wrong
@@ -148,15 +154,15 @@ def is_npz(path: Path) -> bool:
 
 
 def is_npy(path: Path) -> bool:
-    with errors_name(path), open(path, "rb") as file:
+    with attach_filename(path), open(path, "rb") as file:
         return file.read(6) == b"\x93NUMPY"
 
 
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:
     """Load the arrays of an .npz file by name, without pickle."""
-    refuse_mistaken(path)
-    with refusing(path, "is damaged or not a file of plain arrays"):
-        check_entries(path, unpacked=LARGEST_UNPACKED)
+    check_not_placeholder(path)
+    with as_value_error(path, "is damaged or not a file of plain arrays"):
+        check_entries(path, unpacked=MAX_UNPACKED)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
@@ -167,7 +173,7 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def npy_array(path: Path) -> np.ndarray:
     """Load the array of an .npy file, without pickle."""
-    with refusing(path, "is damaged or not a plain array"):
+    with as_value_error(path, "is damaged or not a plain array"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # fails if truncated
     return np.array(array)
 
@@ -201,7 +207,7 @@ def check_calls(path: Path, *, old: bool) -> None:
 
 def check_tensors(content: object, size: int) -> None:
     """Raise ValueError unless all tensors are dense and together fit a file of `size` bytes."""
-    left = MOST_BYTES_PER_BYTE * size + 2**20
+    left = MAX_BYTES_PER_BYTE * size + 2**20
     waiting = [content]
     seen: set[int] = set()
     while waiting:
@@ -248,21 +254,23 @@ def check_weights(weights: object) -> dict[str, Tensor]:
 def match_state_dict(wanted: Mapping[str, Tensor], weights: object) -> dict[str, Tensor]:
     """Strip `module.` from names; ValueError unless the tensors are finite and fit `wanted`."""
     tensors = {name.removeprefix("module."): t for name, t in check_weights(weights).items()}
-    problems = misfits(wanted, tensors)
+    problems = mismatches(wanted, tensors)
     if problems:
-        texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
-        raise ValueError(f"the weights do not fit the network: {listed(texts)}")
+        texts = [f"{sanitize(name)} {reason}" for name, reason in problems.items()]
+        raise ValueError(
+            f"the weights do not fit the network: {join_truncatedource_on_rank0(texts)}"
+        )
     for name, tensor in tensors.items():
         is_broken = ~tensor.isfinite()
         if is_broken.any():
             raise ValueError(
-                f"{name} holds {count(int(is_broken.sum()), 'number')} of {tensor.numel():,} "
+                f"{name} holds {pluralize(int(is_broken.sum()), 'number')} of {tensor.numel():,} "
                 "that are NaN or infinite; use a file from before training diverged"
             )
     return tensors
 
 
-def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def mismatches(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Reasons, by name, why tensors do not fit `wanted`; empty if all do."""
     problems = {name: "is missing" for name in wanted if name not in tensors}
     for name, tensor in tensors.items():

@@ -23,7 +23,7 @@ def bundled_file(name: str) -> Path:
             f"{WEIGHTS} must contain one file {name}-<hash>.pt, got {len(files)}; clone the whole "
             "repository or reinstall the package"
         )
-    return verified(files[0], str(hash_prefix(files[0].name)))
+    return check_hash(files[0], str(hash_prefix(files[0].name)))
 
 
 def bundled_name(path: Path, sha256: str) -> str | None:
@@ -35,7 +35,7 @@ def bundled_name(path: Path, sha256: str) -> str | None:
     return name if sha256_of(bundled) == sha256 else None
 
 
-def downloaded(url: str) -> Path:
+def fetch(url: str) -> Path:
     """Download an https address to the cache of torch.hub, unless it is there.
 
     The address contains at least 8 digits of the SHA-256: `NAME-<digits>.pt` or `#sha256=<digits>`.
@@ -70,7 +70,7 @@ def downloaded(url: str) -> Path:
                 f"{url} could not be downloaded ({error}); without a network, put the file at "
                 f"{path} or pass the path of a local copy"
             ) from error
-    return verified(path, digits)
+    return check_hash(path, digits)
 
 
 def hub_cache() -> Path:
@@ -85,7 +85,7 @@ def hash_prefix(file_name: str) -> str | None:
     return digits[1] if digits else None
 
 
-def verified(path: Path, promised: str) -> Path:
+def check_hash(path: Path, promised: str) -> Path:
     """Check that the SHA-256 of `path` begins with the digits `promised`; ValueError if not."""
     digest = sha256_of(path)
     if not digest.startswith(promised):

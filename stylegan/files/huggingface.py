@@ -8,9 +8,9 @@ from stylegan.files.formats import SHARED
 from stylegan.files.formats.official import LICENSE
 from stylegan.files.formats.own import save_safetensors
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import KEEPING, Outputs
-from stylegan.machine.lineage import described, license_of
-from stylegan.machine.messages import readable, require
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
+from stylegan.machine.lineage import describe_lineage, license_of
+from stylegan.machine.messages import require_module, sanitize
 from stylegan.sampling.pretrained import Pretrained
 
 README = "README.md"  # the model card
@@ -54,14 +54,14 @@ def save_folder(
     out: Path,
     card: Card,
     *,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
     sources: Iterable[Path] = (),
 ) -> None:
     """Write a folder to upload, which every command accepts; none of the `sources` is replaced."""
     outputs.check(out / SHARED, out / README, sources=sources)
     if RunFolder.of(out):
         raise ValueError(f"{out} is a run folder; choose another folder")
-    require(
+    require_module(
         "huggingface_hub",
         packages="huggingface-hub safetensors",
         purpose="writing a folder for the Hub",
@@ -93,15 +93,15 @@ def model_card(loaded: Pretrained, card: Card) -> str:
     channels = loaded.generator.config.image_channels
     rows = {
         "images": f"{loaded.resolution}x{loaded.resolution}, {channels} channels",
-        "trained on": readable(card.data),
-        "license of the weights": readable(license),
+        "trained on": sanitize(card.data),
+        "license of the weights": sanitize(license),
     }
     if loaded.images_seen is not None:
         rows["trained on"] += f", {loaded.images_seen:,} images seen"
     if loaded.lineage:
-        rows["weights from"] = "; then ".join(described(loaded.lineage))
+        rows["weights from"] = "; then ".join(describe_lineage(loaded.lineage))
     rows |= {f"metric {name}": f"{value:g}" for name, value in card.metrics.items()}
-    height, width = loaded.picture_size()
+    height, width = loaded.image_size()
     text = TEXT.format(
         rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
         shape=f"(4, {channels}, {height}, {width})",

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from stylegan.files.checkpoint import is_npy, npy_array, npz_arrays
-from stylegan.machine.disk import KEEPING, Outputs
-from stylegan.machine.messages import listed, readable
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
+from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.sampling import mapped
+from stylegan.sampling import map_latents
 from stylegan.schedule import resolutions
 
 DIRECTIONS = "stylegan-directions"  # `format` of a file of directions, which is .npz too
@@ -40,7 +40,11 @@ class Latents(NamedTuple):
 
 
 def write_latents(
-    path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None, *, outputs: Outputs = KEEPING
+    path: Path,
+    ws: Tensor,
+    noise: Sequence[Tensor] | None = None,
+    *,
+    outputs: OutputWriter = KEEP_EXISTING,
 ) -> None:
     """Write untruncated styles `ws` (N, num_styles, w_dim) and noise maps."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
@@ -68,7 +72,7 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
         if DIRECTIONS in str(arrays.get("meta", "")):
             raise ValueError("it contains directions, not latents; pass it to --edit")
         numbers = {name: checked_numbers(name, array) for name, array in arrays.items()}
-        kind = kind_of(numbers, generator.config)
+        kind = latent_kind(numbers, generator.config)
         noise = noise_of(numbers, generator.config, len(numbers[kind]))
         if kind == "z" and generator.config.label_dim and labels is None:
             raise ValueError("it contains z, and the network has classes; pass --class")
@@ -76,7 +80,7 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
         raise ValueError(f"{path}: {error}") from error
     ws = numbers[kind]
     if kind == "z":
-        ws = mapped(generator, ws, labels).cpu().float()
+        ws = map_latents(generator, ws, labels).cpu().float()
     if kind != "ws":
         ws = generator.broadcast(ws).clone()
     return Latents(ws, noise)
@@ -98,12 +102,12 @@ def checked_numbers(name: str, array: np.ndarray) -> Tensor:
     return numbers
 
 
-def kind_of(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
+def latent_kind(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
     """Form of the styles, "ws", "w" or "z"; ValueError if they do not fit the network."""
     names = [name for name in arrays if not NOISE.fullmatch(name)]
-    rows = {"ws": (config.num_styles(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
+    rows = {"ws": (config.num_ws(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
     if len(names) != 1 or names[0] not in rows:
-        there = listed(list(map(readable, names)), 4, ", ") or "none"
+        there = join_truncatedource_on_rank0(list(map(sanitize, names)), 4, ", ") or "none"
         raise ValueError(f"expected one array of styles, {FORMS}, got {there}")
     kind = names[0]
     shape = tuple(arrays[kind].shape)

@@ -9,13 +9,13 @@ from typing import Literal
 
 import torch
 
-from stylegan.files.download import BUNDLED, bundled_file, downloaded
+from stylegan.files.download import BUNDLED, bundled_file, fetch
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import errors_name, without_links
+from stylegan.machine.disk import attach_filename, without_links
 from stylegan.machine.lineage import public_address
-from stylegan.machine.messages import listed
+from stylegan.machine.messages import join_truncatedource_on_rank0
 from stylegan.networks import NetworkConfig, make_generator
 from stylegan.sampling.pretrained import Pretrained
 
@@ -56,11 +56,11 @@ def open_weights(
     which contain all networks, first otherwise; with `need` None, whatever the file contains.
     Raises ValueError or OSError if none can be used.
     """
-    place = located(source)
+    place = resolve_source(source)
     unusable: list[OSError | ValueError] = []
-    for file in files_of(place, states_first=need in ("training", "discriminator")):
+    for file in candidate_files(place, states_first=need in ("training", "discriminator")):
         try:
-            with errors_name(file):
+            with attach_filename(file):
                 weights = read_weights(file, name=name_in_lineage(source, file))
             if need == "discriminator":
                 weights.require_discriminator()
@@ -74,18 +74,20 @@ def open_weights(
         loaded = weights.loaded
         left_out = tuple(map(str, unusable))
         if loaded is not None and left_out:
-            reasons = listed([f"not used: {reason}" for reason in left_out], 3)
-            loaded = loaded.but(origin=f"{loaded.origin}; {reasons}")
+            reasons = join_truncatedource_on_rank0(
+                [f"not used: {reason}" for reason in left_out], 3
+            )
+            loaded = loaded.replace(origin=f"{loaded.origin}; {reasons}")
         return replace(weights, loaded=loaded, source=str(source), left_out=left_out)
     raise unusable[0]
 
 
-def located(source: str | Path) -> Path:
+def resolve_source(source: str | Path) -> Path:
     """Resolve `source` to a file or folder; an address is downloaded."""
     if source in BUNDLED:
         return bundled_file(str(source))
     if "://" in str(source):
-        return downloaded(str(source))
+        return fetch(str(source))
     path = Path(source)
     if not path.exists():
         if path.is_symlink():
@@ -103,7 +105,7 @@ def located(source: str | Path) -> Path:
     return path
 
 
-def files_of(path: Path, *, states_first: bool) -> list[Path]:
+def candidate_files(path: Path, *, states_first: bool) -> list[Path]:
     """Files of weights at `path`, newest first, generators before states unless `states_first`."""
     if not path.is_dir():
         return [path]
@@ -124,7 +126,7 @@ def files_of(path: Path, *, states_first: bool) -> list[Path]:
 def check_there(source: str | Path) -> None:
     """Raise FileNotFoundError if a source has no file of weights; addresses are not requested."""
     if "://" not in str(source):
-        files_of(located(source), states_first=False)
+        candidate_files(resolve_source(source), states_first=False)
 
 
 def name_in_lineage(source: str | Path, file: Path) -> str:

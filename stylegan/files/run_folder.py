@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stylegan.config import TrainConfig, load_config, to_toml
-from stylegan.machine.disk import LOCK, REPLACING, check_folder, identity, lock, unfinished
-from stylegan.machine.distributed import from_rank0
-from stylegan.machine.lineage import SECTION, Lineage, from_plain, sha256_of
+from stylegan.machine.disk import ALLOW_OVERWRITE, LOCK, check_folder, file_id, lock, unfinished
+from stylegan.machine.distributed import run_on_rank0
+from stylegan.machine.lineage import SECTION, Lineage, from_dicts, sha256_of
 from stylegan.machine.lineage import to_toml as lineage_toml
-from stylegan.machine.messages import readable
+from stylegan.machine.messages import sanitize
 from stylegan.machine.records import append_line, read_lines
 from stylegan.machine.toml import read_toml
 
@@ -53,7 +53,7 @@ class RunFolder:
             raise FileNotFoundError(
                 f"{self.path} {reason}, so it is not a run folder; pass one of a training"
             )
-        return load_config(self.config_file, unknown_parts=True)
+        return load_config(self.config_file, allow_unregistered=True)
 
     def stored_config(self) -> TrainConfig | None:
         """Configuration, or None before a run. Raises ValueError if none can start here."""
@@ -73,7 +73,7 @@ class RunFolder:
         if not self.config_file.is_file():
             return ()
         try:
-            return from_plain(read_toml(self.config_file).get(SECTION, ()))
+            return from_dicts(read_toml(self.config_file).get(SECTION, ()))
         except ValueError as error:
             raise ValueError(f"{self.config_file}: {error}") from error
 
@@ -94,10 +94,10 @@ class RunFolder:
                 copy = self.path / f"config-{sha256_of(self.config_file)[:8]}.toml"
                 copy.write_bytes(before)  # keeps the user's comments
                 notes.append(f"config.toml changes; the old one with comments is {copy}")
-            REPLACING.text(self.config_file, text)  # first, as it marks a run
+            ALLOW_OVERWRITE.text(self.config_file, text)  # first, as it marks a run
         if self.data() != data.resolve():
-            REPLACING.text(self.data_file, f"{data.resolve()}\n")
-        lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}" for name, why in skipped]
+            ALLOW_OVERWRITE.text(self.data_file, f"{data.resolve()}\n")
+        lines = [f"{sanitize(name, 4096)}\t{sanitize(why, 4096)}" for name, why in skipped]
         file = self.skipped_file
         known = set(file.read_text("utf-8", "replace").splitlines() if file.is_file() else [])
         if new := [line for line in lines if line not in known]:
@@ -134,11 +134,13 @@ class RunFolder:
 
     def numbered(self, kind: str) -> list[Path]:
         files = self.path.glob(f"{kind}-*.pt")
-        return sorted((p for p in files if p.stem[len(kind) + 1 :].isdecimal()), key=images_of)
+        return sorted(
+            (p for p in files if p.stem[len(kind) + 1 :].isdecimal()), key=images_seen_in_name
+        )
 
-    def saved(self) -> int:
+    def latest_images_seen(self) -> int:
         """Images seen of the newest state; 0 before the first."""
-        return max(map(images_of, self.states()), default=0)
+        return max(map(images_seen_in_name, self.states()), default=0)
 
     def has_lost_its_states(self) -> bool:
         """Whether the log mentions a saved state and none is left."""
@@ -147,7 +149,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """Smallest file with the generator for each number of images seen, oldest first."""
-        files = {images_of(path): path for path in [*self.states(), *self.generators()]}
+        files = {images_seen_in_name(path): path for path in [*self.states(), *self.generators()]}
         if not files:
             reason = "contains none" if self.path.is_dir() else "is not a folder"
             raise FileNotFoundError(
@@ -170,20 +172,22 @@ class RunFolder:
         A milestone is the first state after a multiple of `milestone_images`; 0 = none.
         """
         passed = {0}
-        for path in [path for path in self.states() if images_of(path) <= images_seen][:-keep]:
-            multiple = images_of(path) // milestone_images if milestone_images else 0
+        for path in [path for path in self.states() if images_seen_in_name(path) <= images_seen][
+            :-keep
+        ]:
+            multiple = images_seen_in_name(path) // milestone_images if milestone_images else 0
             if multiple in passed:
                 path.unlink(missing_ok=True)
             passed.add(multiple)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the run folder, which is created if missing and removed if it stays empty.
 
         Raises ValueError on all ranks if another process holds it. Unfinished files are removed.
         """
         with ExitStack() as held:
-            from_rank0(lambda: self.enter(held))
+            run_on_rank0(lambda: self.enter(held))
             yield
 
     def enter(self, held: ExitStack) -> None:
@@ -199,14 +203,14 @@ class RunFolder:
                 f"another process is training in {self.path}; wait until it ends, or choose "
                 "another --out"
             ) from error
-        self.held = identity(self.path)
+        self.held = file_id(self.path)
         held.callback(setattr, self, "held", None)
         for path in unfinished(self.path, self.samples):
             path.unlink()
 
     def check_held(self) -> None:
         """Raise OSError if the folder was renamed or removed: another run may have its name now."""
-        if self.held and not (self.path.is_dir() and self.held == identity(self.path)):
+        if self.held and not (self.path.is_dir() and self.held == file_id(self.path)):
             raise OSError(f"{self.path} was renamed or removed during training, which has stopped")
 
 
@@ -217,5 +221,5 @@ def remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def images_of(path: Path) -> int:
+def images_seen_in_name(path: Path) -> int:
     return int(path.stem.rpartition("-")[2])

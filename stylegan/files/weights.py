@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from stylegan.machine.lineage import Lineage, Source
+from stylegan.machine.lineage import Lineage, LineageEntry
 from stylegan.networks import Discriminator, Generator
 from stylegan.sampling.pretrained import Pretrained
 
@@ -30,10 +30,12 @@ class Weights:
     generator: Generator | None = None  # as trained; the average if the file has no other
     discriminator: Discriminator | None = None
     lineage: Lineage = ()  # where the weights came from, oldest first
-    own_entry: Source | None = None  # the file in the lineage of what is initialized from it
+    lineage_entry: LineageEntry | None = (
+        None  # the file in the lineage of what is initialized from it
+    )
     notes: Sequence[str] = ()  # assumptions, and differences from the original program
     source: str = ""  # as the user wrote it, if not the file
-    left_out: Sequence[str] = ()  # newer files of the source that could not be used, and why
+    skipped_files: Sequence[str] = ()  # newer files of the source that could not be used, and why
 
     def __str__(self) -> str:
         return self.source or str(self.file)
@@ -77,16 +79,16 @@ class Weights:
 
         copied: how many tensors each network took; "" = the file as a whole.
         """
-        if self.own_entry is None:
+        if self.lineage_entry is None:
             return self.lineage
-        before = [source for source in self.lineage if source.sha256 != self.own_entry.sha256]
-        return (*before, dataclasses.replace(self.own_entry, copied=copied))
+        before = [source for source in self.lineage if source.sha256 != self.lineage_entry.sha256]
+        return (*before, dataclasses.replace(self.lineage_entry, copied=copied))
 
     def as_parent(self) -> Pretrained:
         """The generator as origin of other networks: its lineage ends with this file."""
-        return self.require_loaded().but(lineage=self.child_lineage())
+        return self.require_loaded().replace(lineage=self.child_lineage())
 
-    def with_lineage_of(self, entry: Source) -> Self:
+    def with_lineage_of(self, entry: LineageEntry) -> Self:
         """Copy whose lineage is the file itself, `entry`: for foreign and bundled files."""
-        loaded = self.loaded and self.loaded.but(lineage=(entry,))
+        loaded = self.loaded and self.loaded.replace(lineage=(entry,))
         return dataclasses.replace(self, loaded=loaded, lineage=(entry,), own_entry=entry)

@@ -8,20 +8,20 @@ joined_rank = 0  # of this process in its process group, also after the group ha
 class Console:
     """A console that ignores messages and progress. Subclass it to show them."""
 
-    def tell(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Show a line of text."""
 
-    def progress(self, what: object, done: int, total: int) -> None:
+    def progress(self, task: object, done: int, total: int) -> None:
         """Report that `done` of `total` items of the task `what` are finished.
 
         `what` is a short description, or while training a `TrainingProgress`, at every log line.
         """
 
 
-class Printing(Console):
+class PrintingConsole(Console):
     """A console that prints messages to stdout."""
 
-    def tell(self, text: str) -> None:
+    def info(self, text: str) -> None:
         print(message(text), flush=True)
 
 

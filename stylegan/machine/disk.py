@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-from stylegan.machine.messages import reason_of
+from stylegan.machine.messages import error_reason
 
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = ".unfinished"  # suffix of a folder while it is written
@@ -34,7 +34,7 @@ def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iter
     folder = out.with_name(f".{out.name[:40]}{UNFINISHED}")
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(out.parent)
-    with lock(folder.with_name(f"{folder.name}{LOCK}"), waiting), errors_name(out):
+    with lock(folder.with_name(f"{folder.name}{LOCK}"), waiting), attach_filename(out):
         check_folder(out, empty=True)
         shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -59,7 +59,7 @@ def remove_unfinished(parent: Path) -> None:
 
 
 @contextmanager
-def errors_name(path: Path | str) -> Iterator[None]:
+def attach_filename(path: Path | str) -> Iterator[None]:
     """Set `filename` on OSErrors raised inside that have none, such as those of `read()`."""
     try:
         yield
@@ -77,7 +77,7 @@ def is_of_system(error: Exception) -> bool:
 
 
 @contextmanager
-def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
+def as_value_error(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
     """Re-raise errors as ValueError("{path} {what}: {reason}; {advice}").
 
     Errors of the machine (`is_of_system`) pass through. A parser of a damaged or hostile file can
@@ -88,7 +88,7 @@ def refusing(path: Path | str, what: str, advice: str = "") -> Iterator[None]:
     except Exception as error:
         if is_of_system(error):
             raise
-        reason = reason_of(error, line=0)
+        reason = error_reason(error, line=0)
         after = f"; {advice}" if advice else ""
         raise ValueError(f"{path} {what}: {reason}{after}") from error
 
@@ -105,7 +105,7 @@ def sync(path: Path) -> None:
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with errors_name(path):
+        with attach_filename(path):
             wait_for_disk(descriptor)
     finally:
         os.close(descriptor)
@@ -137,7 +137,7 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
                 raise OSError(errno.EAGAIN, "another process holds this folder") from error
             waiting()
             holder.acquire(timeout=-1)
-        held = identity(path)
+        held = file_id(path)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
@@ -145,13 +145,13 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
         yield
     finally:
         with contextlib.suppress(OSError):  # on Windows `release` removes it
-            if held in (None, identity(path)):  # else the folder was replaced by another
+            if held in (None, file_id(path)):  # else the folder was replaced by another
                 path.unlink()
         holder.release()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outputs:
+class OutputWriter:
     """Writes files atomically, and checks before the work that they can be written."""
 
     overwrite: bool  # replace files that exist
@@ -168,14 +168,14 @@ class Outputs:
         Paths must end in one of `endings` (if given) and differ from each other and from `sources`.
         `exist_ok` leaves the decision about existing files to the writer.
         """
-        originals = {identity(source) for source in sources if source.is_file()}
+        originals = {file_id(source) for source in sources if source.is_file()}
         checked: set[Path] = set()
         for path in paths:
             if path.is_dir():
                 raise ValueError(f"{path} is a folder; give the name of a file to write")
             if path.exists() and not path.is_file():
                 raise ValueError(f"{path} is not a regular file; give another name")
-            if path.exists() and identity(path) in originals:
+            if path.exists() and file_id(path) in originals:
                 raise ValueError(f"{path} is the source; choose another name to write")
             if endings and path.suffix.lower() not in endings:
                 raise ValueError(
@@ -230,8 +230,8 @@ class Outputs:
         self.content(path, text.encode("utf-8", "surrogateescape"))
 
 
-REPLACING = Outputs(overwrite=True)
-KEEPING = Outputs(overwrite=False)  # the default of functions that write files for users
+ALLOW_OVERWRITE = OutputWriter(overwrite=True)
+KEEP_EXISTING = OutputWriter(overwrite=False)  # the default of functions that write files for users
 
 
 def is_there(path: Path) -> bool:
@@ -239,7 +239,7 @@ def is_there(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def identity(path: Path) -> tuple[int, int]:
+def file_id(path: Path) -> tuple[int, int]:
     """Device and inode, equal for two paths to the same file."""
     status = path.stat()
     return status.st_dev, status.st_ino
@@ -257,9 +257,9 @@ def what_begins_with(start: bytes) -> str:
     return ""
 
 
-def refuse_mistaken(path: Path) -> None:
+def check_not_placeholder(path: Path) -> None:
     """Raise ValueError if a file is empty, a web page or a Git LFS pointer."""
-    with errors_name(path), open(path, "rb") as file:
+    with attach_filename(path), open(path, "rb") as file:
         mistake = what_begins_with(file.read(512))
     if mistake:
         raise ValueError(f"{path} is {mistake}")
@@ -283,6 +283,6 @@ def without_links(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def name_of(path: Path) -> str:
+def output_stem(path: Path) -> str:
     """Stem for names of files that are made from this one."""
     return path.stem if path.stem.strip(".") else path.name  # of `...png` not `..`

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from stylegan.machine import console as voice
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.signals import answered, ending_signals
+from stylegan.machine.signals import signal_handler, termination_signals
 
 PARENT = os.getppid()  # torchrun, if it started this process
 WATCH_SECONDS = 1.0  # between two checks that the parent is alive
 CONNECT_SECONDS = 60.0  # to torchrun's store, which is open before the processes start
 PATIENCE = timedelta(days=7)  # timeout while one process prepares data or measures
-LONGEST_STEP = timedelta(minutes=30)  # timeout of collectives in training
+MAX_STEP = timedelta(minutes=30)  # timeout of collectives in training
 LATE_SECONDS = 10.0  # after which the console reports processes that have not joined
 Value = TypeVar("Value")
 
@@ -39,7 +39,7 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def pick_device(name: str = "auto") -> torch.device:
+def resolve_device(name: str = "auto") -> torch.device:
     """Resolve a device name; "auto" is this process's GPU, else MPS, else the CPU."""
     there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if name == "auto":
@@ -88,15 +88,15 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
     world = int(os.environ["WORLD_SIZE"])
     place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
     waiting = f"waiting for the other {world - 1} of {world} processes at {place}"
-    late = threading.Timer(LATE_SECONDS, console.tell, [waiting])
+    late = threading.Timer(LATE_SECONDS, console.info, [waiting])
     late.daemon = True
-    with ending_with_torchrun():
+    with exit_with_torchrun():
         late.start()
         try:
             # a signal ends the wait at once; Python would handle it only afterwards
-            with answered(ending_signals(), signal.SIG_DFL):
+            with signal_handler(termination_signals(), signal.SIG_DFL):
                 backend = "nccl" if gpu else "gloo"
-                dist.init_process_group(backend, device_id=gpu, timeout=LONGEST_STEP)
+                dist.init_process_group(backend, device_id=gpu, timeout=MAX_STEP)
                 voice.joined_rank = rank()
                 control_group()
         finally:
@@ -109,7 +109,7 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
 
 
 @contextmanager
-def ending_with_torchrun() -> Iterator[None]:
+def exit_with_torchrun() -> Iterator[None]:
     """Send SIGTERM to this process once torchrun, its parent, is gone: nothing else would."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # not started by torchrun
         yield
@@ -144,7 +144,7 @@ def check_torchrun() -> None:
         ) from error
 
 
-def mean(x: Tensor) -> Tensor:
+def mean_over_ranks(x: Tensor) -> Tensor:
     """Mean of a tensor over all ranks, each of which has an equal share of the batch."""
     if world_size() == 1:
         return x
@@ -153,19 +153,19 @@ def mean(x: Tensor) -> Tensor:
     return total / world_size()
 
 
-def largest(number: int) -> int:
+def max_over_ranks(number: int) -> int:
     """Maximum of a number over all ranks."""
     if world_size() == 1:
         return number
     vote = torch.tensor(number)
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.MAX
-    options.timeout = LONGEST_STEP
+    options.timeout = MAX_STEP
     control_group().allreduce([vote], options).wait()
     return int(vote.item())
 
 
-def gather(value: Value) -> list[Value]:
+def all_gather(value: Value) -> list[Value]:
     """Values of all ranks, in order, on every rank."""
     if world_size() == 1:
         return [value]
@@ -174,23 +174,23 @@ def gather(value: Value) -> list[Value]:
     return values
 
 
-def from_rank0(make: Callable[[], Value]) -> Value:
+def run_on_rank0(make: Callable[[], Value]) -> Value:
     """Run `make` on rank 0 and broadcast its result.
 
     Use it for whatever may differ between ranks (files, clocks): ranks that take different branches
     deadlock in their collectives.
     """
-    made = on_all_ranks(lambda: make() if rank() == 0 else None, at_once=True)
-    value: Value = gather(made)[0]  # type: ignore[assignment]
+    made = run_on_all_ranks(lambda: make() if rank() == 0 else None, concurrent=True)
+    value: Value = all_gather(made)[0]  # type: ignore[assignment]
     return value
 
 
-def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
+def run_on_all_ranks(make: Callable[[], Value], *, concurrent: bool = False) -> Value:
     """Run `make` on every rank, local rank 0 first unless `at_once`; it must not use collectives.
 
     A ValueError or OSError on one rank is raised on all of them, so that none hangs.
     """
-    in_turn = world_size() > 1 and not at_once
+    in_turn = world_size() > 1 and not concurrent
     group = control_group() if in_turn else None
     if in_turn and local_rank() > 0:
         dist.barrier(group)
@@ -201,7 +201,7 @@ def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
         error = caught
     if in_turn and local_rank() == 0:
         dist.barrier(group)
-    problems = [text for text in gather(error and str(error)) if text is not None]
+    problems = [text for text in all_gather(error and str(error)) if text is not None]
     if error is not None:
         raise error
     if problems:

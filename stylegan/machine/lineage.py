@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from stylegan.machine.messages import readable
-from stylegan.machine.plain import read
+from stylegan.machine.messages import sanitize
+from stylegan.machine.plain import validate
 from stylegan.machine.toml import toml_value
 
 NONCOMMERCIAL = "CC BY-NC"  # prefix of licenses that apply to networks trained from the weights
@@ -22,7 +22,7 @@ Text = Annotated[str, Field(max_length=4096)]
 
 
 @dataclass(frozen=True)
-class Source:
+class LineageEntry:
     """A file of weights that a network was initialized from."""
 
     source: Text  # a bundled name, an address, or the names of folder and file
@@ -31,14 +31,14 @@ class Source:
     copied: Text = ""  # number of tensors copied by each network; "" = the whole file
 
 
-Lineage = Sequence[Source]  # oldest first, each initialized from those before it
-FILED = Annotated[tuple[Source, ...], Field(max_length=1000)]  # in a file
+Lineage = Sequence[LineageEntry]  # oldest first, each initialized from those before it
+StoredLineage = Annotated[tuple[LineageEntry, ...], Field(max_length=1000)]  # in a file
 
 
-def source_of(path: Path, license_name: str = UNKNOWN, *, name: str = "") -> Source:
+def lineage_entry(path: Path, license_name: str = UNKNOWN, *, name: str = "") -> LineageEntry:
     """Entry of a file, named without the folders that contain it."""
     text = os.fsencode(name or path.name).decode(errors="backslashreplace")
-    return Source(text, sha256_of(path), license_name)
+    return LineageEntry(text, sha256_of(path), license_name)
 
 
 def sha256_of(path: Path) -> str:
@@ -63,27 +63,27 @@ def license_of(lineage: Lineage) -> str:
     return "; ".join(dict.fromkeys(licenses))
 
 
-def described(lineage: Lineage) -> list[str]:
+def describe_lineage(lineage: Lineage) -> list[str]:
     """One line per source, oldest first."""
     return [
-        f"{readable(s.source)} (SHA-256 {readable(s.sha256[:16])}..., license "
-        f"{readable(s.license)}{'; ' if s.copied else ''}{readable(s.copied) if s.copied else ''})"
+        f"{sanitize(s.source)} (SHA-256 {sanitize(s.sha256[:16])}..., license "
+        f"{sanitize(s.license)}{'; ' if s.copied else ''}{sanitize(s.copied) if s.copied else ''})"
         for s in lineage
     ]
 
 
-def to_plain(lineage: Lineage) -> list[dict[str, str]]:
+def to_dicts(lineage: Lineage) -> list[dict[str, str]]:
     return [dataclasses.asdict(source) for source in lineage]
 
 
-def from_plain(values: object) -> tuple[Source, ...]:
+def from_dicts(values: object) -> tuple[LineageEntry, ...]:
     """Inverse of `to_plain`. Raises ValueError for invalid values."""
-    return read(FILED, values, SECTION)
+    return validate(StoredLineage, values, SECTION)
 
 
 def to_toml(lineage: Lineage) -> str:
     """Sections for config.toml, which are not options."""
     lines = []
-    for source in to_plain(lineage):
+    for source in to_dicts(lineage):
         lines += ["", f"[[{SECTION}]]", *(f"{k} = {toml_value(v)}" for k, v in source.items())]
     return "".join(f"{line}\n" for line in lines)

@@ -7,7 +7,7 @@ M_TRIM_THRESHOLD = -1  # of <malloc.h>
 M_TOP_PAD = -2
 M_MMAP_THRESHOLD = -3
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
-LARGEST_BLOCKS = (2**30, 2**25)  # bytes to keep; some versions of glibc refuse the first
+MAX_BLOCKS = (2**30, 2**25)  # bytes to keep; some versions of glibc refuse the first
 
 
 def keep_memory() -> None:
@@ -20,7 +20,7 @@ def keep_memory() -> None:
         return
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST_BLOCKS):
+    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in MAX_BLOCKS):
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_TOP_PAD, 2**26)
 

@@ -6,31 +6,31 @@ import re
 from collections.abc import Sequence
 
 
-def readable(text: object, limit: int = 200) -> str:
+def sanitize(text: object, limit: int = 200) -> str:
     """Make untrusted text safe for a one-line message: escaped unless printable, cut at `limit`."""
     text = str(text)
     text = text if text.isprintable() and text else repr(text)
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def printable(line: str) -> str:
+def escape_control_chars(line: str) -> str:
     """Escape unprintable characters, line breaks included."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def message(text: str) -> str:
     """Escape a line and cut its middle beyond 2,000 characters: advice comes last."""
-    line = printable(text)
+    line = escape_control_chars(text)
     return line if len(line) <= 2000 else f"{line[:1400]} ... {line[-595:]}"
 
 
-def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
+def join_truncatedource_on_rank0(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
     """Join the first `most` texts; "and N more" stands for the rest."""
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return between.join([*texts[:most], *more])
 
 
-def count(n: int, noun: str) -> str:
+def pluralize(n: int, noun: str) -> str:
     """Number with a noun: `1 image`, `2 images`, `3 processes`."""
     ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
     return f"{n:,} {noun}{ending}"
@@ -46,16 +46,16 @@ def duration(seconds: float) -> str:
     return f"{m}m {s:02d}s" if minutes else f"{s}s"
 
 
-def about(seconds: float) -> str:
+def approximate_duration(seconds: float) -> str:
     """Estimated duration like `5 seconds`, `24 minutes`, `3 hours` or `5 days`."""
     minutes = seconds / 60
     hours = seconds / 3600
     days = seconds / 86_400
     if minutes < 1:
-        return count(max(round(seconds), 1), "second")
+        return pluralize(max(round(seconds), 1), "second")
     if minutes < 90:
-        return count(round(minutes), "minute")
-    return count(round(hours), "hour") if hours < 36 else count(round(days), "day")
+        return pluralize(round(minutes), "minute")
+    return pluralize(round(hours), "hour") if hours < 36 else pluralize(round(days), "day")
 
 
 def gib(size: float) -> str:
@@ -63,7 +63,7 @@ def gib(size: float) -> str:
     return f"{size / 2**30:.2f} GiB"
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
     """Lines of a table, its columns right-aligned, those in `left` left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
@@ -74,7 +74,7 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str
     return [line(row).rstrip() for row in rows]
 
 
-def reason_of(error: BaseException, *, line: int | None = None, with_file: bool = False) -> str:
+def error_reason(error: BaseException, *, line: int | None = None, with_file: bool = False) -> str:
     """One-line message of an error.
 
     OSErrors lose their path unless `with_file`; of a library's long message only line `line` is
@@ -91,14 +91,14 @@ def reason_of(error: BaseException, *, line: int | None = None, with_file: bool 
     return " ".join(" ".join(lines).split()) or type(error).__name__
 
 
-def require(module: str, *, packages: str, purpose: str) -> None:
+def require_module(module: str, *, packages: str, purpose: str) -> None:
     """Raise ValueError with an install command if a library is missing or broken."""
     if importlib.util.find_spec(module) is None:
         raise ValueError(f"{purpose} needs {module}: pip install {packages}")
     try:
         importlib.import_module(module)
     except (ImportError, OSError, RuntimeError) as error:  # torchvision built for another torch
-        reason = f"{module}, which does not load ({reason_of(error)})"
+        reason = f"{module}, which does not load ({error_reason(error)})"
         raise ValueError(f"{purpose} needs {reason}; reinstall {packages} together") from error
 
 

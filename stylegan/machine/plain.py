@@ -16,24 +16,24 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stylegan.machine.messages import readable, suggestion
+from stylegan.machine.messages import sanitize, suggestion
 
 Value = TypeVar("Value")
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 NOT_PLAIN = "a value is nested too deeply or too large, or is text that is not Unicode"
-MOST_VALUES = 2**23  # in all lists of a file: a few bytes can repeat one list many times
-LARGEST = 10**12  # of an option: arithmetic with larger numbers overflows
-AtLeast0 = Annotated[float, Field(ge=0, le=LARGEST)]
-Positive = Annotated[float, Field(gt=0, le=LARGEST)]
+MAX_VALUES = 2**23  # in all lists of a file: a few bytes can repeat one list many times
+MAX_NUMBER = 10**12  # of an option: arithmetic with larger numbers overflows
+NonNegativeFloat = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+PositiveFloat = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1, le=LARGEST)]
+PositiveInt = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 # images or pixels in a file: floats are exact up to this bound
-Counted = Annotated[int, Field(ge=0, le=2**53)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=2**53)]
 
 
-def checked(kind: type[Value]) -> type[Value]:
+def validated(kind: type[Value]) -> type[Value]:
     """Class decorator, above `@dataclass`: validate the constructor's arguments.
 
     Raises ValueError naming the invalid field.
@@ -43,7 +43,7 @@ def checked(kind: type[Value]) -> type[Value]:
 
     @functools.wraps(usual)
     def init(self: Value, *args: object, **values: object) -> None:
-        made = read(kind, signature.bind(*args, **values).arguments)
+        made = validate(kind, signature.bind(*args, **values).arguments)
         for name, value in vars(made).items():
             object.__setattr__(self, name, value)  # the dataclass may be frozen
 
@@ -51,26 +51,26 @@ def checked(kind: type[Value]) -> type[Value]:
     return kind
 
 
-def settle(owner: object, **kinds: Any) -> None:
+def validate_fields(owner: object, **kinds: Any) -> None:
     """Validate the named fields of a frozen dataclass, in its `__post_init__`.
 
     For classes that `checked` cannot take because they also hold tensors or functions.
     """
     for name, kind in kinds.items():
-        object.__setattr__(owner, name, read(kind, getattr(owner, name), name))
+        object.__setattr__(owner, name, validate(kind, getattr(owner, name), name))
 
 
-def read(kind: type[Value], values: object, where: object = "") -> Value:
+def validate(kind: type[Value], values: object, where: object = "") -> Value:
     """Validate `values` as type `kind`, a dataclass or any type that pydantic knows.
 
     Raises ValueError with one line, after the prefix `where`, that names the first invalid value.
     """
     try:
         check_number(values)
-        text = json.dumps(values, default=as_json)
+        text = json.dumps(values, default=json_default)
     except (TypeError, ValueError, RecursionError) as error:  # keys that are no text; cycles
         raise ValueError(f"{where}: {NOT_PLAIN}" if where else NOT_PLAIN) from error
-    return read_json(kind, text, where)
+    return validate_json(kind, text, where)
 
 
 def check_number(values: object) -> None:
@@ -80,23 +80,23 @@ def check_number(values: object) -> None:
     while waiting:
         value = waiting.pop()
         number += 1
-        if number > MOST_VALUES:
-            raise ValueError(f"there are more than {MOST_VALUES:,} values")
+        if number > MAX_VALUES:
+            raise ValueError(f"there are more than {MAX_VALUES:,} values")
         if isinstance(value, dict | list | tuple):
             waiting += value.values() if isinstance(value, dict) else value
 
 
-def read_json(kind: type[Value], text: str | bytes, where: object = "") -> Value:
+def validate_json(kind: type[Value], text: str | bytes, where: object = "") -> Value:
     """Validate JSON text; see `read`."""
     try:
         made: Value = adapter(kind).validate_json(text)  # type: ignore[arg-type]
     except ValidationError as error:
-        fault = told(error.errors()[0], kind)
+        fault = format_validation_error(error.errors()[0], kind)
         raise ValueError(f"{where}: {fault}" if where else fault) from error
     return made
 
 
-def as_json(value: object) -> object:
+def json_default(value: object) -> object:
     """Replace a value that JSON does not have."""
     if isinstance(value, np.generic):
         return value.item()
@@ -115,10 +115,10 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=STRICT)
 
 
-def told(fault: ErrorDetails, kind: type) -> str:
+def format_validation_error(fault: ErrorDetails, kind: type) -> str:
     """Describe an error of pydantic in one line."""
     parts = [str(part) for part in fault["loc"] if not str(part).startswith(("[", "("))]
-    place = readable(".".join(parts)) if parts else ""
+    place = sanitize(".".join(parts)) if parts else ""
     message = str(fault["msg"]).removeprefix("Value error, ")
     value = fault["input"]
     match fault["type"]:
@@ -127,20 +127,20 @@ def told(fault: ErrorDetails, kind: type) -> str:
         case "missing":
             return f"{place} is missing"
         case "unexpected_keyword_argument":
-            return f"unknown option {place}{suggestion(place, names_of(kind))}"
+            return f"unknown option {place}{suggestion(place, field_names(kind))}"
         case "value_error":  # of a `__post_init__`
             return f"{place}: {message}" if place else message
     message = message.replace("Input should be", "it must be", 1)
-    shown = readable(json.dumps(value, default=str, ensure_ascii=False))
+    shown = sanitize(json.dumps(value, default=str, ensure_ascii=False))
     return f"{place or 'the value'} is {shown}: {message[0].lower()}{message[1:]}"
 
 
-def names_of(kind: type) -> list[str]:
+def field_names(kind: type) -> list[str]:
     """Fields of a dataclass, those of nested ones as `section.name`."""
     if not dataclasses.is_dataclass(kind):
         return []
     hints = get_type_hints(kind)
-    inner = {field.name: names_of(hints[field.name]) for field in dataclasses.fields(kind)}
+    inner = {field.name: field_names(hints[field.name]) for field in dataclasses.fields(kind)}
     return [
         f"{name}.{part}" if part else name
         for name, parts in inner.items()

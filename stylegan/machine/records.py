@@ -11,24 +11,24 @@ from pathlib import Path
 
 import torch
 
-from stylegan.machine.disk import errors_name
+from stylegan.machine.disk import attach_filename
 from stylegan.machine.version import __version__
 
-LARGEST = 1e40  # beyond float32: not a measurement, and too large to plot
+MAX_NUMBER = 1e40  # beyond float32: not a measurement, and too large to plot
 LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
 
 
 def to_line(record: Mapping[str, object]) -> str:
     """Format as one line of JSON; NaN and infinity become null."""
-    return json.dumps(finite(record))
+    return json.dumps(replace_nonfinite(record))
 
 
-def finite(value: object) -> object:
+def replace_nonfinite(value: object) -> object:
     """Replace NaN and infinity by None."""
     if isinstance(value, Mapping):
-        return {str(name): finite(inner) for name, inner in value.items()}
+        return {str(name): replace_nonfinite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
+        return [replace_nonfinite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -37,7 +37,7 @@ def append_line(path: Path, line: str) -> None:
 
     A partial last line, as a full disk leaves it, is kept and ended by a line break.
     """
-    with errors_name(path), open(path, "ab+") as file:
+    with attach_filename(path), open(path, "ab+") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         is_whole = file.read(1) in (b"", b"\n")
         file.write((b"" if is_whole else b"\n") + line.encode() + b"\n")
@@ -66,9 +66,13 @@ def mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def number(value: object) -> float | None:
+def finite_float(value: object) -> float | None:
     """Convert to a float that can be plotted, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not abs(value) <= MAX_NUMBER
+    ):
         return None
     return float(value)
 

@@ -9,7 +9,7 @@ from types import FrameType
 Answer = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
-def ending_signals() -> list[signal.Signals]:
+def termination_signals() -> list[signal.Signals]:
     """Signals that end a program: SIGINT, SIGTERM, and SIGHUP unless ignored (nohup) or missing."""
     hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     return [
@@ -20,7 +20,7 @@ def ending_signals() -> list[signal.Signals]:
 
 
 @contextmanager
-def answered(numbers: Sequence[int], answer: Answer) -> Iterator[None]:
+def signal_handler(numbers: Sequence[int], answer: Answer) -> Iterator[None]:
     """Handle the signals `numbers` by `answer` inside; no effect outside the main thread."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, answer) for number in (numbers if main else ())}

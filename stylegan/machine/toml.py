@@ -5,31 +5,31 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from stylegan.machine.disk import errors_name
-from stylegan.machine.messages import readable
+from stylegan.machine.disk import attach_filename
+from stylegan.machine.messages import sanitize
 
 
 def read_toml(path: Path) -> dict[str, object]:
     try:
-        with errors_name(path):
+        with attach_filename(path):
             return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid TOML: {readable(error)}") from error
+        raise ValueError(f"{path} is not valid TOML: {sanitize(error)}") from error
 
 
 def parse_override(text: str) -> dict[str, object]:
     """Parse one `section.key=value` of the command line as TOML."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
-        raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
+        raise ValueError(f"option {sanitize(repr(text))} is not of the form section.key=value")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{readable(repr(value))} in {readable(repr(text))} is not a TOML value; "
-            f"text needs quotes: '{readable(name)}=\"{readable(value)}\"'"
+            f"{sanitize(repr(value))} in {sanitize(repr(text))} is not a TOML value; "
+            f"text needs quotes: '{sanitize(name)}=\"{sanitize(value)}\"'"
         ) from error
 
 

@@ -15,13 +15,19 @@ import numpy as np
 from torch import Tensor
 
 from stylegan.machine.caches import Kind, entries, evict
-from stylegan.machine.disk import REPLACING
-from stylegan.machine.distributed import from_rank0, gather, on_all_ranks, rank, world_size
+from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.machine.distributed import (
+    all_gather,
+    rank,
+    run_on_all_ranks,
+    run_on_rank0,
+    world_size,
+)
 from stylegan.metrics.features import Tools
-from stylegan.metrics.sources import share_of
+from stylegan.metrics.sources import rank_range
 
-BYTES_AT_ONCE = 2**24  # sent between processes
-MOST_BYTES = 2**33  # of the cache; beyond that, the least recently used arrays are deleted
+CHUNK_BYTES = 2**24  # sent between processes
+MAX_BYTES = 2**33  # of the cache; beyond that, the least recently used arrays are deleted
 HASHED = b"content is hashed: "  # prefix of the keys of files that end with a hash
 HASH_BYTES = 32
 FEATURES = Kind(
@@ -52,7 +58,7 @@ def cached(
                     kept = np.memmap(file, mode="r")[-HASH_BYTES:].tobytes()
                     sound = kept == hash_of(key, found)
                 else:  # of an earlier version
-                    tools.console.tell(f"{file} has no hash yet: its content is not checked")
+                    tools.console.info(f"{file} has no hash yet: its content is not checked")
                     sound = found.dtype == np.float32 and found.ndim == 2
                     sound = sound and len(found) == key_parts["number"]
                 if sound:
@@ -60,20 +66,20 @@ def cached(
                     with contextlib.suppress(OSError):  # the cache of another user
                         os.utime(file)  # the time of the last use
                     return True
-            tools.console.tell(f"{file} is damaged and made again")
+            tools.console.info(f"{file} is damaged and made again")
         return False
 
-    if from_rank0(read):
+    if run_on_rank0(read):
         return array
     array = make()
     if array is not None:
         try:
-            with REPLACING.file(path) as file:
+            with ALLOW_OVERWRITE.file(path) as file:
                 np.save(file, array)
                 file.write(hash_of(key, array))
-            evict(entries(tools.cache, FEATURES), MOST_BYTES, keep=path)
+            evict(entries(tools.cache, FEATURES), MAX_BYTES, keep=path)
         except OSError as error:
-            tools.console.tell(f"{path.name} could not be kept ({error}); going on")
+            tools.console.info(f"{path.name} could not be kept ({error}); going on")
     return array
 
 
@@ -105,14 +111,14 @@ def gathered_rows(
                 whole = unnamed_file(folder)
                 part.seek(0)
                 for owner in range(world_size()):
-                    for _ in range(0, 4 * width * len(share_of(images, owner)), BYTES_AT_ONCE):
-                        block = part.read(BYTES_AT_ONCE) if rank() == owner else b""
-                        from_rank0(partial(append, whole, gather(block)[owner]))
+                    for _ in range(0, 4 * width * len(rank_range(images, owner)), CHUNK_BYTES):
+                        block = part.read(CHUNK_BYTES) if rank() == owner else b""
+                        run_on_rank0(partial(append, whole, all_gather(block)[owner]))
             part = whole
         with part:  # the mapping keeps the file
             return None if rank() else np.memmap(part, "<f4", "r+", shape=(images, width))
 
-    parts = on_all_ranks(collect, at_once=True)
+    parts = run_on_all_ranks(collect, concurrent=True)
     return [joined(part, width) for part, width in zip(parts, widths, strict=True)]
 
 

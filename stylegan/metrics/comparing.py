@@ -12,9 +12,9 @@ from stylegan.data.images import is_image
 from stylegan.files.loading import check_there, open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import on_all_ranks
-from stylegan.machine.messages import count
-from stylegan.metrics.engine import LEAST, METRICS, Request, Result, evaluate, parse
+from stylegan.machine.distributed import run_on_all_ranks
+from stylegan.machine.messages import pluralize
+from stylegan.metrics.engine import METRICS, MIN_IMAGES, MetricRequest, Result, evaluate, parse
 from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import holds_pictures, open_pictures
 from stylegan.metrics.sources import DEFAULTS, Comparison, Conditions, StoreImages, store_of
@@ -22,13 +22,13 @@ from stylegan.sampling.pretrained import Pretrained
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class MeasuredSource:
     """A source and its results. A yardstick is compared with half of the reals: the source itself,
     or the other half."""
 
     name: str
     comparison: Comparison
-    requests: Sequence[Request]
+    requests: Sequence[MetricRequest]
     psi: float | None = None  # None: not a generator
     run: RunFolder | None = None  # that the source belongs to
     setting: object = None  # hashable, equal for runs that differ only in their seed
@@ -57,7 +57,7 @@ def compare(
     device: torch.device,
     conditions: Conditions = DEFAULTS,
     adjust: Callable[[Pretrained], Pretrained] = lambda loaded: loaded,
-) -> Iterator[Row]:
+) -> Iterator[MeasuredSource]:
     """Open one source after the other and yield its rows, which measure the metrics of `names`.
 
     A generator, changed by `adjust`, has a row for each psi, an image folder has one; yardsticks
@@ -71,13 +71,13 @@ def compare(
             assert isinstance(comparison.samples, StoreImages)
             num = len(comparison.samples.store)  # all, unless a name has a number
             requests = parse(names, num)
-            rows = [Row(source, comparison, requests)]
+            rows = [MeasuredSource(source, comparison, requests)]
         else:
-            weights = on_all_ranks(partial(open_weights, source, map_location=device))
+            weights = run_on_all_ranks(partial(open_weights, source, map_location=device))
             loaded = adjust(weights.require_loaded())
             run = RunFolder.of(weights.file)
             requests = parse(names)
-            comparison = beside_reals(
+            comparison = compare_with_reals(
                 loaded,
                 run,
                 data,
@@ -90,15 +90,15 @@ def compare(
                 config = to_toml(replace(run.config(), seed=0))
                 setting = config, run.data(), loaded.images_seen
             rows = [
-                Row(source, comparison.at_psi(psi), requests, psi, run, setting)
+                MeasuredSource(source, comparison.at_psi(psi), requests, psi, run, setting)
                 for psi in dict.fromkeys(conditions.psis)
             ]
         yield from rows
         if conditions.yardsticks:
-            yield from yardsticks(rows[0], tools.console)
+            yield from real_baselines(rows[0], tools.console)
 
 
-def beside_reals(
+def compare_with_reals(
     loaded: Pretrained,
     run: RunFolder | None,
     data: Path | None,
@@ -113,10 +113,10 @@ def beside_reals(
     if conditions.mirror is None:
         trained_on = run.config().data if run else loaded.trained_on
         conditions = replace(conditions, mirror=bool(trained_on and trained_on.mirror))
-    return Comparison.of(loaded, store, conditions, console)
+    return Comparison.from_generator(loaded, store, conditions, console)
 
 
-def yardsticks(row: Row, console: Console) -> list[Row]:
+def real_baselines(row: MeasuredSource, console: Console) -> list[MeasuredSource]:
     """Two rows measured against every second real image: the samples of `row`, and the other reals,
     whose score is that of a perfect generator. Both use at most as many images as the other half
     has, since distances depend on the number."""
@@ -125,19 +125,19 @@ def yardsticks(row: Row, console: Console) -> list[Row]:
         return []
     reals = row.comparison.require_reals()
     most = len(reals.images()) // 2 * reals.ways
-    if most < LEAST:
-        images = count(len(reals.images()), "real image")
-        console.tell(f"no yardsticks: a half of {images} is too few")
+    if most < MIN_IMAGES:
+        images = pluralize(len(reals.images()), "real image")
+        console.info(f"no yardsticks: a half of {images} is too few")
         return []
     name = "another half of the reals"
     half = replace(row.comparison, reals=replace(reals, step=2))
     other_half = replace(reals, first=1, step=2, name=name, device=half.device)
-    requests = list(dict.fromkeys(Request(kind, min(n, most)) for kind, n in of_reals))
+    requests = list(dict.fromkeys(MetricRequest(kind, min(n, most)) for kind, n in of_reals))
     against = f"{row.name} against half of the reals"
     of_half = replace(half, samples=other_half)
     return [
-        Row(against, half, requests, row.psi, row.run, is_yardstick=True),
-        Row(name, of_half, requests, run=row.run, is_yardstick=True),
+        MeasuredSource(against, half, requests, row.psi, row.run, is_yardstick=True),
+        MeasuredSource(name, of_half, requests, run=row.run, is_yardstick=True),
     ]
 
 

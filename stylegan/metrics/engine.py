@@ -11,8 +11,15 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from stylegan.machine import distributed, messages
-from stylegan.machine.messages import reason_of
-from stylegan.machine.records import append_line, device_name, mapping, number, to_line, versions
+from stylegan.machine.messages import error_reason
+from stylegan.machine.records import (
+    append_line,
+    device_name,
+    finite_float,
+    mapping,
+    to_line,
+    versions,
+)
 from stylegan.metrics import families
 from stylegan.metrics.efficientnet import load_efficientnet, weights_path
 from stylegan.metrics.features import Tools, inception
@@ -21,10 +28,10 @@ from stylegan.metrics.measurement import FAILURES, Measurement, Metric
 from stylegan.metrics.path_length import path_length
 from stylegan.metrics.separability import separability
 from stylegan.metrics.sources import Comparison
-from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS
+from stylegan.metrics.statistics import GROUPS, MIN_FOR_NEIGHBORHOODS
 from stylegan.metrics.wasserstein import swd
 
-LEAST = 2  # images of any metric
+MIN_IMAGES = 2  # images of any metric
 of_inception = partial(
     Metric, images=50_000, needs=inception, libraries={"torch_fidelity": "torch-fidelity"}
 )
@@ -38,7 +45,7 @@ of_paths = partial(
 of_eff = partial(
     Metric, images=5_000, needs=lambda tools, device: load_efficientnet(device), evenly=True
 )
-SHARES: dict[str, Any] = {"least": LEAST_FOR_NEIGHBORHOODS, "lower_is_better": False}
+SHARES: dict[str, Any] = {"least": MIN_FOR_NEIGHBORHOODS, "lower_is_better": False}
 METRICS: dict[str, Metric] = {  # a script may add its own
     "fid": of_inception(families.fid, help="Frechet Inception distance", least=2),
     "kid": of_inception(families.kid, help="kernel Inception distance", least=2),
@@ -87,7 +94,7 @@ LINE_BEGINS = b'{"metric":'  # the start of each line in a file of results
 PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # metric, number of images
 
 
-class Request(NamedTuple):
+class MetricRequest(NamedTuple):
     kind: str
     images: int
 
@@ -98,10 +105,10 @@ class Request(NamedTuple):
         return f"{self.kind}{n // 1000}k" if n >= 1000 and n % 1000 == 0 else f"{self.kind}{n}"
 
 
-def parse(names: str, images: int | None = None) -> list[Request]:
+def parse(names: str, images: int | None = None) -> list[MetricRequest]:
     """Parse names such as `fid50k,kid,ppl-z-full10k` into distinct requests. A name without a
     number means `images`, or the metric's default."""
-    requests: dict[Request, None] = {}
+    requests: dict[MetricRequest, None] = {}
     for name in map(str.strip, names.split(",")):
         match = PATTERN.fullmatch(name)
         if match is None or match[1] not in METRICS:
@@ -111,9 +118,9 @@ def parse(names: str, images: int | None = None) -> list[Request]:
             )
         kind, digits, thousands = match.groups()
         usual = METRICS[kind].images if images is None else images
-        request = Request(kind, int(digits) * (1000 if thousands else 1) if digits else usual)
-        if request.images < LEAST:
-            raise ValueError(f"{name}: at least {LEAST} images are needed")
+        request = MetricRequest(kind, int(digits) * (1000 if thousands else 1) if digits else usual)
+        if request.images < MIN_IMAGES:
+            raise ValueError(f"{name}: at least {MIN_IMAGES} images are needed")
         requests[request] = None
     return list(requests)
 
@@ -139,7 +146,7 @@ class Result(NamedTuple):
     @classmethod
     def from_line(cls, line: Mapping[str, object]) -> Self:
         """Read an untrusted record of a `line`: values that are not numbers become NaN."""
-        known = {name: number(value) for name, value in mapping(line.get("values")).items()}
+        known = {name: finite_float(value) for name, value in mapping(line.get("values")).items()}
         values = {name: math.nan if value is None else value for name, value in known.items()}
         return cls(str(line["metric"]), values, mapping(line.get("protocol")))
 
@@ -153,12 +160,12 @@ class Result(NamedTuple):
 
     @property
     def kimg(self) -> float | None:
-        images_seen = number(self.generator.get("images_seen"))
+        images_seen = finite_float(self.generator.get("images_seen"))
         return None if images_seen is None else images_seen / 1000
 
     @property
     def resolution(self) -> float | None:
-        return number(self.fakes.get("resolution"))
+        return finite_float(self.fakes.get("resolution"))
 
     @property
     def setting(self) -> Mapping[str, object]:
@@ -213,25 +220,27 @@ def score_name(metric: str, value: str) -> str:
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
-def require_libraries(requests: Sequence[Request]) -> None:
+def require_libraries(requests: Sequence[MetricRequest]) -> None:
     """Raises ValueError if a metric lacks a library."""
     for request in requests:
         for module, package in METRICS[request.kind].libraries.items():
-            messages.require(module, packages=package, purpose=request.name)
+            messages.require_module(module, packages=package, purpose=request.name)
 
 
-def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> None:
+def require(requests: Sequence[MetricRequest], tools: Tools, device: torch.device) -> None:
     """Raises ValueError if a metric lacks a library or weights."""
     require_libraries(requests)
     for request in requests:
         try:
             METRICS[request.kind].needs(tools, device)
         except FAILURES as error:
-            reason = reason_of(error)
+            reason = error_reason(error)
             raise ValueError(f"{request.name} cannot be measured: {reason}") from error
 
 
-def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
+def evaluate(
+    comparison: Comparison, requests: Sequence[MetricRequest], tools: Tools
+) -> Iterator[Result]:
     """Yield the requested results, the same in all processes. If a metric cannot be measured, the
     reason is reported to `tools.console`."""
     reals = comparison.reals
@@ -254,10 +263,10 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
                 raise ValueError(reason)
             values, defined_by = metric.measure(m)
         except FAILURES as error:
-            reason = reason_of(error)
+            reason = error_reason(error)
             first = failed.setdefault(reason, request.name)
             why = reason if first == request.name else f"the reason is that of {first}"
-            tools.console.tell(f"{request.name} could not be measured: {why}")
+            tools.console.info(f"{request.name} could not be measured: {why}")
             continue
         protocol = dict(common)
         if reals is not None and (metric.reals or comparison.samples.labeled):

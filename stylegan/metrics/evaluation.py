@@ -5,16 +5,16 @@ import math
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files.run_folder import RunFolder
-from stylegan.metrics.engine import METRICS, Request, evaluate, parse, score_name
+from stylegan.metrics.engine import METRICS, MetricRequest, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import Comparison, Conditions, StoreImages
-from stylegan.sampling import Look
+from stylegan.sampling import SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState
 
 
-def measurable(names: str, reals: StoreImages | None = None) -> list[Request]:
+def measurable(names: str, reals: StoreImages | None = None) -> list[MetricRequest]:
     """Parse `names` of metrics. Raises ValueError if one can never be measured during training on
     `reals`, or, if None, on any images."""
     requests = parse(names)
@@ -50,13 +50,13 @@ def evaluation_of(
         records.clear()
         average = Pretrained(
             state.generator_ema,
-            Look(stage.resolution, stage.alpha, cutoff=None),
+            SamplingSettings(stage.resolution, stage.alpha, cutoff=None),
             f"the run {run.path}",
             images_seen=state.images_seen,
         )
         batch = min(sampling.default_batch(stage.resolution), stage.batch_size)
         conditions = Conditions(mirror=mirror, batch=batch)
-        comparison = Comparison.of(average, store, conditions, tools.console)
+        comparison = Comparison.from_generator(average, store, conditions, tools.console)
         scores: dict[str, float] = {"resolution": stage.resolution}
         for result in evaluate(comparison, requests, tools):
             records.append(result.line())

@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 import torch
 
-from stylegan.machine.distributed import from_rank0
+from stylegan.machine.distributed import run_on_rank0
 from stylegan.metrics import statistics
 from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FeatureNetwork, Scores, inception
 from stylegan.metrics.measurement import Measurement
-from stylegan.metrics.statistics import NEIGHBORHOOD, share_within
+from stylegan.metrics.statistics import NEIGHBORHOOD, fraction_in_manifold
 
 KID_SUBSETS = 100
 KID_SUBSET_SIZE = 1000
@@ -46,7 +46,7 @@ def compared(
         assert fakes is not None and reals is not None
         return compare(fakes[:, : network.dim], reals, m)
 
-    values, defined_by = from_rank0(scores)
+    values, defined_by = run_on_rank0(scores)
     about = {**network.about(), "images": m.num, "reals": about_reals}
     return Scores(values, {**about, **defined_by})
 
@@ -84,8 +84,8 @@ def kid(fakes: np.ndarray, reals: np.ndarray, m: Measurement) -> Scores:
 @of_inception
 def precision_recall(fakes: np.ndarray, reals: np.ndarray, m: Measurement) -> Scores:
     device = m.device if m.device.type == "cuda" else "cpu"  # with float64
-    precision = share_within(fakes, reals, device)
-    recall = share_within(reals, fakes, device)
+    precision = fraction_in_manifold(fakes, reals, device)
+    recall = fraction_in_manifold(reals, fakes, device)
     return Scores({"precision": precision, "recall": recall}, {"neighborhood": NEIGHBORHOOD})
 
 
@@ -102,7 +102,7 @@ def inception_score(m: Measurement) -> Scores:
         return {"is": scores["inception_score_mean"], "is_std": scores["inception_score_std"]}
 
     about = {**network.about(), "images": m.num, "splits": SPLITS, "order_seed": SEED}
-    return Scores(from_rank0(values), about)
+    return Scores(run_on_rank0(values), about)
 
 
 @of_efficientnet
@@ -122,7 +122,7 @@ def with_interval(name: str, values: Sequence[float]) -> Scores:
 @of_efficientnet
 def eff_pr(fakes: np.ndarray, reals: np.ndarray, m: Measurement) -> Scores:
     fakes = fakes[: len(reals)]
-    precision = share_within(fakes, reals)
-    recall = share_within(reals, fakes)
+    precision = fraction_in_manifold(fakes, reals)
+    recall = fraction_in_manifold(reals, fakes)
     protocol = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
     return Scores({"eff-precision": precision, "eff-recall": recall}, protocol)

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from stylegan.files import checkpoint, download
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import on_all_ranks
+from stylegan.machine.distributed import run_on_all_ranks
 from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import reason_of
-from stylegan.ops import in_float32
+from stylegan.machine.messages import error_reason
+from stylegan.ops import without_tf32
 
-LARGEST = 256  # pixels a side of the input of VGG16 and classifiers, as in the official code
-AVERAGED_DOWN = f"box averages down to {LARGEST}, none up"
+MAX_SIDE = 256  # pixels a side of the input of VGG16 and classifiers, as in the official code
+AVERAGED_DOWN = f"box averages down to {MAX_SIDE}, none up"
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
     "weights-inception-2015-12-05-6726825d.pth"
@@ -42,7 +42,7 @@ class FeatureNetwork:
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
-        with in_float32():
+        with without_tf32():
             return self.extract(images)
 
     def about(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ def as_rgb(images: Tensor) -> Tensor:
 
 def averaged_down(images: Tensor) -> Tensor:
     """Box-average images (n, C, r, r) to at most LARGEST pixels a side."""
-    factor = images.shape[2] // LARGEST
+    factor = images.shape[2] // MAX_SIDE
     return F.avg_pool2d(images, factor) if factor > 1 else images
 
 
@@ -109,7 +109,7 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
 
 def public_weights(url: str, place: Path | None) -> tuple[dict[str, Tensor], str]:
     """`read_weights` of the file at an https address `...-<digits of SHA-256>.pth`."""
-    return on_all_ranks(lambda: read_weights(weights_file(url, place)))
+    return run_on_all_ranks(lambda: read_weights(weights_file(url, place)))
 
 
 def weights_file(url: str, place: Path | None) -> Path:
@@ -122,9 +122,9 @@ def weights_file(url: str, place: Path | None) -> Path:
             raise FileNotFoundError(f"there is no file or folder {place} with weights of networks")
         file = place / hub_file(url).name
         if file.exists():
-            return download.verified(file, str(download.hash_prefix(file.name)))
+            return download.check_hash(file, str(download.hash_prefix(file.name)))
     try:
-        return download.downloaded(url)
+        return download.fetch(url)
     except OSError as error:
         raise OSError(f"{error} as --feature-weights") from error
 
@@ -140,7 +140,7 @@ def weights_errors(network: str, url: str, place: Path | None) -> Iterator[None]
     try:
         yield
     except (KeyError, RuntimeError) as error:
-        reason = reason_of(error, line=-1)
+        reason = error_reason(error, line=-1)
         raise ValueError(
             f"{place} does not hold the weights of {network} ({reason}); the file is {url}"
         ) from error

@@ -16,7 +16,7 @@ from stylegan.machine.lineage import sha256_of
 from stylegan.metrics.features import as_rgb, public_weights, weights_errors
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
-SMALLEST = 16  # pixels a side: VGG16 halves the image four times
+MIN_SIDE = 16  # pixels a side: VGG16 halves the image four times
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +30,9 @@ class Lpips:
     def distance(self, images: Tensor, others: Tensor) -> Tensor:
         """Distances (n,) of images (n, C, r, r) from others, nominally in [-1, 1]."""
         height, width = images.shape[2:]
-        if min(height, width) < SMALLEST:
+        if min(height, width) < MIN_SIDE:
             raise ValueError(
-                f"LPIPS needs images of at least {SMALLEST}x{SMALLEST} pixels, got {height}x{width}"
+                f"LPIPS needs images of at least {MIN_SIDE}x{MIN_SIDE} pixels, got {height}x{width}"
             )
         return self.network(as_rgb(images).float(), as_rgb(others).float()).flatten()
 

@@ -16,10 +16,10 @@ from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import distances
 
 REFERENCES = 1000  # at most as many training images give the typical distance
-LARGEST = 64  # pixels a side of images that are compared
-LARGEST_SHOWN = 128  # pixels a side of images that are shown
+MAX_COMPARED = 64  # pixels a side of images that are compared
+MAX_SHOWN = 128  # pixels a side of images that are shown
 COARSE = 16  # pixels a side of images whose pixels are compared
-LONGEST = 8  # rows; if there are more, two share a line
+MAX_ROWS = 8  # rows; if there are more, two share a line
 
 
 class NoUnit(ValueError):
@@ -49,7 +49,7 @@ def nearest(
     reals = comparison.require_reals()
     number = len(reals.images())
     references = np.linspace(0, number - 1, min(number, REFERENCES)).astype(np.int64)
-    shown = reals.store.pictures
+    shown = reals.store.unpremultiplied
     known = torch.from_numpy(shown(reals.images()[references]))
     batches = (*images.split(comparison.batch), *known.split(comparison.batch))
     queries = torch.cat([network(batch).cpu() for batch in batches])
@@ -89,7 +89,7 @@ def typical_of(apart: Tensor) -> float:
 def comparing(comparison: Comparison) -> FeatureNetwork:
     """EfficientNet-Lite0 if its weights are installed, else the pixels of small images."""
     if weights_path():
-        return efficientnet(comparison.device, min(comparison.resolution, LARGEST))
+        return efficientnet(comparison.device, min(comparison.resolution, MAX_COMPARED))
     size = min(comparison.resolution, COARSE)
     return FeatureNetwork(
         f"pixels at {size}x{size}",
@@ -106,17 +106,17 @@ def samples_and_nearest(
     """Draw a row for each of the first `num` samples: the sample, then the k training images
     nearest to it with their relative distances below."""
     samples = torch.cat(list(comparison.fake_batches(num)))
-    small = reduced_reals(comparison, LARGEST)
-    neighbors = nearest(reduced(samples, LARGEST), small, network, k)
-    reals = reduced_reals(comparison, LARGEST_SHOWN).require_reals()
+    small = reduced_reals(comparison, MAX_COMPARED)
+    neighbors = nearest(reduced(samples, MAX_COMPARED), small, network, k)
+    reals = reduced_reals(comparison, MAX_SHOWN).require_reals()
     cells: list[np.ndarray] = []
     labels: list[str] = []
-    for i, sample in enumerate(reduced(samples, LARGEST_SHOWN)):
-        rows = reals.store.pictures(reals.images()[neighbors.indices[i]])
+    for i, sample in enumerate(reduced(samples, MAX_SHOWN)):
+        rows = reals.store.unpremultiplied(reals.images()[neighbors.indices[i]])
         rows = np.where(neighbors.mirrored[i][:, None, None, None], rows[..., ::-1], rows)
         cells += [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in (sample.numpy(), *rows)]
         labels += [f"{i}", *(f"{relative:.2f}" for relative in neighbors.relative[i])]
-    beside = 2 if num > LONGEST else 1
+    beside = 2 if num > MAX_ROWS else 1
     return grid(cells, columns=beside * (1 + neighbors.indices.shape[1]), labels=labels)
 
 

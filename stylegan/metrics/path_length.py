@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.distributed import gather, on_all_ranks
+from stylegan.machine.distributed import all_gather, run_on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
 from stylegan.metrics.lpips import load_lpips
 from stylegan.metrics.measurement import Measurement
 from stylegan.metrics.sources import Comparison, GeneratorSamples
-from stylegan.sampling import mapped, repeatable
+from stylegan.sampling import deterministic_fp32, map_latents
 from stylegan.sampling.curves import slerp
 
 EPSILON = 1e-4  # length of a step, relative to the path between two latents
@@ -59,8 +59,8 @@ def measured_lengths(
             lengths.append(of_pairs.cpu().double().numpy())
         return np.concatenate(lengths)
 
-    with torch.inference_mode(), repeatable():  # TF32 would round away a step of 1e-4
-        return np.concatenate(gather(on_all_ranks(own_lengths, at_once=True)))
+    with torch.inference_mode(), deterministic_fp32():  # TF32 would round away a step of 1e-4
+        return np.concatenate(all_gather(run_on_all_ranks(own_lengths, concurrent=True)))
 
 
 def ends_of_steps(
@@ -79,9 +79,9 @@ def ends_of_steps(
     places = (t, t + EPSILON)
     if space == "z":
         zs = [slerp(z0, z1, place) * math.sqrt(z0.shape[1]) for place in places]
-        ws = [mapped(generator, z, labels) for z in zs]
+        ws = [map_latents(generator, z, labels) for z in zs]
     else:
-        w0, w1 = (mapped(generator, z, labels).cpu().double() for z in (z0, z1))
+        w0, w1 = (map_latents(generator, z, labels).cpu().double() for z in (z0, z1))
         ws = [torch.lerp(w0, w1, place).to(generator.w_avg) for place in places]
     noise = samples.noise_maps(indices)
     return [averaged_down(samples.synthesized(w, noise)) for w in ws]
@@ -89,7 +89,7 @@ def ends_of_steps(
 
 def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Tensor, Tensor]:
     """Draw z0, z1 (n, z_dim) and t (n, 1) in [0, 1), float64. Pair i depends on (seed, i) alone."""
-    draws = [streams.path(samples.seed, i) for i in indices]
+    draws = [streams.path_rng(samples.seed, i) for i in indices]
     z_dim = samples.generator.config.z_dim
     z = torch.from_numpy(np.stack([each.randn(2, z_dim) for each in draws]))
     t = torch.tensor([[each.random_sample()] for each in draws], dtype=torch.float64)

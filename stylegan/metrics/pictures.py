@@ -11,13 +11,13 @@ import torch
 from stylegan import sampling
 from stylegan.data import Findings, Preparation, Store, check, is_store
 from stylegan.data.images import is_image
-from stylegan.data.sources import reasons_of
+from stylegan.data.sources import summarize_skipped
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import from_rank0
-from stylegan.machine.messages import count, listed
+from stylegan.machine.distributed import run_on_rank0
+from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize
 from stylegan.metrics.sources import CPU, DEFAULTS, Comparison, Conditions, StoreImages, prepared
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
@@ -52,11 +52,11 @@ def open_pictures(
         device=device,
         name=f"pictures of {source}",
         details={
-            "pictures": pictures.identity(resolution),
+            "pictures": pictures.pixel_hash(resolution),
             "of": len(pictures),
             "left_out": len(pictures.skipped),
             "channels": pictures.channels,
-            "resized": any(set(f.offered) != {(resolution, resolution)} for f in found),
+            "resized": any(set(f.all_sizes) != {(resolution, resolution)} for f in found),
         },
     )
     reals: StoreImages | None = None
@@ -89,27 +89,29 @@ def holds_pictures(source: str) -> bool:
 
 def usable(path: Path, preparation: Preparation) -> Findings:
     """Findings about the images of `path`. Raises ValueError if none of them is usable."""
-    findings = from_rank0(partial(check, path, preparation, decode=False))
-    if not findings.offered:
-        why = reasons_of(findings.skipped)
+    findings = run_on_rank0(partial(check, path, preparation, decode=False))
+    if not findings.all_sizes:
+        why = summarize_skipped(findings.skipped)
         raise ValueError(f"none of the images of {path} is usable: {why}")
     return findings
 
 
 def common_size(found: Sequence[Findings]) -> int:
     """The resolution of all images. Raises ValueError if they are not squares of one size."""
-    sizes = {size for findings in found for size in findings.offered}
+    sizes = {size for findings in found for size in findings.all_sizes}
     for resolution in resolutions(MAX_RESOLUTION):
         if sizes == {(resolution, resolution)}:
             return resolution
-    names = listed([f"{width}x{height}" for width, height in sorted(sizes)], 4, ", ")
+    names = join_truncatedource_on_rank0(
+        [f"{width}x{height}" for width, height in sorted(sizes)], 4, ", "
+    )
     for_all = min(findings.resolution() or 0 for findings in found)
     larger = min(MAX_RESOLUTION, 2 * for_all or 4)
-    left_out = sum(f.offered.total() - f.reach().get(larger, 0) for f in found)
-    ways = [f"--resolution {larger} leaves out {count(left_out, 'smaller image')}"]
+    left_out = sum(f.all_sizes.total() - f.counts_by_resolution().get(larger, 0) for f in found)
+    ways = [f"--resolution {larger} leaves out {pluralize(left_out, 'smaller image')}"]
     if for_all:
         ways.insert(0, f"--resolution {for_all} brings all to one size, as training does")
     raise ValueError(
         f"images are compared as squares of one size (4, 8, ... {MAX_RESOLUTION} pixels), and "
-        f"there are sizes {names}; {listed(ways[: 2 if left_out else 1])}"
+        f"there are sizes {names}; {join_truncatedource_on_rank0(ways[: 2 if left_out else 1])}"
     )

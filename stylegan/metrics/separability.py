@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.distributed import run_on_all_ranks, run_on_rank0
 from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import reason_of
+from stylegan.machine.messages import error_reason
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
 from stylegan.metrics.measurement import Measurement
@@ -43,7 +43,7 @@ def separability(m: Measurement) -> Scores:
     if len(files) < len(m.tools.classifiers):
         names = ", ".join(path.stem for path in m.tools.classifiers)
         raise ValueError(f"classifiers need different file names: {names}")
-    classifiers = on_all_ranks(
+    classifiers = run_on_all_ranks(
         lambda: {name: load_classifier(path, m.device) for name, path in files.items()}
     )
     entropies = attribute_entropies(m, classifiers, m.num, m.tools.cache)
@@ -68,7 +68,7 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
                 warnings.simplefilter("ignore", category)  # it recommends torch.export
             return torch.jit.load(path, map_location=device).eval()
     except RuntimeError as error:
-        reason = reason_of(error, line=0)
+        reason = error_reason(error, line=0)
         raise ValueError(f"{path} is not a TorchScript file, or a damaged one: {reason}") from error
 
 
@@ -82,13 +82,13 @@ def attribute_entropies(
     def rows() -> Iterator[list[Tensor]]:
         for indices in comparison.batches(images, "classified"):
             z = sampling.latents(samples.seeds(indices), config.z_dim)
-            w = sampling.mapped(samples.generator, z, samples.labels(indices))
+            w = sampling.map_latents(samples.generator, z, samples.labels(indices))
             seen = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
             logits = [one_logit(f, name, seen) for name, f in classifiers.items()]
             yield [z, w, torch.stack(logits, dim=1)]
 
     widths = [config.z_dim, config.w_dim, len(classifiers)]
-    with torch.inference_mode(), sampling.repeatable():
+    with torch.inference_mode(), sampling.deterministic_fp32():
         z, w, logits = gathered_rows(rows(), widths, images, folder)
 
     def fit() -> dict[str, dict[str, float]]:
@@ -105,7 +105,7 @@ def attribute_entropies(
                 comparison.console.progress(f"fitted {name} in {space}", 1, 1)
         return entropies
 
-    return from_rank0(fit)
+    return run_on_rank0(fit)
 
 
 def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
     try:
         logits = classifier(images)
     except RuntimeError as error:
-        reason = reason_of(error, line=-1)
+        reason = error_reason(error, line=-1)
         shape = tuple(images.shape)
         raise ValueError(f"the classifier {name} cannot classify {shape}: {reason}") from error
     if logits.shape[1:] == (2,):

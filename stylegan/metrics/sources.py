@@ -12,15 +12,15 @@ from torch import Tensor
 
 from stylegan import sampling, streams
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.data.cache import refuse_other_images
-from stylegan.data.labels import described, places
-from stylegan.data.sources import reasons_of
+from stylegan.data.cache import check_same_images
+from stylegan.data.labels import describe_labels, match_labels
+from stylegan.data.sources import summarize_skipped
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import from_rank0
-from stylegan.machine.messages import count
+from stylegan.machine.distributed import run_on_rank0
+from stylegan.machine.messages import pluralize
 from stylegan.networks import Generator, Noise
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
 
@@ -65,18 +65,18 @@ class StoreImages:
         if spread is not None:
             numbers = [i * max(len(images), spread) // spread for i in indices]
         turns = [divmod(number, len(images)) for number in numbers]
-        batch = torch.from_numpy(self.store.pictures(images[[row for _, row in turns]]))
+        batch = torch.from_numpy(self.store.unpremultiplied(images[[row for _, row in turns]]))
         if not self.mirror:
             return batch
-        flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
+        flips = [streams.mirror_bits(self.seed, row) % 2 != turn % 2 for turn, row in turns]
         return torch.where(torch.tensor(flips)[:, None, None, None], batch.flip(3), batch)
 
-    def fakes(self, indices: range, num: int) -> Tensor:
+    def sample_batch(self, indices: range, num: int) -> Tensor:
         """Images uint8 (n, C, r, r) out of `num` that are taken evenly from the store."""
         most = len(self.images()) * self.ways
         if num > most:
             raise ValueError(
-                f"{count(num, 'image')} requested, but there are {most:,}; request fewer, or omit "
+                f"{pluralize(num, 'image')} requested, but there are {most:,}; request fewer, or omit "
                 "the number in the name to take all"
             )
         return self.batch(indices, spread=num)
@@ -91,7 +91,7 @@ class StoreImages:
     def protocol_of_reals(self) -> dict[str, object]:
         """Protocol of the images as reals, for a result and as a key of the cache."""
         return {
-            "data": self.store.identity(self.resolution),
+            "data": self.store.pixel_hash(self.resolution),
             "images": len(self.images()),
             "mirror": self.mirror,
             "mirror_seed": self.seed if self.mirror else None,
@@ -139,22 +139,22 @@ class GeneratorSamples:
         classes = self.store.require_labels()
         known = self.store.label_names
         names = self.loaded.label_names
-        vectors = self.loaded.vectors, self.store.vectors
-        order = [place for place in places(names, known, vectors) if place is not None]
+        vectors = self.loaded.has_vector_labels, self.store.has_vector_labels
+        order = [place for place in match_labels(names, known, vectors) if place is not None]
         if not len(order) == len(known) == self.generator.config.label_dim:
-            ours = described(names, vectors[0]) if names else self.generator.config.label_dim
-            theirs = described(known, vectors[1])
+            ours = describe_labels(names, vectors[0]) if names else self.generator.config.label_dim
+            theirs = describe_labels(known, vectors[1])
             raise ValueError(
                 f"the labels of the generator ({ours}) are not those of the data ({theirs}); pass "
                 "the data that it was trained on"
             )
-        rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
+        rows = [streams.label_bits(self.seed, i) % len(classes) for i in indices]
         return torch.from_numpy(self.store.one_hot(classes[rows])[:, order])
 
-    def fakes(self, indices: range, num: int) -> Tensor:
+    def sample_batch(self, indices: range, num: int) -> Tensor:
         """Samples uint8 (n, C, r, r), which do not depend on `num`."""
-        look = replace(self.loaded.look, rectangle=None)  # padding included, as in stores
-        (images,) = sampling.render(
+        look = replace(self.loaded.settings, rectangle=None)  # padding included, as in stores
+        (images,) = sampling.generate_batches(
             self.generator,
             look,
             self.seeds(indices),
@@ -169,18 +169,20 @@ class GeneratorSamples:
         if self.noise != "random":
             return self.noise
         seeds = self.seeds(indices)
-        maps = sampling.seed_noise(seeds, self.generator.config, self.loaded.look.drawn)
+        maps = sampling.noise_from_seeds(
+            seeds, self.generator.config, self.loaded.settings.synthesis_resolution
+        )
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """Synthesize images (n, C, r, r), nominally in [-1, 1], not clamped, from w (n, w_dim)."""
-        look = self.loaded.look
-        styles = look.styles(self.generator.broadcast(w), self.generator.w_avg)
-        images = look.images(self.generator, styles, noise)
+        look = self.loaded.settings
+        styles = look.truncate_and_edit(self.generator.broadcast(w), self.generator.w_avg)
+        images = look.synthesize(self.generator, styles, noise)
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        look = self.loaded.look
+        look = self.loaded.settings
         return {
             "generator": {
                 "origin": self.loaded.origin,
@@ -227,7 +229,7 @@ class Comparison:
     console: Console = SILENT
 
     @classmethod
-    def of(
+    def from_generator(
         cls,
         loaded: Pretrained,
         store: Store | None = None,
@@ -237,13 +239,15 @@ class Comparison:
         """Samples at psi 1, as in the official code, next to the images of a store."""
         seed = conditions.seed
         noise = conditions.noise
-        samples = GeneratorSamples(loaded.shown(psi=1.0), store=store, noise=noise, seed=seed)
+        samples = GeneratorSamples(
+            loaded.with_settings(psi=1.0), store=store, noise=noise, seed=seed
+        )
         reals: StoreImages | None = None
         if store is not None:
             resolution = loaded.resolution
             mirror = bool(conditions.mirror)
             reals = StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
-        batch = conditions.batch or sampling.default_batch(loaded.look.drawn)
+        batch = conditions.batch or sampling.default_batch(loaded.settings.synthesis_resolution)
         return cls(samples, reals, batch=batch, console=console)
 
     @property
@@ -266,11 +270,11 @@ class Comparison:
 
     def at_psi(self, psi: float) -> Self:
         samples = self.require_generator()
-        return replace(self, samples=replace(samples, loaded=samples.loaded.shown(psi=psi)))
+        return replace(self, samples=replace(samples, loaded=samples.loaded.with_settings(psi=psi)))
 
     def batches(self, num: int, description: str) -> Iterator[range]:
         """Yield the numbers of each batch in this process's part of `num` images."""
-        share = share_of(num)
+        share = rank_range(num)
         for start in range(share.start, share.stop, self.batch):
             stop = min(start + self.batch, share.stop)
             yield range(start, stop)
@@ -279,7 +283,7 @@ class Comparison:
     def fake_batches(self, num: int) -> Iterator[Tensor]:
         """Yield batches, uint8 (n, C, r, r), of this process's part of the first `num` samples."""
         for indices in self.batches(num, "samples"):
-            yield self.samples.fakes(indices, num)
+            yield self.samples.sample_batch(indices, num)
 
     def real_batches(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
         """Yield batches of this process's part of `num` reals: the first ones, as in the official
@@ -303,11 +307,11 @@ def store_of(
     if path is None:
         return None
     if data is None and not path.exists():
-        console.tell(f"the run's images are no longer at {path}; pass --data")
+        console.info(f"the run's images are no longer at {path}; pass --data")
         return None
     include = tuple(config.include) if config else ()
     if include and path.resolve() != known:
-        console.tell(f"all of {path} is used; the run used only {', '.join(include)}")
+        console.info(f"all of {path} is used; the run used only {', '.join(include)}")
         include = ()
     network = loaded.generator.config
     preparation = Preparation(
@@ -319,7 +323,7 @@ def store_of(
     )
     store = prepared(path, preparation, "real images", console)
     if run is not None and data is None:
-        from_rank0(lambda: refuse_changed(run, store))
+        run_on_rank0(lambda: refuse_changed(run, store))
     return store
 
 
@@ -327,7 +331,9 @@ def prepared(path: Path, preparation: Preparation, role: str, console: Console) 
     """Prepare the images of `path`. Reports how many are unusable."""
     store = cached_store(path, preparation, console=console)
     if store.skipped:
-        console.tell(f"left out: {len(store.skipped)} of the {role}: {reasons_of(store.skipped)}")
+        console.info(
+            f"left out: {len(store.skipped)} of the {role}: {summarize_skipped(store.skipped)}"
+        )
     return store
 
 
@@ -340,7 +346,7 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
             break
     else:
         return  # nothing tells which images were used
-    refuse_other_images(
+    check_same_images(
         trained_on,
         store,
         run.path,
@@ -350,7 +356,7 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
     )
 
 
-def share_of(num: int, rank: int | None = None) -> range:
+def rank_range(num: int, rank: int | None = None) -> range:
     """The contiguous part of `num` images of this process or `rank`. Sizes differ by at most 1."""
     world = distributed.world_size()
     rank = distributed.rank() if rank is None else rank

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ROWS_AT_ONCE = 1024  # per block, on either side of a matrix of distances
+CHUNK_ROWS = 1024  # per block, on either side of a matrix of distances
 NEIGHBORHOOD = 3  # the k of precision and recall, as in the paper
-LEAST_FOR_NEIGHBORHOODS = 100  # samples, and reals: with 50, draws differ by 0.2, docs/metrics.md
+MIN_FOR_NEIGHBORHOODS = 100  # samples, and reals: with 50, draws differ by 0.2, docs/metrics.md
 GROUPS = 10  # of samples, each of which the jackknife leaves out once
 STUDENT = 2.262  # 97.5 % quantile of Student's t with GROUPS - 1 degrees of freedom
 
@@ -29,7 +29,7 @@ class Moments(NamedTuple):
         return mean.numpy(), (centered / (self.number - 1)).numpy()
 
 
-def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
+def moments_of(rows: np.ndarray, at_once: int = CHUNK_ROWS) -> Moments:
     """Moments of rows (n, dim), n > 0, read `at_once` at a time."""
     shift = torch.from_numpy(np.array(rows[0])).double()
     total = torch.zeros_like(shift)
@@ -125,8 +125,8 @@ def kernel_estimates(fakes: np.ndarray, reals: np.ndarray) -> list[float]:
 def kernel_sums(a: np.ndarray, b: np.ndarray, member: Tensor) -> Tensor:
     """Sums (n, groups) of k(a_i, b_j) over the j of each group, given by `member` (m, groups)."""
     sums = torch.zeros(len(a), member.shape[1], dtype=torch.float64)
-    for block, of_some in zip(blocks(a), sums.split(ROWS_AT_ONCE), strict=True):
-        for others, of_group in zip(blocks(b), member.split(ROWS_AT_ONCE), strict=True):
+    for block, of_some in zip(blocks(a), sums.split(CHUNK_ROWS), strict=True):
+        for others, of_group in zip(blocks(b), member.split(CHUNK_ROWS), strict=True):
             of_some += kernel(block.double() @ others.double().T, a.shape[1]) @ of_group
     return sums
 
@@ -140,7 +140,7 @@ def kernel(products: Tensor, dim: int) -> Tensor:
     return (products / dim + 1) ** 3
 
 
-def share_within(
+def fraction_in_manifold(
     points: np.ndarray, centers: np.ndarray, device: torch.device | str = "cpu"
 ) -> float:
     """Fraction of points (n, dim) that lie in the ball of a center (m, dim) whose radius is the
@@ -154,7 +154,7 @@ def share_within(
     return int(torch.cat(inside).sum()) / len(points)
 
 
-def blocks(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Iterator[Tensor]:
+def blocks(rows: np.ndarray, at_once: int = CHUNK_ROWS) -> Iterator[Tensor]:
     for start in range(0, len(rows), at_once):
         yield torch.from_numpy(np.array(rows[start : start + at_once]))
 

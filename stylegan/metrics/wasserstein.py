@@ -15,11 +15,11 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import from_rank0
+from stylegan.machine.distributed import run_on_rank0
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Scores
 from stylegan.metrics.measurement import Measurement
-from stylegan.metrics.sources import share_of
+from stylegan.metrics.sources import rank_range
 from stylegan.metrics.statistics import GROUPS, interval_95
 
 PATCH = 7  # pixels a side
@@ -27,8 +27,8 @@ PATCHES = 128  # per level of an image
 DIRECTIONS = 512
 COMPARED_AGAIN = 64  # directions used for the jackknife
 COARSEST = 16  # resolution of the last level, except of smaller images
-SMALLEST = 8  # resolution: the smallest power of two that contains a patch
-VALUES_AT_ONCE = 2**26  # of projections or patches in memory, for few passes over the patches
+MIN_RESOLUTION = 8  # resolution: the smallest power of two that contains a patch
+CHUNK_VALUES = 2**26  # of projections or patches in memory, for few passes over the patches
 
 
 def swd(m: Measurement) -> Scores:
@@ -49,12 +49,12 @@ def swd(m: Measurement) -> Scores:
         by_level = {}
         for level, (size, *both) in enumerate(zip(sizes, *tables, strict=True)):
             reals, fakes = (normalized(table, channels) for table in both)
-            rng = streams.directions(m.samples.seed, level)
+            rng = streams.slice_rng(m.samples.seed, level)
             apart = distances(reals, fakes, rng, m.console, f"compared at {size}")
             by_level[f"swd-{size}"] = 1000 * apart
         return {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
 
-    found = from_rank0(compare)
+    found = run_on_rank0(compare)
     intervals = {name: interval_95(estimates) for name, estimates in found.items()}
     protocol = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
@@ -70,10 +70,10 @@ def swd(m: Measurement) -> Scores:
 
 def level_sizes(resolution: int) -> list[int]:
     """Resolutions of the levels, finest first. Raises ValueError if images are too small."""
-    if resolution < SMALLEST:
+    if resolution < MIN_RESOLUTION:
         raise ValueError(
             f"images of {resolution}x{resolution} are too small for swd, which compares patches of "
-            f"{PATCH}x{PATCH} pixels; at least {SMALLEST}x{SMALLEST} are needed"
+            f"{PATCH}x{PATCH} pixels; at least {MIN_RESOLUTION}x{MIN_RESOLUTION} are needed"
         )
     return [resolution >> i for i in range(max(1, int(math.log2(resolution / COARSEST)) + 1))]
 
@@ -83,9 +83,9 @@ def level_patches(
 ) -> Iterator[list[Tensor]]:
     """Yield the patches of each batch in this process's part of `num` images: for each level rows
     (n, PATCHES * C * PATCH^2), one per image."""
-    index = share_of(num).start
+    index = rank_range(num).start
     for batch in images:
-        draws = [streams.patches(seed, index + i) for i in range(len(batch))]
+        draws = [streams.patch_rng(seed, index + i) for i in range(len(batch))]
         index += len(batch)
         rows = []
         for level in laplacian_pyramid(batch.float(), levels):
@@ -125,7 +125,7 @@ def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
     """Normalize each channel of patches (n, C * PATCH^2) to mean 0 and variance 1, in place."""
     assert rows is not None
     patches = rows.reshape(-1, channels, PATCH**2)
-    step = VALUES_AT_ONCE // (channels * PATCH**2)
+    step = CHUNK_VALUES // (channels * PATCH**2)
     parts = [patches[start : start + step] for start in range(0, len(patches), step)]
     count = len(patches) * PATCH**2
     nothing = np.zeros(channels)
@@ -150,7 +150,7 @@ def distances(
     directions = rng.normal(size=(DIRECTIONS, a.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     directions = directions.astype(np.float32)
-    step = min(max(1, VALUES_AT_ONCE // len(a)), COMPARED_AGAIN)
+    step = min(max(1, CHUNK_VALUES // len(a)), COMPARED_AGAIN)
     group = (np.arange(len(b)) // PATCHES % GROUPS).astype(np.int8)
     total = 0.0
     without = np.zeros(GROUPS)

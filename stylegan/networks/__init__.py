@@ -6,7 +6,7 @@ Karras, Laine, Aila 2019, arXiv 1812.04948.
 from collections.abc import Mapping
 from typing import TypeVar
 
-from stylegan.machine.messages import readable
+from stylegan.machine.messages import sanitize
 
 from .config import NetworkConfig
 from .discriminator import Discriminator
@@ -20,7 +20,7 @@ GENERATORS: dict[str, type[Generator]] = {"stylegan": Generator}
 DISCRIMINATORS: dict[str, type[Discriminator]] = {"stylegan": Discriminator}
 
 
-def known(option: str, table: Mapping[str, Thing], name: str) -> Thing:
+def lookup(option: str, table: Mapping[str, Thing], name: str) -> Thing:
     """Look up `name`, which may come from any file, in a registry; ValueError if it is unknown."""
     if not isinstance(name, str) or name not in table:
         raise ValueError(
@@ -31,8 +31,8 @@ def known(option: str, table: Mapping[str, Thing], name: str) -> Thing:
 
 
 def make_generator(config: NetworkConfig) -> Generator:
-    return known("network.generator", GENERATORS, config.generator)(config)
+    return lookup("network.generator", GENERATORS, config.generator)(config)
 
 
 def make_discriminator(config: NetworkConfig) -> Discriminator:
-    return known("network.discriminator", DISCRIMINATORS, config.discriminator)(config)
+    return lookup("network.discriminator", DISCRIMINATORS, config.discriminator)(config)

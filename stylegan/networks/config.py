@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from stylegan.machine.plain import checked
+from stylegan.machine.plain import validated
 from stylegan.ops import Activation
 from stylegan.schedule import check_resolution
 
@@ -20,7 +20,7 @@ def doublings(resolution: int) -> int:
     return resolution.bit_length() - 1
 
 
-@checked
+@validated
 @dataclass(frozen=True)
 class NetworkConfig:
     """Sizes and ablations of generator and discriminator; the defaults are the paper's."""
@@ -90,7 +90,7 @@ class NetworkConfig:
         """Number of synthesis layers up to `resolution`, two at each."""
         return 2 * doublings(self.resolution if resolution is None else resolution) - 2
 
-    def num_styles(self) -> int:
+    def num_ws(self) -> int:
         """Number of rows of `ws`: one per synthesis layer, or a single one without styles."""
         return self.num_layers() if self.styles else 1
 
@@ -111,6 +111,6 @@ def check_alpha(alpha: float) -> bool:
     return alpha < 1
 
 
-def rgb_sizes(resolution: int, alpha: float) -> list[int]:
+def active_rgb_resolutions(resolution: int, alpha: float) -> list[int]:
     """Resolutions whose RGB layers are active: two while `resolution` fades in."""
     return [resolution, resolution // 2] if alpha < 1 and resolution > 4 else [resolution]

@@ -6,13 +6,18 @@ from functools import partial
 from torch import Tensor, nn
 
 from stylegan.layers import EqualizedConv2d, EqualizedConvDown2d, EqualizedLinear, run_block
-from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
+from stylegan.networks.config import (
+    NetworkConfig,
+    active_rgb_resolutions,
+    check_alpha,
+    check_labels,
+)
 from stylegan.ops import (
     activate,
     at_least_float32,
     downsample,
     fade,
-    minibatch_deviation,
+    minibatch_stddev,
     without_autocast,
 )
 from stylegan.schedule import check_resolution, resolutions
@@ -68,7 +73,7 @@ class DiscriminatorHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.group > 1:
-            x = minibatch_deviation(x, self.group, self.features)
+            x = minibatch_stddev(x, self.group, self.features)
         x = activate(self.conv(x), self.activation, in_place=True)
         x = activate(self.dense(x.flatten(1)), self.activation, in_place=True)
         with without_autocast(x):
@@ -78,7 +83,7 @@ class DiscriminatorHead(nn.Module):
 class Discriminator(nn.Module):
     """Image -> logit, positive for real. Progressive GAN's with blurred downscaling."""
 
-    recompute_blocks: bool = False  # less memory for more time in training
+    checkpoint_activations: bool = False  # less memory for more time in training
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -105,7 +110,7 @@ class Discriminator(nn.Module):
         resolution = check_resolution(height, self.config.resolution)
         fading = check_alpha(alpha)
         check_labels(labels, self.config.label_dim, n)
-        run = partial(run_block, recomputed=self.recompute_blocks)
+        run = partial(run_block, checkpointed=self.checkpoint_activations)
         x = run(self.from_rgb[str(resolution)], images)
         for r in reversed(resolutions(resolution)[1:]):
             x = run(self.blocks[str(r)], x)
@@ -116,7 +121,9 @@ class Discriminator(nn.Module):
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
         """Parameters that the logit of an image of `resolution` depends on."""
-        parts: list[nn.Module] = [self.from_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]
+        parts: list[nn.Module] = [
+            self.from_rgb[str(r)] for r in active_rgb_resolutions(resolution, alpha)
+        ]
         parts += [self.blocks[str(r)] for r in resolutions(resolution)[1:]]
         for part in (*parts, self.head):
             yield from part.parameters()

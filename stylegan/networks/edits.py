@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LARGEST_STRENGTH = 1000.0
+MAX_STRENGTH = 1000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +20,8 @@ class Edit:
     def __post_init__(self) -> None:
         if self.direction.ndim != 1 or not self.direction.isfinite().all():
             raise ValueError("direction must be a vector of finite numbers")
-        if not abs(self.strength) <= LARGEST_STRENGTH:
-            limit = f"{LARGEST_STRENGTH:g}"
+        if not abs(self.strength) <= MAX_STRENGTH:
+            limit = f"{MAX_STRENGTH:g}"
             raise ValueError(f"strength must be from -{limit} to {limit}, got {self.strength}")
 
 
@@ -34,7 +34,7 @@ def check_layers(layers: range, num_styles: int) -> range:
     return layers
 
 
-def total_move(edits: Sequence[Edit], num_styles: int, w_dim: int) -> Tensor:
+def total_offset(edits: Sequence[Edit], num_styles: int, w_dim: int) -> Tensor:
     """Sum of all edits: float32 (num_styles, w_dim) on the CPU."""
     # summed in float64, so that the order of the edits does not matter
     move = torch.zeros(num_styles, w_dim, dtype=torch.float64)
@@ -48,6 +48,6 @@ def total_move(edits: Sequence[Edit], num_styles: int, w_dim: int) -> Tensor:
     return move.float()
 
 
-def edited(ws: Tensor, edits: Sequence[Edit]) -> Tensor:
+def apply_edits(ws: Tensor, edits: Sequence[Edit]) -> Tensor:
     """Apply edits to truncated styles ws (N, num_styles, w_dim)."""
-    return ws + total_move(edits, *ws.shape[1:]).to(ws) if edits else ws
+    return ws + total_offset(edits, *ws.shape[1:]).to(ws) if edits else ws

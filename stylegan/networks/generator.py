@@ -17,18 +17,23 @@ from stylegan.layers import (
     Style,
     run_block,
 )
-from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
+from stylegan.networks.config import (
+    NetworkConfig,
+    active_rgb_resolutions,
+    check_alpha,
+    check_labels,
+)
 from stylegan.ops import (
     activate,
     at_least_float32,
     blur,
     epilogue,
     fade,
-    in_float32,
     pixel_norm,
     truncate,
     upsample,
     without_autocast,
+    without_tf32,
 )
 from stylegan.schedule import check_resolution, resolutions
 
@@ -63,7 +68,7 @@ class MappingNetwork(nn.Module):
         if z.ndim != 2 or z.shape[1] != config.z_dim:
             raise ValueError(f"z must be (N, {config.z_dim}), got {tuple(z.shape)}")
         check_labels(labels, config.label_dim, z.shape[0])  # torch.export makes `len` constant
-        with without_autocast(z), in_float32():  # cheap, and errors here change the whole image
+        with without_autocast(z), without_tf32():  # cheap, and errors here change the whole image
             w = at_least_float32(z)
             if labels is not None and self.label_embedding is not None:
                 w = torch.cat([w, labels.to(w.dtype) @ self.label_embedding.to(w.dtype)], dim=1)
@@ -185,7 +190,7 @@ class ToRGB(EqualizedConv2d):
 class SynthesisNetwork(nn.Module):
     """w -> image, grown block by block. Figure 1b of the paper."""
 
-    recompute_blocks: bool = False  # less memory for more time in training
+    checkpoint_activations: bool = False  # less memory for more time in training
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -212,15 +217,15 @@ class SynthesisNetwork(nn.Module):
         full = config.resolution
         resolution = check_resolution(full if resolution is None else resolution, full)
         fading = check_alpha(alpha) and resolution > 4
-        if ws.ndim != 3 or ws.shape[1:] != (config.num_styles(), config.w_dim):
-            expected = f"(N, {config.num_styles()}, {config.w_dim})"
+        if ws.ndim != 3 or ws.shape[1:] != (config.num_ws(), config.w_dim):
+            expected = f"(N, {config.num_ws()}, {config.w_dim})"
             raise ValueError(f"ws must be {expected}, got {tuple(ws.shape)}")
         if config.styles:
             rows = [ws[:, i : i + 2] for i in range(0, config.num_layers(resolution), 2)]
         else:
             rows = [ws] * len(resolutions(resolution))
         maps = self.noise_maps(ws.shape[0], resolution, noise)
-        run = partial(run_block, recomputed=self.recompute_blocks)
+        run = partial(run_block, checkpointed=self.checkpoint_activations)
         coarse = x = run(self.input, rows[0], *maps[:2])
         for i, r in enumerate(resolutions(resolution)[1:], start=1):
             coarse = x
@@ -230,7 +235,7 @@ class SynthesisNetwork(nn.Module):
             images = fade(upsample(run(self.to_rgb[str(resolution // 2)], coarse)), images, alpha)
         return images
 
-    def noise_layers(self, resolution: int) -> list[Epilogue]:
+    def epilogues(self, resolution: int) -> list[Epilogue]:
         """Layers with noise up to `resolution`, in order."""
         # found by type, as a user's own block may wrap one of these blocks
         blocks = (self.input, *(self.blocks[str(r)] for r in resolutions(resolution)[1:]))
@@ -241,7 +246,7 @@ class SynthesisNetwork(nn.Module):
 
         In a network with noise, a layer without noise gets a map of 0, which it ignores.
         """
-        layers = self.noise_layers(resolution)
+        layers = self.epilogues(resolution)
         # not a parameter: replicas of DataParallel have none
         like = next((layer.noise.const for layer in layers if layer.noise is not None), None)
         if like is None or noise == "none":
@@ -312,13 +317,13 @@ class Generator(nn.Module):
 
         `clone()` it to edit single layers. Training mixes styles in `training/step.py` instead.
         """
-        return w[:, None].expand(-1, self.config.num_styles(), -1)
+        return w[:, None].expand(-1, self.config.num_ws(), -1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
         """Parameters that an image of `resolution` and `alpha` depends on."""
         parts: list[nn.Module] = [self.synthesis.input]
         parts += [self.synthesis.blocks[str(r)] for r in resolutions(resolution)[1:]]
-        parts += [self.synthesis.to_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]
+        parts += [self.synthesis.to_rgb[str(r)] for r in active_rgb_resolutions(resolution, alpha)]
         if self.config.styles or not self.config.constant_input:
             parts.append(self.mapping)
         for part in parts:

@@ -8,14 +8,14 @@ leaky ReLU at exactly 0); `cpu` has what only a CPU needs.
 from .convolution import blur, conv2d, conv2d_downsample, dense, upsample_conv2d
 from .epilogue import activate, adain, epilogue, leaky_relu
 from .formulas import (
-    LARGEST_PSI,
+    MAX_PSI,
     Activation,
     downsample,
+    downsample_to,
     fade,
-    minibatch_deviation,
+    minibatch_stddev,
     nearest,
     pixel_norm,
-    reduced,
     truncate,
     upsample,
 )
@@ -25,10 +25,10 @@ from .precision import (
     at_least_float32,
     autocast,
     autocast_dtype,
-    float32_products,
     has_fast_matmul,
     has_tf32,
-    in_float32,
-    resolved_precision,
+    override_fp32_precision,
+    resolve_precision,
     without_autocast,
+    without_tf32,
 )

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .precision import traced
+from .precision import is_tracing
 
 
 def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
@@ -16,7 +16,7 @@ def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]
     A fake tensor made during tracing must not enter the cache; `like` being a tensor subclass
     counts as tracing.
     """
-    real = type(like) in (Tensor, nn.Parameter) and not traced()
+    real = type(like) in (Tensor, nn.Parameter) and not is_tracing()
     return make if real else make.__wrapped__  # type: ignore
 
 
@@ -33,6 +33,6 @@ def make_blur_kernel(channels: int, dtype: torch.dtype, device: torch.device) ->
         return kernel.to(device, dtype, copy=True)
 
 
-def filtered(x: Tensor) -> Tensor:
+def cached_blur(x: Tensor) -> Tensor:
     """`formulas.blur` with the cached kernel."""
     return F.conv2d(x, blur_kernel(x), padding=1, groups=x.shape[1])

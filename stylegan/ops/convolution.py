@@ -5,21 +5,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import cpu
-from .bilinear import BilinearMap, Convolution, Maybe, OfBlurred, product
+from .bilinear import BilinearMap, BlurredInput, Convolution, OptionalTensor, product
 from .constants import blur_kernel
-from .precision import HALF, full_precision, product_dtype
+from .precision import HALF, is_full_precision, matmul_dtype
 
 
-def dense(x: Tensor, weight: Tensor, scale: float, bias: Maybe) -> Tensor:
+def dense(x: Tensor, weight: Tensor, scale: float, bias: OptionalTensor) -> Tensor:
     if cpu.uses_cpu_kernels(x):
         return cpu.dense(x, weight, scale, bias)
-    if not full_precision(x):
+    if not is_full_precision(x):
         return F.linear(x, weight * scale, bias)
     bias = None if bias is None else bias.to(x.dtype)
     return F.linear(x * scale, weight.to(x.dtype), bias)  # the input is smaller than the weight
 
 
-def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Maybe = None) -> Tensor:
+def conv2d(x: Tensor, weight: Tensor, scale: float, bias: OptionalTensor = None) -> Tensor:
     if cpu.uses_cpu_kernels(x):
         return cpu.conv2d(x, weight, scale, bias)
     return convolved(Convolution(), x, weight * scale, bias)
@@ -34,7 +34,12 @@ def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
 
 
 def conv2d_downsample(
-    x: Tensor, weight: Tensor, scale: float, bias: Maybe = None, *, blur_first: bool = False
+    x: Tensor,
+    weight: Tensor,
+    scale: float,
+    bias: OptionalTensor = None,
+    *,
+    blur_first: bool = False,
 ) -> Tensor:
     """One convolution: its 4x4 kernel averages the 3x3 kernel at 2x2 shifts."""
     if x.shape[2] % 2 or x.shape[3] % 2:
@@ -43,7 +48,7 @@ def conv2d_downsample(
         return cpu.conv2d_downsample(x, weight, scale, bias, blur_first=blur_first)
     halving = Convolution(stride=2)
     kernel = F.avg_pool2d(weight, 2, 1, 1) * scale
-    return convolved(OfBlurred(halving) if blur_first else halving, x, kernel, bias)
+    return convolved(BlurredInput(halving) if blur_first else halving, x, kernel, bias)
 
 
 def blur(x: Tensor) -> Tensor:
@@ -52,9 +57,9 @@ def blur(x: Tensor) -> Tensor:
     return convolved(Convolution(groups=x.shape[1]), x, blur_kernel(x))
 
 
-def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: Maybe = None) -> Tensor:
+def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: OptionalTensor = None) -> Tensor:
     """Convolve in the dtype of x, or in autocast's, and add the bias (K,)."""
-    dtype = product_dtype(x)
+    dtype = matmul_dtype(x)
     # tensor cores read channels-last
     order = torch.channels_last if dtype in HALF.values() else torch.preserve_format
     y = product(op, x.to(dtype, memory_format=order), kernel.to(dtype, memory_format=order))

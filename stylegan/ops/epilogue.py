@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import cpu, formulas
 from .formulas import Activation, Style
-from .precision import at_least_float32, full_precision, has_fast_matmul
+from .precision import at_least_float32, has_fast_matmul, is_full_precision
 
 
 def leaky_relu(x: Tensor, slope: float = 0.2, *, in_place: bool = False) -> Tensor:
@@ -55,7 +55,7 @@ def epilogue(
     normalize_pixels: bool = False,
     normalize_channels: bool = True,
 ) -> Tensor:
-    x = noisy_activation(x, noise, strength, bias, activation)
+    x = noise_bias_act(x, noise, strength, bias, activation)
     x = formulas.pixel_norm(x) if normalize_pixels else x
     if not normalize_channels:
         return x if style is None else formulas.style_modulation(x, *style)
@@ -63,7 +63,7 @@ def epilogue(
     return adain(x, *style, in_place=True)
 
 
-def noisy_activation(
+def noise_bias_act(
     x: Tensor,
     noise: Tensor | None,
     strength: Tensor | None,
@@ -74,9 +74,9 @@ def noisy_activation(
     if noise is None or strength is None:
         return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
     if cpu.uses_cpu_kernels(x) and (
-        full_precision(x) or (x.dtype == torch.bfloat16 and has_fast_matmul(x.dtype))
+        is_full_precision(x) or (x.dtype == torch.bfloat16 and has_fast_matmul(x.dtype))
     ):
-        return cpu.noisy_activation(x, noise, strength, bias, activation)
+        return cpu.noise_bias_act(x, noise, strength, bias, activation)
     strength, bias = (v.to(x.dtype).view(-1, 1, 1) for v in (strength, bias))
     x = torch.addcmul(x, noise.to(x.dtype), strength).add_(bias)
     return activate(x, activation, in_place=True)

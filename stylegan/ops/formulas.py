@@ -15,7 +15,7 @@ from .precision import at_least_float32
 Activation = Literal["lrelu", "relu"]
 Style = tuple[Tensor, Tensor]  # scale and bias (N, C)
 
-LARGEST_PSI = torch.finfo(torch.float32).max
+MAX_PSI = torch.finfo(torch.float32).max
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
@@ -53,7 +53,7 @@ def downsample(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, 2)
 
 
-def reduced(x: Tensor, resolution: int) -> Tensor:
+def downsample_to(x: Tensor, resolution: int) -> Tensor:
     """Box-average to (N, C, resolution, resolution); both sizes are powers of two."""
     return F.avg_pool2d(x, x.shape[-1] // resolution)
 
@@ -129,7 +129,7 @@ def epilogue(
     return x if style is None else style_modulation(x, *style)
 
 
-def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor:
+def minibatch_stddev(x: Tensor, group_size: int, features: int = 1) -> Tensor:
     """Append standard deviations within groups of the batch. Karras et al. 2018, section 3.
 
     x (N, C, H, W) -> (N, C + features, H, W). With M = N / group_size groups, image i belongs to
@@ -166,7 +166,7 @@ def truncate(ws: Tensor, w_avg: Tensor, psi: float | Tensor, cutoff: int | None)
 
     Raises ValueError if psi exceeds the range of float32, or cutoff is not a number of rows.
     """
-    if not isinstance(psi, Tensor) and not abs(psi) <= LARGEST_PSI:
+    if not isinstance(psi, Tensor) and not abs(psi) <= MAX_PSI:
         raise ValueError(f"psi must be a finite float32 number, got {psi}")
     if cutoff is not None and not (hasattr(cutoff, "__index__") and cutoff >= 0):
         raise ValueError(f"cutoff must be None or a whole number from 0, got {cutoff!r}")

@@ -15,7 +15,7 @@ Capability = tuple[int, int]  # NVIDIA's "compute capability" of a GPU
 TF32_CAPABILITY: Capability = (8, 0)  # Ampere: the first GPUs that compute TF32
 
 
-def resolved_precision(
+def resolve_precision(
     precision: Precision, device: torch.device, capability: Capability | None = None
 ) -> Precision:
     """`precision`, with "auto" replaced: tf32 on CUDA GPUs from compute capability 8.0, else fp32.
@@ -54,7 +54,7 @@ def autocast_dtype(kind: str) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind) if on else None
 
 
-def product_dtype(x: Tensor) -> torch.dtype:
+def matmul_dtype(x: Tensor) -> torch.dtype:
     """Dtype in which products of `x` are computed now: its own, or autocast's."""
     return x.dtype if x.dtype == torch.float64 else autocast_dtype(x.device.type) or x.dtype
 
@@ -86,7 +86,7 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def float32_products(products: Products) -> Iterator[None]:
+def override_fp32_precision(products: Products) -> Iterator[None]:
     """Context in which float32 matrix products and convolutions on CUDA GPUs are exact ("ieee") or
     TF32 ("tf32", on GPUs that have it).
 
@@ -101,7 +101,7 @@ def float32_products(products: Products) -> Iterator[None]:
     backends: Any = torch.backends
     cuda = backends.cudnn  # the level of CUDA GPUs
     switches = (backends.cuda.matmul, cuda.conv)
-    if traced() or all(switch.fp32_precision == products for switch in switches):
+    if is_tracing() or all(switch.fp32_precision == products for switch in switches):
         yield
         return
     general = cuda.fp32_precision
@@ -122,26 +122,26 @@ def float32_products(products: Products) -> Iterator[None]:
         cuda.fp32_precision = general
 
 
-def in_float32() -> AbstractContextManager[None]:
+def without_tf32() -> AbstractContextManager[None]:
     """Context without TF32, which cuDNN uses by default and a training run may have set."""
-    return float32_products("ieee")
+    return override_fp32_precision("ieee")
 
 
-def traced() -> bool:
+def is_tracing() -> bool:
     """Whether torch records operations now, to run them on any machine with any batch size."""
     scripted = torch.onnx.is_in_onnx_export() or torch.jit.is_tracing()
     return scripted or torch.compiler.is_compiling()
 
 
-def differentiated(*inputs: Tensor) -> bool:
+def needs_custom_grad(*inputs: Tensor) -> bool:
     """Whether a gradient is needed from one of our autograd functions.
 
     False while tracing, which cannot record them: plain torch operations run instead.
     """
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return wanted and not traced()
+    return wanted and not is_tracing()
 
 
-def full_precision(x: Tensor) -> bool:
+def is_full_precision(x: Tensor) -> bool:
     """Whether arithmetic on `x` is done in float32 or wider now."""
     return x.dtype not in HALF.values() and autocast_dtype(x.device.type) is None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stylegan.metrics import efficientnet
 from stylegan.metrics.features import as_rgb, averaged_down, hub_file
-from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
+from stylegan.metrics.lpips import MIN_SIDE, WEIGHTS, Lpips, load_lpips
 from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
 from stylegan.sampling.pretrained import Pretrained
@@ -109,8 +109,8 @@ def choose_distance(
     elif name == "eff":
         missing = f"its weights are missing ({efficientnet.HOW_TO_GET})"
         problem = None if efficientnet.weights_path() else missing
-    elif loaded.resolution < SMALLEST:
-        problem = f"it needs images of at least {SMALLEST}x{SMALLEST} pixels"
+    elif loaded.resolution < MIN_SIDE:
+        problem = f"it needs images of at least {MIN_SIDE}x{MIN_SIDE} pixels"
     elif importlib.util.find_spec("torchmetrics") is None:
         problem = "the library torchmetrics is missing (pip install torchmetrics)"
     elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():

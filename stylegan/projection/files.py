@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
-from stylegan.figures import save_picture
+from stylegan.data.images import Crop, Fit, decode, premultiply, quiet_decoding, to_chw
+from stylegan.figures import save_image
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs, atomic_folder, errors_name, name_of, refusing
+from stylegan.machine.disk import (
+    KEEP_EXISTING,
+    OutputWriter,
+    as_value_error,
+    atomic_folder,
+    attach_filename,
+    output_stem,
+)
 from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import count, listed
+from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize
 from stylegan.networks import Generator
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, SearchState, project
@@ -54,12 +61,12 @@ def read_target(
         if not image.is_file():
             raise FileNotFoundError(f"there is no image file {image}")
         name = str(image)
-        with errors_name(image):
+        with attach_filename(image):
             image = image.read_bytes()
     with quiet_decoding():
         decoded = decode(image, channels=channels, name=name)
-        pixels = planes(Fit.of(crop).square(decoded, resolution))
-        pixels = premultiplied(pixels) if premultiply else pixels
+        pixels = to_chw(Fit.parse(crop).square(decoded, resolution))
+        pixels = premultiply(pixels) if premultiply else pixels
     return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1
 
 
@@ -71,7 +78,7 @@ def default_batch(resolution: int) -> int:
 def outputs_of(images: Sequence[Path], out: Path) -> list[Path]:
     """Files that `project_files` may write for these images, or remove if of an older tuning."""
     of_each = [LATENTS, TARGET, PICTURE, RESULT, TUNED_PICTURE]
-    folders = [out / name_of(image) for image in images]
+    folders = [out / output_stem(image) for image in images]
     return [out / LATENTS, out / TUNED] + [path / file for path in folders for file in of_each]
 
 
@@ -97,7 +104,7 @@ class ProjectionRequest:
     seed: int = 0
     batch: int = 1
     starts: int = 1
-    outputs: Outputs = KEEPING
+    outputs: OutputWriter = KEEP_EXISTING
 
     @property
     def label(self) -> Tensor | None:
@@ -106,21 +113,23 @@ class ProjectionRequest:
     @property
     def square(self) -> Crop:
         """The crop of an image to a square; "pad" uses the aspect of padded training data."""
-        if self.crop is None or (self.crop == "pad" and self.loaded.look.rectangle is not None):
+        if self.crop is None or (
+            self.crop == "pad" and self.loaded.settings.active_rectangle is not None
+        ):
             return self.loaded.crop
         return self.crop
 
     @property
     def rectangle(self) -> Rectangle | None:
         """The part of the images that is not padding."""
-        return self.loaded.look.rectangle if self.square.startswith("pad") else None
+        return self.loaded.settings.active_rectangle if self.square.startswith("pad") else None
 
     def read(self, image: Path) -> Tensor:
         """Read an image file (1, C, r, r) in the form of the generator's images."""
         config = self.loaded.generator.config
         return read_target(
             image,
-            resolution=self.loaded.look.drawn,
+            resolution=self.loaded.settings.synthesis_resolution,
             channels=config.image_channels,
             premultiply=config.premultiplied,
             crop=self.square,
@@ -162,7 +171,7 @@ def project_files(
             errors.append(error)
     if not targets:
         return 0, errors
-    new = [path for path in targets if not is_done(request, path, out / name_of(path))]
+    new = [path for path in targets if not is_done(request, path, out / output_stem(path))]
     if new:
         request.outputs.check(out / LATENTS)  # that of other images would be lost
     search_steps = len(new) * request.starts * request.search.steps
@@ -172,15 +181,15 @@ def project_files(
         console.progress("", done, total)
 
     if len(new) < len(targets):
-        console.tell(f"kept in {out}: {count(len(targets) - len(new), 'projection')}")
+        console.info(f"kept in {out}: {pluralize(len(targets) - len(new), 'projection')}")
     nearness: list[float] = []  # PSNR
     results = nearest_of_starts(request, [targets[path] for path in new], progress)
     for path, projection in zip(new, results, strict=True):
-        near = write_projection(request, path, targets[path], projection, out / name_of(path))
+        near = write_projection(request, path, targets[path], projection, out / output_stem(path))
         nearness.append(near)
-        console.tell(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
+        console.info(f"{path}: distance {min(projection.distances):.4g}, PSNR {near:.1f} dB")
     network = request.loaded.generator
-    found = [read_latents(out / name_of(path) / LATENTS, network) for path in targets]
+    found = [read_latents(out / output_stem(path) / LATENTS, network) for path in targets]
     ws = torch.cat([latents.ws for latents in found]).to(network.w_avg)
     maps = zip(*(latents.noise for latents in found if latents.noise), strict=True)
     noise = [torch.cat(of_layer).to(ws) for of_layer in maps] or None
@@ -197,15 +206,15 @@ def project_files(
             request.tuning,
             noise=noise,
             labels=request.label,
-            resolution=loaded.look.drawn,
-            alpha=loaded.look.alpha,
+            resolution=loaded.settings.synthesis_resolution,
+            alpha=loaded.settings.alpha,
             batch=request.batch,
             seed=request.seed,
         ):
             progress(search_steps + state.step)
         write_tuned(request, state.generator.eval(), targets, ws, noise, out, console)
     elif nearness and min(nearness) < FAR_DB and request.search.space == "w":
-        console.tell(f"below {FAR_DB:g} dB an image differs visibly; try --space w+ --tune")
+        console.info(f"below {FAR_DB:g} dB an image differs visibly; try --space w+ --tune")
     return len(targets), errors
 
 
@@ -224,12 +233,12 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
             )
         return False
     texts = [json.dumps(request.described(path)), file.read_text("utf-8", "surrogateescape")]
-    with refusing(file, "is damaged", "pass --overwrite"):
+    with as_value_error(file, "is damaged", "pass --overwrite"):
         asked, done = ({**values, **values["settings"]} for values in map(json.loads, texts))
     asked.pop("settings")  # compared one by one
     if other := [name for name, value in asked.items() if done.get(name) != value]:
         raise ValueError(
-            f"{file} exists, with another {listed(other, 3, ', ')}; pass --overwrite, or choose "
+            f"{file} exists, with another {join_truncatedource_on_rank0(other, 3, ', ')}; pass --overwrite, or choose "
             "another --out"
         )
     return True
@@ -250,8 +259,8 @@ def nearest_of_starts(
                 request.distance,
                 request.search,
                 labels=request.label,
-                resolution=request.loaded.look.drawn,
-                alpha=request.loaded.look.alpha,
+                resolution=request.loaded.settings.synthesis_resolution,
+                alpha=request.loaded.settings.alpha,
                 seed=request.seed,
                 start=start,
             ):
@@ -295,10 +304,10 @@ def write_projection(
 def write_image(request: ProjectionRequest, path: Path, image: Tensor) -> None:
     """Write an image (1, C, r, r) without its padding."""
     premultiplied = request.loaded.generator.config.premultiplied
-    pixels = sampling.unpadded(
+    pixels = sampling.crop_padding(
         sampling.to_uint8(image, premultiplied=premultiplied), request.rectangle
     )
-    save_picture(path, sampling.picture(pixels[0]), outputs=request.outputs)
+    save_image(path, sampling.to_pil(pixels[0]), outputs=request.outputs)
 
 
 def write_tuned(
@@ -315,11 +324,11 @@ def write_tuned(
     for i, (path, target) in enumerate(targets.items()):
         row = slice(i, i + 1)
         maps = [noise_map[row] for noise_map in noise or ()]
-        with torch.no_grad(), sampling.repeatable():
-            image = loaded.look.images(generator, ws[row], maps or "const")
-        write_image(request, out / name_of(path) / TUNED_PICTURE, image)
+        with torch.no_grad(), sampling.deterministic_fp32():
+            image = loaded.settings.synthesize(generator, ws[row], maps or "const")
+        write_image(request, out / output_stem(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), request.rectangle))
-        console.tell(f"{path}: PSNR {near:.1f} dB after tuning")
-    origin = f"{loaded.origin}, tuned to {count(len(targets), 'image')}"
-    tuned = loaded.but(generator=generator, origin=origin)
+        console.info(f"{path}: PSNR {near:.1f} dB after tuning")
+    origin = f"{loaded.origin}, tuned to {pluralize(len(targets), 'image')}"
+    tuned = loaded.replace(generator=generator, origin=origin)
     save_loaded(out / TUNED, tuned, outputs=request.outputs)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling, streams
-from stylegan.machine.plain import AtLeast0, Count, Positive, checked
+from stylegan.machine.plain import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
 from stylegan.ops import downsample
@@ -27,21 +27,21 @@ CHUNK = 1000  # latents mapped at a time
 COARSEST = 8  # pixels per side of the smallest level of a noise map's pyramid
 
 
-@checked
+@validated
 @dataclass(frozen=True)
 class SearchOptions:
     """Options of the search; the defaults are the paper's. Times are fractions of all steps."""
 
-    steps: Count = 1000
+    steps: PositiveInt = 1000
     space: Space = "w"  # w = one for all layers, w+ = one per layer
     fit_noise: bool = False  # false = use the stored noise maps
-    learning_rate: Positive = 0.1  # the maximum
-    rise: Positive = 0.05  # time in which the learning rate rises from 0
-    fall: Positive = 0.25  # time at the end in which the learning rate falls to 0
-    search_noise: AtLeast0 = 0.05  # initial noise on w, in units of the spread of w
-    search_time: Positive = 0.75  # time at which the noise on w has decayed to 0
-    noise_weight: AtLeast0 = 1e5  # of the autocorrelation penalty of noise maps
-    samples: Count = 10_000  # number of w for their average and spread
+    learning_rate: PositiveFloat = 0.1  # the maximum
+    rise: PositiveFloat = 0.05  # time in which the learning rate rises from 0
+    fall: PositiveFloat = 0.25  # time at the end in which the learning rate falls to 0
+    search_noise: NonNegativeFloat = 0.05  # initial noise on w, in units of the spread of w
+    search_time: PositiveFloat = 0.75  # time at which the noise on w has decayed to 0
+    noise_weight: NonNegativeFloat = 1e5  # of the autocorrelation penalty of noise maps
+    samples: PositiveInt = 10_000  # number of w for their average and spread
 
     def rate_at(self, step: int) -> float:
         """Learning rate of a step: a linear rise, a plateau, half a cosine down."""
@@ -91,7 +91,7 @@ def project(
     check_noise(options, config)
     check_labels(labels, config.label_dim, 1)
     full = config.resolution
-    styles = config.num_styles()
+    styles = config.num_ws()
     size = check_resolution(full if resolution is None else resolution, full)
     shape = (config.image_channels, size, size)
     if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
@@ -109,7 +109,7 @@ def project(
     for step in range(options.steps + 1):
         deviation = options.search_noise_at(step) * spread
         offset = deviation * torch.randn(w.shape[1:], generator=rng).to(w)
-        with torch.enable_grad(), sampling.repeatable():
+        with torch.enable_grad(), sampling.deterministic_fp32():
             ws = (w + offset).expand(-1, styles, -1)
             images = synthesis(ws, resolution=size, alpha=alpha, noise=maps or "const")
             distances = distance(images, targets)
@@ -119,7 +119,7 @@ def project(
         yield SearchState(step, reached, noise, images.detach(), distances.detach())
         if step == options.steps:
             return
-        with torch.enable_grad(), sampling.repeatable():
+        with torch.enable_grad(), sampling.deterministic_fp32():
             loss = distances.sum()  # unlike a mean, its gradients do not depend on the batch size
             for noise_map in maps:
                 loss = loss + options.noise_weight * autocorrelation_penalty(noise_map).sum()
@@ -138,8 +138,8 @@ def start_of(
     """The w (w_dim,) to begin at: the average, or half way from it to a random one."""
     if start == 0:
         return average
-    z = torch.randn(1, generator.config.z_dim, generator=streams.start(seed, start))
-    return average.lerp(sampling.mapped(generator, z, labels)[0], START_PSI)
+    z = torch.randn(1, generator.config.z_dim, generator=streams.projection_start_rng(seed, start))
+    return average.lerp(sampling.map_latents(generator, z, labels)[0], START_PSI)
 
 
 def first_maps(generator: Generator, n: int, resolution: int) -> list[Tensor]:
@@ -169,7 +169,7 @@ def spread_of_w(
     """Average w (w_dim,) of a class `labels` (1, label_dim), and the RMS distance from it."""
     chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
     z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
-    w = torch.cat([sampling.mapped(generator, latents, labels) for latents in z])
+    w = torch.cat([sampling.map_latents(generator, latents, labels) for latents in z])
     mean = w.mean(dim=0)
     return mean, float((w - mean).square().sum(dim=1).mean().sqrt())
 

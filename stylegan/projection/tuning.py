@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import sampling, streams
-from stylegan.machine.plain import AtLeast0, Count, Positive, checked
+from stylegan.machine.plain import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
@@ -23,16 +23,18 @@ from stylegan.projection.search import check_finite, spread_of_w
 SAMPLES = 10_000  # number of w for their spread
 
 
-@checked
+@validated
 @dataclass(frozen=True)
 class TuningOptions:
     """Options of tuning; the defaults are the paper's, except the unit of `locality_radius`."""
 
-    steps: Count = 350
-    learning_rate: Positive = 3e-4
-    pixel_weight: AtLeast0 = 1.0  # of the mean squared difference, added to the distance
-    locality: AtLeast0 = 0.1  # weight of the loss that keeps other images
-    locality_radius: Positive = 1.0  # from the pivot to these images, in units of the spread of w
+    steps: PositiveInt = 350
+    learning_rate: PositiveFloat = 3e-4
+    pixel_weight: NonNegativeFloat = 1.0  # of the mean squared difference, added to the distance
+    locality: NonNegativeFloat = 0.1  # weight of the loss that keeps other images
+    locality_radius: PositiveFloat = (
+        1.0  # from the pivot to these images, in units of the spread of w
+    )
 
 
 class TuningState(NamedTuple):
@@ -72,7 +74,7 @@ def tune(
     options = options or TuningOptions()
     config = generator.config
     check_labels(labels, config.label_dim, 1)
-    shape = (len(targets), config.num_styles(), config.w_dim)
+    shape = (len(targets), config.num_ws(), config.w_dim)
     if not len(targets) or ws.shape != shape:
         raise ValueError(f"pivots must be {shape}, one per target, got {tuple(ws.shape)}")
     average = generator.w_avg
@@ -80,19 +82,19 @@ def tune(
     targets = targets.to(average)
     ws = ws.detach().to(average)
     maps = None if noise is None else [m.detach().to(average) for m in noise]
-    rng = streams.tuning(seed)
+    rng = streams.tuning_rng(seed)
     radius = options.locality_radius * spread_of_w(generator, SAMPLES, rng, labels)[1]
     tuned = copy.deepcopy(generator).requires_grad_(False)
     tuned.synthesis.requires_grad_(True)
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
-    look = sampling.Look(config.resolution if resolution is None else resolution, alpha)
+    look = sampling.SamplingSettings(config.resolution if resolution is None else resolution, alpha)
 
     def fit(ws: Tensor, noise: Noise, others: Tensor, weight: float) -> tuple[Tensor, Tensor]:
         """Distances (N,) of images from `others` (N, C, r, r), and their losses (N,).
 
         Their weighted sum is backpropagated here, so only one graph is in memory.
         """
-        images = look.images(tuned, ws, noise)
+        images = look.synthesize(tuned, ws, noise)
         far = distance(images, others)
         losses = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
         if losses.requires_grad:
@@ -101,16 +103,16 @@ def tune(
 
     for step in range(options.steps + 1):
         z = torch.randn(n, config.z_dim, generator=rng)
-        near = toward(ws, sampling.mapped(generator, z, labels), radius)
+        near = toward(ws, sampling.map_latents(generator, z, labels), radius)
         optimizer.zero_grad()
         distances, locality = torch.zeros(2, n).to(average)
         for rows in torch.arange(n).split(batch or n):
-            with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
+            with torch.set_grad_enabled(step < options.steps), sampling.deterministic_fp32():
                 noise_of_rows = maps and [m[rows] if len(m) > 1 else m for m in maps]
                 distances[rows], _ = fit(ws[rows], noise_of_rows or "const", targets[rows], 1 / n)
                 if options.locality:
                     with torch.no_grad():
-                        before = look.images(generator, near[rows], "const")
+                        before = look.synthesize(generator, near[rows], "const")
                     _, locality[rows] = fit(near[rows], "const", before, options.locality / n)
         check_finite(torch.cat([distances, locality]), "tuning", step, "a smaller --locality")
         if step == options.steps:

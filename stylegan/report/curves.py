@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stylegan.machine.messages import printable
-from stylegan.machine.records import number
+from stylegan.machine.messages import escape_control_chars
+from stylegan.machine.records import finite_float
 from stylegan.metrics import Result
 from stylegan.metrics.engine import interval_text, kind_of, score_name
 from stylegan.report.history import RunHistory
@@ -88,8 +88,8 @@ def curves(history: RunHistory) -> tuple[list[str], list[str]]:
     left: dict[str, Points] = defaultdict(list)
     for seen, event in history.progress():
         for name, value in event.items():
-            if "/" in name and (value is None or number(value) is not None):
-                left[name].append((seen / 1000, number(value)))
+            if "/" in name and (value is None or finite_float(value) is not None):
+                left[name].append((seen / 1000, finite_float(value)))
     augment = history.config.augment
     names = dict(NAMES)
     if augment.kind == "none":
@@ -106,7 +106,7 @@ def curves(history: RunHistory) -> tuple[list[str], list[str]]:
                 for name, points in lines.items()
                 if not varying or len({value for _, value in points}) > 1
             }
-            drawn.append(chart(title, shown, bands, log=title in LOGARITHMIC))
+            drawn.append(line_chart(title, shown, bands, log=title in LOGARITHMIC))
         return [address for address in drawn if address]
 
     return charts(SPEED, varying=True), charts(LOSSES, varying=False)
@@ -166,7 +166,7 @@ def metrics(history: RunHistory) -> tuple[list[str], list[list[str]]]:
                 kimg = "" if best is None or best.kimg is None else short(best.kimg)
                 rows.append([name, shown, of_best, kimg, resolution, setting])
         title = f"{metric}: {kind.help}" if kind else metric
-        charts.append(chart(title, lines, bands, log=bool(kind and kind.lower_is_better)))
+        charts.append(line_chart(title, lines, bands, log=bool(kind and kind.lower_is_better)))
     return [drawn for drawn in charts if drawn], rows
 
 
@@ -191,7 +191,7 @@ def short(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value + 0.0:.4g}"
 
 
-def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log: bool) -> str:
+def line_chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log: bool) -> str:
     """Line chart over kimg as the data URL of an SVG image; "" if there are no finite values.
 
     With `log`, the y axis is logarithmic if all values are positive and span more than a factor of
@@ -207,10 +207,10 @@ def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log
     with matplotlib.rc_context(STYLE):
         figure = Figure((6.4, 2.9), layout="constrained")
         axes = figure.add_subplot(xlabel="kimg (thousands of real images)")
-        axes.set_title(printable(title), loc="left", pad=14)
+        axes.set_title(escape_control_chars(title), loc="left", pad=14)
         for name, (x, y) in rows.items():
             marker = "o" if len(x) <= DOTS else ""
-            axes.plot(x, y, marker=marker, ms=4, lw=1.5, label=printable(name))
+            axes.plot(x, y, marker=marker, ms=4, lw=1.5, label=escape_control_chars(name))
         values = np.concatenate([y for _, y in rows.values()])
         if log and 0 < 10 * np.nanmin(values) < np.nanmax(values):
             axes.set_yscale("log")

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from PIL import Image
 
-from stylegan.figures import of_seeds, truncation
+from stylegan.figures import points_from_seeds, truncation
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.metrics import Tools, beside_reals
+from stylegan.metrics import Tools, compare_with_reals
 from stylegan.metrics.neighbors import NoUnit, comparing, samples_and_nearest
 from stylegan.sampling.pretrained import Pretrained
 
@@ -36,11 +36,13 @@ def truncation_sweep(loaded: Pretrained, seeds: Sequence[int] = SEEDS) -> Captio
     """Image with a row for each seed and decreasing psi, at the trained resolution."""
     labels = loaded.labels_of(range(len(seeds)))
     layers = (
-        "all layers" if loaded.look.cutoff is None else f"the first {loaded.look.cutoff} layers"
+        "all layers"
+        if loaded.settings.cutoff is None
+        else f"the first {loaded.settings.cutoff} layers"
     )
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
     return Captioned(
-        truncation(loaded, of_seeds(loaded, seeds, labels), PSIS),
+        truncation(loaded, points_from_seeds(loaded, seeds, labels), PSIS),
         f"Average generator{seen}, stored noise, psi on {layers}: 1 is full variety, 0 the average "
         "image, negative the opposites of the seeds.",
     )
@@ -64,7 +66,7 @@ def drawings_of(
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
     sweep = truncation_sweep(loaded)
     try:
-        comparison = beside_reals(loaded, RunFolder(folder), data, console=tools.console)
+        comparison = compare_with_reals(loaded, RunFolder(folder), data, console=tools.console)
         if comparison.reals is None:
             raise ValueError("the training images were not found; pass stylegan report --data")
         network = comparing(comparison)

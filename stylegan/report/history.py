@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from stylegan.config import TrainConfig
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.records import number, read_lines
+from stylegan.machine.records import finite_float, read_lines
 from stylegan.metrics import Result
 
 BEGINNINGS = ("start", "resume")
@@ -23,7 +23,9 @@ class Session(NamedTuple):
 
     def span(self, name: str) -> tuple[float, float]:
         """First and last value of `time` or `images_seen`; zeros if there is none."""
-        known = [y for y in (number(event.get(name)) for event in self.events) if y is not None]
+        known = [
+            y for y in (finite_float(event.get(name)) for event in self.events) if y is not None
+        ]
         return (known[0], known[-1]) if known else (0.0, 0.0)
 
     @property
@@ -58,7 +60,7 @@ class RunHistory:
         """Images seen and event of each progress line, without those that a resume repeated."""
         lines: list[tuple[float, Event]] = []
         for event in self.events:
-            seen = number(event.get("images_seen"))
+            seen = finite_float(event.get("images_seen"))
             if seen is not None and event["event"] in BEGINNINGS:
                 lines = [line for line in lines if line[0] <= seen]
             elif seen is not None and event["event"] == "progress":
@@ -89,4 +91,4 @@ def read_run(folder: Path) -> RunHistory:
 
 def moment(value: object) -> str:
     """Format seconds since 1970 as `2026-01-31 12:00 UTC`."""
-    return f"{datetime.fromtimestamp(number(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{datetime.fromtimestamp(finite_float(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"

@@ -11,9 +11,9 @@ from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
 from stylegan.figures import evenly
-from stylegan.machine.disk import KEEPING, REPLACING, Outputs
-from stylegan.machine.messages import count, duration
-from stylegan.machine.records import number
+from stylegan.machine.disk import ALLOW_OVERWRITE, KEEP_EXISTING, OutputWriter
+from stylegan.machine.messages import duration, pluralize
+from stylegan.machine.records import finite_float
 from stylegan.machine.toml import toml_value
 from stylegan.machine.version import __version__
 from stylegan.report import curves
@@ -33,7 +33,7 @@ def write_report(
     drawings: Drawings | None = None,
     out: Path | None = None,
     *,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
 ) -> Path:
     """Write the report of the run in `folder`, by default to its report.html; return the path.
 
@@ -50,7 +50,7 @@ def write_report(
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {
-        "counted": count,
+        "counted": pluralize,
         "duration": duration,
         "embedded": embedded,
         "json": partial(json.dumps, indent=2, ensure_ascii=False, default=str),
@@ -59,7 +59,9 @@ def write_report(
     }
     fields = contents(history, drawings or Drawings())
     text = environment.get_template("page.html").render(fields, version=__version__)
-    REPLACING.text(out, sealed(text.encode("utf-8", "replace").decode()))  # names need not be UTF-8
+    ALLOW_OVERWRITE.text(
+        out, sealed(text.encode("utf-8", "replace").decode())
+    )  # names need not be UTF-8
     return out
 
 
@@ -114,7 +116,7 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, object]:
         "stage": stage_at(history.images_seen, schedule),
         "last": history.last_of("start", "resume", *ENDS) or {"event": ""},
         "warnings": list(filter(None, map(history.last_of, ("overfitted", "blind")))),
-        "times": [e["time"] for e in history.events if number(e.get("time")) is not None],
+        "times": [e["time"] for e in history.events if finite_float(e.get("time")) is not None],
         "ends": ENDS,
         "newest": newest,
         "over_time": over_time,

@@ -36,7 +36,7 @@ def find_centers(
     mixture |= label is not None and label_rows is not None
     if centers == "class" and label is None and label_rows is not None:
         raise ValueError("labels are numbers, not classes, so there are no means of classes")
-    w = sampling.mapped_samples(generator, SAMPLES, label if mixture else label_rows)
+    w = sampling.sample_w(generator, SAMPLES, label if mixture else label_rows)
     if label is not None and classes:
         w = w if mixture else w[int(label.argmax()) :: classes]
     elif centers == "class":
@@ -45,10 +45,10 @@ def find_centers(
         # on the CPU, as not every GPU has float64
         of_class = (w[i::classes].cpu().double() for i in range(classes))
         return torch.stack([rows.mean(dim=0) for rows in of_class]).to(w)
-    return clusters(w, 1 if centers == "class" else centers)
+    return kmeans(w, 1 if centers == "class" else centers)
 
 
-def clusters(w: Tensor, count: int) -> Tensor:
+def kmeans(w: Tensor, count: int) -> Tensor:
     """K-means centers (count, D) of w (N, D), those of the largest clusters first.
 
     Initial centers are rows far from one another: k-means++, Arthur and Vassilvitskii 2007.

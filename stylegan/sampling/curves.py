@@ -73,7 +73,7 @@ def neighbors(t: Tensor, n: int, *, closed: bool) -> tuple[Tensor, Tensor, Tenso
     return first, (first + 1) % n, t - first
 
 
-def places(frames: int, points: int, *, closed: bool) -> Tensor:
+def frame_positions(frames: int, points: int, *, closed: bool) -> Tensor:
     """Evenly spaced positions, float64 (frames,); a closed path omits its end, the start."""
     steps = torch.arange(frames, dtype=torch.float64)
     return steps * points / frames if closed else steps * (points - 1) / max(frames - 1, 1)

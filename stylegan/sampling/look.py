@@ -16,17 +16,17 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.plain import Counted, Probability, check_number, settle
+from stylegan.machine.plain import NonNegativeInt, Probability, check_number, validate_fields
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_labels
-from stylegan.networks.edits import Edit, edited
-from stylegan.ops import LARGEST_PSI, at_least_float32, in_float32, nearest, reduced, truncate
+from stylegan.networks.edits import Edit, apply_edits
+from stylegan.ops import MAX_PSI, at_least_float32, downsample_to, nearest, truncate, without_tf32
 from stylegan.schedule import check_resolution, resolutions
 
-PSI = 0.7  # default truncation, as in the official code; a file may store another
-CUTOFF = 8  # default number of truncated layers
+DEFAULT_PSI = 0.7  # default truncation, as in the official code; a file may store another
+DEFAULT_CUTOFF = 8  # default number of truncated layers
 MAX_SEED = 2**32 - 1
-LATENTS_AT_ONCE = 4096
+CHUNK_LATENTS = 4096
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 Cutoff = int | Literal["all"] | None  # as an argument: None keeps the value, "all" sets it to None
 
@@ -39,42 +39,45 @@ def in_the_middle(edges: tuple[int, int, int, int]) -> tuple[int, int, int, int]
     return edges
 
 
-Psi = Annotated[float, Field(ge=-LARGEST_PSI, le=LARGEST_PSI)]
-Edges = Annotated[tuple[Counted, Counted, Counted, Counted], AfterValidator(in_the_middle)]
+Psi = Annotated[float, Field(ge=-MAX_PSI, le=MAX_PSI)]
+Edges = Annotated[
+    tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt],
+    AfterValidator(in_the_middle),
+]
 Resolution = Annotated[int, AfterValidator(check_resolution)]
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class SamplingSettings:
     """How to sample a generator: resolution, truncation, edits and the part that is not padding."""
 
     resolution: int  # of the images
     alpha: float = 1.0  # weight of the synthesis resolution while it fades in
-    psi: float = PSI
-    cutoff: int | None = CUTOFF  # number of truncated layers, None = all
+    psi: float = DEFAULT_PSI
+    cutoff: int | None = DEFAULT_CUTOFF  # number of truncated layers, None = all
     centers: Tensor | None = None  # (K, w_dim) to truncate toward, None = w_avg
     edits: Sequence[Edit] = ()  # after truncation
-    rectangle: Rectangle | None = None  # the rest of an image is padding
+    active_rectangle: Rectangle | None = None  # the rest of an image is padding
     # Synthesis resolution. Larger images are averaged to `resolution`, as the ToRGB layers of
     # smaller ones are stale. 0 = `resolution`.
-    drawn: int = 0
+    synthesis_resolution: int = 0
 
     def __post_init__(self) -> None:
         """Validate the fields. Raises ValueError that names a wrong one."""
-        settle(
+        validate_fields(
             self,
             resolution=Resolution,
             alpha=Probability,
             psi=Psi,
-            cutoff=Counted | None,
+            cutoff=NonNegativeInt | None,
             rectangle=Edges | None,
-            drawn=Counted,
+            drawn=NonNegativeInt,
         )
-        object.__setattr__(self, "drawn", self.drawn or self.resolution)
+        object.__setattr__(self, "drawn", self.synthesis_resolution or self.resolution)
         if self.centers is not None:
             object.__setattr__(self, "centers", checked_rows("centers", self.centers))
 
-    def but(
+    def override(
         self,
         *,
         resolution: int | None = None,
@@ -92,34 +95,36 @@ class Look:
         if isinstance(cutoff, str) and cutoff != "all":
             raise ValueError(f"cutoff must be a number of layers, 'all' or None, got {cutoff!r}")
         size = self.resolution if resolution is None else resolution
-        drawn = max(self.drawn, size)
+        drawn = max(self.synthesis_resolution, size)
         layers = self.cutoff if cutoff is None else cutoff
         toward = self.centers if centers is None else centers
         return replace(
             self,
             resolution=size,
             drawn=drawn,
-            alpha=self.alpha if drawn == self.drawn else 1.0,
+            alpha=self.alpha if drawn == self.synthesis_resolution else 1.0,
             psi=self.psi if psi is None else psi,
             cutoff=None if isinstance(layers, str) else layers,
             centers=None if isinstance(toward, str) else toward,
             edits=self.edits if edits is None else tuple(edits),
         )
 
-    def styles(self, ws: Tensor, average: Tensor, psi: Tensor | float | None = None) -> Tensor:
+    def truncate_and_edit(
+        self, ws: Tensor, average: Tensor, psi: Tensor | float | None = None
+    ) -> Tensor:
         """Truncate ws (N, num_styles, w_dim) toward `average` or the nearest center, then edit.
 
         `psi` replaces the field; it is a tensor () where it is an input of an exported program.
         """
         toward = average if self.centers is None else nearest(ws, self.centers)
         ws = truncate(ws, toward, self.psi if psi is None else psi, self.cutoff)
-        return edited(ws, self.edits)
+        return apply_edits(ws, self.edits)
 
     def to_plain(self) -> dict[str, object]:
         """Plain values for a file, without the edits."""
-        rectangle = None if self.rectangle is None else list(self.rectangle)
+        rectangle = None if self.active_rectangle is None else list(self.active_rectangle)
         fields: dict[str, object] = {
-            "resolution": self.drawn,
+            "resolution": self.synthesis_resolution,
             "alpha": self.alpha,
             "psi": self.psi,
             "cutoff": self.cutoff,
@@ -129,12 +134,16 @@ class Look:
             fields["centers"] = self.centers.cpu().double().tolist()
         return fields
 
-    def images(self, generator: Generator, styles: Tensor, noise: Noise) -> Tensor:
+    def synthesize(self, generator: Generator, styles: Tensor, noise: Noise) -> Tensor:
         """Synthesize images (N, C, resolution, resolution) from final styles, with padding."""
         images: Tensor = generator.synthesis(
-            styles, resolution=self.drawn, alpha=self.alpha, noise=noise
+            styles, resolution=self.synthesis_resolution, alpha=self.alpha, noise=noise
         )
-        return images if self.drawn == self.resolution else reduced(images, self.resolution)
+        return (
+            images
+            if self.synthesis_resolution == self.resolution
+            else downsample_to(images, self.resolution)
+        )
 
 
 def checked_rows(name: str, values: object, width: int | None = None) -> Tensor:
@@ -152,7 +161,7 @@ def checked_rows(name: str, values: object, width: int | None = None) -> Tensor:
 
 
 @contextmanager
-def repeatable() -> Iterator[None]:
+def deterministic_fp32() -> Iterator[None]:
     """Context in which a GPU computes in full float32 and with the same bits every time."""
     cudnn = torch.backends.cudnn
     deterministic = cudnn.deterministic
@@ -160,7 +169,7 @@ def repeatable() -> Iterator[None]:
     cudnn.deterministic = True
     cudnn.benchmark = False
     try:
-        with in_float32():
+        with without_tf32():
             yield
     finally:
         cudnn.deterministic = deterministic
@@ -177,12 +186,12 @@ def check_seeds(seeds: Sequence[int]) -> None:
 def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
     """Latents z of the seeds, float32 (N, z_dim), as NVIDIA's tools draw them."""
     check_seeds(seeds)
-    rows = [streams.latent(seed).randn(z_dim) for seed in seeds]
+    rows = [streams.latent_rng(seed).randn(z_dim) for seed in seeds]
     return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
 
 
 @torch.no_grad()
-def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Tensor:
+def map_latents(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Tensor:
     """Map z (N, z_dim), labels (N or 1, label_dim) -> w (N, w_dim), in the dtype of w_avg."""
     like = generator.w_avg
     labels = None if labels is None else labels.to(like).expand(len(z), -1)
@@ -200,21 +209,21 @@ def cyclic_one_hot(
 
 
 @torch.inference_mode()
-def mapped_samples(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
+def sample_w(generator: Generator, samples: int, label_rows: Tensor | None = None) -> Tensor:
     """Map seeds 0, 1, ... to w (samples, w_dim).
 
     With labels, the classes alternate, or the rows of `label_rows` (K, label_dim).
     """
     config = generator.config
     rows = []
-    for start in range(0, samples, LATENTS_AT_ONCE):
-        seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
+    for start in range(0, samples, CHUNK_LATENTS):
+        seeds = range(start, min(start + CHUNK_LATENTS, samples))
         labels = cyclic_one_hot(seeds, config.label_dim, label_rows)
-        rows.append(mapped(generator, latents(seeds, config.z_dim), labels))
+        rows.append(map_latents(generator, latents(seeds, config.z_dim), labels))
     return torch.cat(rows)
 
 
-def seed_noise(
+def noise_from_seeds(
     seeds: Sequence[int], config: NetworkConfig, resolution: int | None = None
 ) -> list[Tensor]:
     """Noise maps of the seeds: float32 (N, 1, r, r) for each layer, the same at any resolution."""
@@ -224,7 +233,7 @@ def seed_noise(
     sides = [r for r in resolutions(largest) for _ in range(2)]
     maps = [np.empty((len(seeds), 1, r, r), np.float32) for r in sides]
     for i, seed in enumerate(seeds):
-        stream = streams.image_noise(seed)
+        stream = streams.image_noise_rng(seed)
         for noise_map in maps:
             noise_map[i, 0] = stream.randn(*noise_map.shape[2:])
     return [torch.from_numpy(noise_map) for noise_map in maps]
@@ -232,11 +241,11 @@ def seed_noise(
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
     """Convert images (N, C, H, W) in [-1, 1] to uint8 (N, H, W, C); see `levels`."""
-    pixels: np.ndarray = levels(images, premultiplied=premultiplied).cpu().numpy()
+    pixels: np.ndarray = quantize(images, premultiplied=premultiplied).cpu().numpy()
     return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
 
 
-def levels(images: Tensor, *, premultiplied: bool = False) -> Tensor:
+def quantize(images: Tensor, *, premultiplied: bool = False) -> Tensor:
     """Quantize images (N, C, H, W) to uint8 as in the official code: floor(127.5 x + 128), clamped.
 
     NaN becomes black. Colors of `premultiplied` images are divided by alpha first.
@@ -252,7 +261,7 @@ def unpremultiply(images: Tensor) -> Tensor:
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
 
 
-def over_squares(images: np.ndarray) -> np.ndarray:
+def over_checkerboard(images: np.ndarray) -> np.ndarray:
     """Blend images uint8 (..., H, W, 4) over a light checkerboard -> RGB; others are unchanged."""
     if images.shape[-1] != 4:
         return images
@@ -267,9 +276,9 @@ def default_batch(resolution: int) -> int:
     return max(1, min(32, 4096 // resolution))
 
 
-def render(
+def generate_batches(
     generator: Generator,
-    look: Look,
+    look: SamplingSettings,
     seeds: Sequence[int],
     *,
     ws: Tensor | None = None,
@@ -287,7 +296,7 @@ def render(
     """
     config = generator.config
     like = generator.w_avg  # dtype and device of all inputs
-    size = check_resolution(look.drawn, config.resolution)
+    size = check_resolution(look.synthesis_resolution, config.resolution)
     check_resolution(look.resolution, size)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
@@ -295,7 +304,7 @@ def render(
     n = len(seeds)
     if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
         check_labels(labels, config.label_dim, n)
-    rows = (n, config.num_styles(), config.w_dim)
+    rows = (n, config.num_ws(), config.w_dim)
     if ws is not None and ws.shape != rows:
         raise ValueError(f"ws must be {rows}, got {tuple(ws.shape)}")
 
@@ -306,32 +315,32 @@ def render(
     for start in range(0, len(seeds), batch):
         part = slice(start, start + batch)
         # The contexts end before `yield`, so the caller is not in inference mode.
-        with torch.inference_mode(), repeatable():
+        with torch.inference_mode(), deterministic_fp32():
             maps = noise
             if isinstance(noise, str) and noise == "random":
-                maps = [m.to(like) for m in seed_noise(seeds[part], config, size)]
+                maps = [m.to(like) for m in noise_from_seeds(seeds[part], config, size)]
             elif not isinstance(noise, str):
                 maps = [rows_of(part, m) for m in noise]
             if ws is None:
                 z = latents(seeds[part], config.z_dim)
                 part_labels = None if labels is None else rows_of(part, labels)
-                styles = generator.broadcast(mapped(generator, z, part_labels))
+                styles = generator.broadcast(map_latents(generator, z, part_labels))
             else:
                 styles = rows_of(part, ws)
-            styles = look.styles(styles, like)
+            styles = look.truncate_and_edit(styles, like)
             # The float images get no name, so their memory is free before the next batch.
             pixels = to_uint8(
-                look.images(generator, styles, maps), premultiplied=config.premultiplied
+                look.synthesize(generator, styles, maps), premultiplied=config.premultiplied
             )
-        yield unpadded(pixels, look.rectangle)
+        yield crop_padding(pixels, look.active_rectangle)
 
 
 def generate(
     generator: Generator,
     seeds: Sequence[int],
     *,
-    psi: float = PSI,
-    cutoff: int | None = CUTOFF,
+    psi: float = DEFAULT_PSI,
+    cutoff: int | None = DEFAULT_CUTOFF,
     resolution: int | None = None,
     alpha: float = 1.0,
     ws: Tensor | None = None,
@@ -341,11 +350,11 @@ def generate(
 ) -> Iterator[np.ndarray]:
     """Generate images as `render` does, with the settings as arguments."""
     resolution = generator.config.resolution if resolution is None else resolution
-    look = Look(resolution, alpha, psi, cutoff)
-    return render(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
+    look = SamplingSettings(resolution, alpha, psi, cutoff)
+    return generate_batches(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
 
 
-def unpadded(images: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
+def crop_padding(images: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
     """Crop padding off images (N, H, W, C) of any resolution; None = there is no padding."""
     if rectangle is None:
         return images
@@ -361,6 +370,6 @@ def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, s
     return rows, columns
 
 
-def picture(pixels: np.ndarray) -> Image.Image:
+def to_pil(pixels: np.ndarray) -> Image.Image:
     """Convert pixels uint8 (H, W, C) to a Pillow image."""
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

@@ -12,20 +12,20 @@ from torch import Tensor, nn
 
 from stylegan.config import DataConfig
 from stylegan.data.images import Crop, Fit
-from stylegan.data.labels import weights
-from stylegan.machine.lineage import Lineage, Source, to_plain
-from stylegan.machine.messages import listed, readable, suggestion
-from stylegan.machine.plain import Counted, read
+from stylegan.data.labels import parse_label_weights
+from stylegan.machine.lineage import Lineage, LineageEntry, to_dicts
+from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize, suggestion
+from stylegan.machine.plain import NonNegativeInt, validate
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, Noise, SynthesisNetwork
-from stylegan.networks.edits import Edit, total_move
+from stylegan.networks.edits import Edit, total_offset
 from stylegan.sampling.look import (
     Cutoff,
-    Look,
+    SamplingSettings,
     checked_rows,
+    crop_padding,
     cyclic_one_hot,
-    mapped,
-    render,
-    unpadded,
+    generate_batches,
+    map_latents,
 )
 from stylegan.schedule import check_resolution
 
@@ -41,7 +41,7 @@ class Pretrained(nn.Module):
     def __init__(
         self,
         generator: Generator,
-        look: Look | None = None,
+        look: SamplingSettings | None = None,
         origin: str = "memory",  # the kind and name of its file
         *,
         images_seen: int | None = None,  # None = unknown
@@ -55,22 +55,25 @@ class Pretrained(nn.Module):
         config = generator.config
         self.generator = generator
         self.training = generator.training
-        self.look = look or Look(config.resolution)
+        self.settings = look or SamplingSettings(config.resolution)
         self.origin = origin
-        self.images_seen = read(Counted | None, images_seen, "images_seen")  # type: ignore[arg-type]
-        self.label_names = read(tuple[str, ...], label_names, "label_names")
+        self.images_seen = validate(NonNegativeInt | None, images_seen, "images_seen")  # type: ignore[arg-type]
+        self.label_names = validate(tuple[str, ...], label_names, "label_names")
         self.label_rows = None
         if label_rows is not None:
             self.label_rows = checked_rows("label_rows", label_rows, config.label_dim)
-        if self.look.centers is not None:
-            checked_rows("centers", self.look.centers, config.w_dim)
-        self.trained_on = read(DataConfig | None, trained_on, "trained_on")  # type: ignore[arg-type]
-        self.lineage = read(tuple[Source, ...], lineage, "lineage")
-        check_resolution(self.look.resolution, check_resolution(self.look.drawn, config.resolution))
+        if self.settings.centers is not None:
+            checked_rows("centers", self.settings.centers, config.w_dim)
+        self.trained_on = validate(DataConfig | None, trained_on, "trained_on")  # type: ignore[arg-type]
+        self.lineage = validate(tuple[LineageEntry, ...], lineage, "lineage")
+        check_resolution(
+            self.settings.resolution,
+            check_resolution(self.settings.synthesis_resolution, config.resolution),
+        )
         if len(self.label_names) not in (0, config.label_dim):
             found = len(self.label_names)
             raise ValueError(f"label_names must be {config.label_dim} names, got {found}")
-        total_move(self.look.edits, config.num_styles(), config.w_dim)
+        total_offset(self.settings.edits, config.num_ws(), config.w_dim)
 
     @property
     def config(self) -> NetworkConfig:
@@ -94,37 +97,37 @@ class Pretrained(nn.Module):
 
     @property
     def resolution(self) -> int:
-        return self.look.resolution
+        return self.settings.resolution
 
     @property
-    def grown(self) -> int:
+    def grown_resolution(self) -> int:
         """The largest resolution that has faded in completely."""
-        drawn = self.look.drawn
-        return drawn // 2 if self.look.alpha < 1 and drawn > 4 else drawn
+        drawn = self.settings.synthesis_resolution
+        return drawn // 2 if self.settings.alpha < 1 and drawn > 4 else drawn
 
     @property
     def crop(self) -> Crop:
         """The crop that makes an image a square as in its training data."""
         if self.trained_on is not None:
             return self.trained_on.crop
-        rectangle = self.look.rectangle
+        rectangle = self.settings.active_rectangle
         return "center" if rectangle is None else str(Fit.of_rectangle(rectangle))
 
     @property
-    def vectors(self) -> bool | None:
+    def has_vector_labels(self) -> bool | None:
         """Whether its labels are vectors rather than classes; None if unknown."""
         if self.trained_on is None and self.label_rows is None:
             return None
         return self.label_rows is not None
 
-    def but(self, **changes: object) -> Self:
+    def replace(self, **changes: object) -> Self:
         """Copy with other arguments of the constructor; the network is shared."""
         arguments = inspect.signature(type(self)).parameters
         return type(self)(**{name: getattr(self, name) for name in arguments} | changes)
 
-    def shown(self, **changes: object) -> Self:
+    def with_settings(self, **changes: object) -> Self:
         """Copy with other sampling settings, see `Look.but`; the network is shared."""
-        return self.but(look=self.look.but(**changes))  # type: ignore[arg-type]
+        return self.replace(look=self.settings.override(**changes))  # type: ignore[arg-type]
 
     def forward(
         self,
@@ -142,8 +145,8 @@ class Pretrained(nn.Module):
         if not len(z):
             raise ValueError("z has no rows, so there is nothing to generate")
         ws = self.generator.broadcast(self.generator.mapping(z, labels))
-        styles = self.look.styles(ws, self.generator.w_avg, psi)
-        return self.look.images(self.generator, styles, noise)
+        styles = self.settings.truncate_and_edit(ws, self.generator.w_avg, psi)
+        return self.settings.synthesize(self.generator, styles, noise)
 
     def sample(
         self,
@@ -162,12 +165,12 @@ class Pretrained(nn.Module):
         """
         if not len(seeds):
             raise ValueError("there are no seeds, so there is nothing to generate")
-        samples = self.pictures(
+        samples = self.generate(
             seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch
         )
         return torch.from_numpy(np.stack(list(samples))).permute(0, 3, 1, 2).contiguous()
 
-    def pictures(
+    def generate(
         self,
         seeds: Sequence[int] | None = None,
         *,
@@ -193,23 +196,23 @@ class Pretrained(nn.Module):
             seeds = range(len(ws))
         if labels is None and ws is None:
             labels = self.labels_of(seeds)
-        look = self.look.but(psi=psi, cutoff=cutoff, edits=edits)
+        look = self.settings.override(psi=psi, cutoff=cutoff, edits=edits)
         noise = "const" if noise is None else noise
-        for chunk in render(
+        for chunk in generate_batches(
             self.generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch
         ):
             yield from chunk
 
-    def picture_size(self) -> tuple[int, int]:
+    def image_size(self) -> tuple[int, int]:
         """Height and width of its samples, without padding."""
         empty = np.empty((1, self.resolution, self.resolution, 0))
-        height, width = unpadded(empty, self.look.rectangle).shape[1:3]
+        height, width = crop_padding(empty, self.settings.active_rectangle).shape[1:3]
         return height, width
 
     @torch.inference_mode()
-    def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
+    def map_to_ws(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """Map z (N, z_dim), labels (N or 1, label_dim) -> untruncated ws (N, num_styles, w_dim)."""
-        return self.generator.broadcast(mapped(self.generator, z, labels))
+        return self.generator.broadcast(map_latents(self.generator, z, labels))
 
     def description(self) -> dict[str, object]:
         """Everything except the weights, as plain values for a file."""
@@ -219,12 +222,12 @@ class Pretrained(nn.Module):
         told = data and {"crop": data.crop, "labels": data.labels, "mirror": data.mirror}
         return {
             "config": dataclasses.asdict(self.config),
-            **self.look.to_plain(),
+            **self.settings.to_plain(),
             "images_seen": self.images_seen,
             "label_names": list(self.label_names),
             **rows,
             "trained_on": told,
-            "lineage": to_plain(self.lineage),
+            "lineage": to_dicts(self.lineage),
         }
 
     def labels_of(self, seeds: Sequence[int], class_name: str | None = None) -> Tensor | None:
@@ -237,7 +240,7 @@ class Pretrained(nn.Module):
             return self.label(class_name)
         return cyclic_one_hot(seeds, self.config.label_dim, self.label_rows)
 
-    def turns(self) -> str:
+    def class_order_note(self) -> str:
         """Describe which labels `labels_of` gives without a class; "" for a network without any."""
         count = self.config.label_dim
         if not count:
@@ -245,8 +248,8 @@ class Pretrained(nn.Module):
         if self.label_rows is not None:
             return f"labels in turn: {len(self.label_rows)} of the data, as --class is not given"
         names = self.label_names or [f"class {i}" for i in range(count)]
-        turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
-        return f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}"
+        turns = [f"seed {i} is {sanitize(name, 40)}" for i, name in enumerate(names)]
+        return f"classes in turn, as no --class is given: {join_truncatedource_on_rank0(turns, 4, ', ')}"
 
     def label(self, class_name: str | None) -> Tensor | None:
         """The label (1, label_dim) of a class by name or number, or a mixture `smile=0.7,sad=0.3`.
@@ -260,16 +263,16 @@ class Pretrained(nn.Module):
                 return None
             raise ValueError(f"the {self.origin} has no labels, got class {class_name}")
         if class_name is None:
-            known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
+            known = ", ".join(map(sanitize, names)) or f"0 to {count - 1}"
             example = names[0] if names else "0"
             if self.label_rows is not None:  # labels are not classes
                 numbers = zip(names or range(count), self.label_rows[0].tolist(), strict=True)
-                example = readable(",".join(f"{name}={number:g}" for name, number in numbers))
+                example = sanitize(",".join(f"{name}={number:g}" for name, number in numbers))
             raise ValueError(
-                f"a class is needed, as in --class {example}; known: {readable(known, 1000)}"
+                f"a class is needed, as in --class {example}; known: {sanitize(known, 1000)}"
             )
         is_a_mixture = "=" in class_name and class_name not in names
-        shares = weights(class_name) if is_a_mixture else {class_name: 1.0}
+        shares = parse_label_weights(class_name) if is_a_mixture else {class_name: 1.0}
         label = torch.zeros(1, count)
         for name, share in shares.items():
             label[0, self.class_number(name)] += share
@@ -282,7 +285,7 @@ class Pretrained(nn.Module):
             return names.index(class_name)
         if class_name.isdecimal() and int(class_name) < self.config.label_dim:
             return int(class_name)
-        known = [*map(readable, names)] or [f"0 to {self.config.label_dim - 1}"]
+        known = [*map(sanitize, names)] or [f"0 to {self.config.label_dim - 1}"]
         raise ValueError(f"there is no class {class_name!r}{suggestion(class_name, known)}")
 
 

@@ -2,7 +2,7 @@
 
 from .draws import Draws, PassDraws, Share, draw
 from .evaluation import Evaluation
-from .health import Diverged, LostContact
+from .health import Diverged, ProcessLostError
 from .interrupts import Stopped
 from .progress import TrainingProgress
 from .run import start

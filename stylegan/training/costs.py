@@ -19,17 +19,24 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import Console
 from stylegan.machine.limits import limits, usual_threads
-from stylegan.machine.messages import about, gib
+from stylegan.machine.messages import approximate_duration, gib
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
-from stylegan.schedule import ScheduleConfig, Stage, batch_size_at, coming, phases, resolutions
+from stylegan.schedule import (
+    ScheduleConfig,
+    Stage,
+    batch_size_at,
+    phases,
+    remaining_stages,
+    resolutions,
+)
 from stylegan.training.draws import Share, draw
 from stylegan.training.health import runtime_errors_explained
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 from stylegan.training.terms import has_penalty
 
-MOST_SECONDS = 5.0  # a step that is expected to take longer is tried with few images
-MOST_STEPS = 6  # per resolution
+MAX_SECONDS = 5.0  # a step that is expected to take longer is tried with few images
+MAX_STEPS = 6  # per resolution
 TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
 CPU_RATE = 2e11  # operations per second, above that of any CPU; used until a step was tried
 # Bytes of a step per number in a layer's output, counted in the configurations that ship.
@@ -57,7 +64,7 @@ class Machine:
             memory: float = torch.cuda.get_device_properties(device).total_memory
         else:
             memory = limits().memory
-        of_all = distributed.gather((memory, usual_threads()))
+        of_all = distributed.all_gather((memory, usual_threads()))
         return cls(
             device,
             min(memory for memory, _ in of_all),
@@ -66,7 +73,7 @@ class Machine:
         )
 
 
-def operations(config: TrainConfig, resolution: int) -> float:
+def flops_per_image(config: TrainConfig, resolution: int) -> float:
     """Floating-point operations per image of a step, to 10 %.
 
     Nearly all are in the two 3x3 convolutions per resolution. In units of a forward pass, G takes
@@ -100,7 +107,7 @@ def state_bytes(config: NetworkConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Costs:
+class StepCosts:
     """Time and memory of a training step, by resolution."""
 
     seconds: Mapping[int, float]  # per image
@@ -126,16 +133,16 @@ class Costs:
         guessed = set()
         for stage in stages:
             resolution = stage.resolution
-            work = operations(config, resolution)
+            work = flops_per_image(config, resolution)
             seconds[resolution] = work / rate
             memory[resolution] = step_bytes(config, stage, processes)
             guessed.add(resolution)
             # A step needs every rank. A GPU that is too small raises an error of its own.
-            if not cuda and distributed.largest(memory[resolution] > limits().memory):
+            if not cuda and distributed.max_over_ranks(memory[resolution] > limits().memory):
                 continue
             few = stage.batch_size if cuda else min(group, stage.batch_size)
             for batch_size in sorted({few, stage.batch_size}):
-                if batch_size * seconds[resolution] < MOST_SECONDS:
+                if batch_size * seconds[resolution] < MAX_SECONDS:
                     state = state or TrainState.create(config, device=device)
                     tried = dataclasses.replace(stage, batch_size=batch_size)
                     seconds[resolution] = step_seconds(state, tried) / batch_size
@@ -153,7 +160,7 @@ class Costs:
     @classmethod
     def estimated(cls, config: TrainConfig, processes: int) -> Self:
         """Estimate the memory at every resolution, for any machine; times are unknown."""
-        stages = coming(config.schedule, 0)
+        stages = remaining_stages(config.schedule, 0)
         memory = {stage.resolution: step_bytes(config, stage, processes) for stage in stages}
         return cls({}, memory, frozenset(memory))
 
@@ -161,8 +168,10 @@ class Costs:
     def scaled(cls, config: TrainConfig, seconds: Mapping[int, float]) -> Self:
         """Extrapolate from the last entry of `seconds`, per image, by the number of operations."""
         *_, last = seconds
-        rate = operations(config, last) / seconds[last]
-        others = {r: operations(config, r) / rate for r in resolutions(config.network.resolution)}
+        rate = flops_per_image(config, last) / seconds[last]
+        others = {
+            r: flops_per_image(config, r) / rate for r in resolutions(config.network.resolution)
+        }
         return cls({**others, **seconds}, {}, frozenset(others.keys() - seconds.keys()))
 
     def seconds_left(self, schedule: ScheduleConfig, images_seen: int = 0) -> float:
@@ -198,7 +207,7 @@ def step_seconds(state: TrainState, stage: Stage) -> float:
     forked = torch.random.fork_rng([like.device] if like.is_cuda else [])
     seconds: list[float] = []
     with forked, runtime_errors_explained(state, stage):
-        while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
+        while len(seconds) < 3 or (len(seconds) < MAX_STEPS and sum(seconds) < MAX_SECONDS):
             wait(like.device)
             started = time.perf_counter()
             reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
@@ -206,16 +215,16 @@ def step_seconds(state: TrainState, stage: Stage) -> float:
             train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
             wait(like.device)
             taken = like.new_tensor(time.perf_counter() - started)
-            seconds.append(distributed.mean(taken).item())
+            seconds.append(distributed.mean_over_ranks(taken).item())
     return statistics.median(seconds[1:])
 
 
-def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen: int) -> str:
+def cost_line(config: TrainConfig, costs: StepCosts, device: torch.device, images_seen: int) -> str:
     """A line on the time and memory that training will take."""
-    if not coming(config.schedule, images_seen):
+    if not remaining_stages(config.schedule, images_seen):
         return "the run is finished; --kimg makes it longer"
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
-    left = about(costs.seconds_left(config.schedule, images_seen))
+    left = approximate_duration(costs.seconds_left(config.schedule, images_seen))
     left += " more" if images_seen else ""
     needed = costs.memory[costs.largest]
     if device.type != "cuda":  # in addition to what this process takes now
@@ -225,20 +234,20 @@ def outlook(config: TrainConfig, costs: Costs, device: torch.device, images_seen
     return f"about {left} on {here}; memory{each}: about {gib(needed)}, at {size}"
 
 
-def try_out(
+def run_preflight(
     config: TrainConfig,
     device: torch.device,
     folder: RunFolder,
     console: Console,
-    tried: Costs | None = None,
+    tried: StepCosts | None = None,
 ) -> list[str]:
     """Try steps unless `tried`: lines on time, memory and disk space, none for a finished run."""
-    images_seen = distributed.largest(folder.saved())
-    stages = coming(config.schedule, images_seen)
+    images_seen = distributed.max_over_ranks(folder.latest_images_seen())
+    stages = remaining_stages(config.schedule, images_seen)
     if not stages:
         return []
     costs = possible_costs(config, device, stages, console, tried)
-    return [outlook(config, costs, device, images_seen), *disk_warning(config, folder)]
+    return [cost_line(config, costs, device, images_seen), *disk_warning(config, folder)]
 
 
 def possible_costs(
@@ -246,15 +255,15 @@ def possible_costs(
     device: torch.device,
     stages: Sequence[Stage],
     console: Console,
-    tried: Costs | None = None,
-) -> Costs:
+    tried: StepCosts | None = None,
+) -> StepCosts:
     """Costs of the stages, unless they were `tried`. Raises ValueError if a CPU lacks memory."""
     if tried is None:
-        console.tell("trying steps at every remaining resolution, to estimate time and memory")
-    costs = tried or Costs.tried(config, device, stages)
+        console.info("trying steps at every remaining resolution, to estimate time and memory")
+    costs = tried or StepCosts.tried(config, device, stages)
     resolution = costs.largest
     needed = costs.memory[resolution]
-    if device.type == "cpu" and distributed.largest(needed > limits().memory):
+    if device.type == "cpu" and distributed.max_over_ranks(needed > limits().memory):
         batch_size = batch_size_at(resolution, config.schedule)
         raise ValueError(
             f"not enough memory at resolution {resolution}, batch {batch_size}: estimated "

@@ -31,7 +31,7 @@ class PassDraws:
     def part(self, rows: slice) -> "PassDraws":
         labels, mixing = (x if x is None else x[rows] for x in (self.labels, self.mixing_latents))
         noise = self.noise
-        transform = augment.part(self.transform, rows)
+        transform = augment.select_rows(self.transform, rows)
         if not isinstance(noise, str):
             noise = [m if len(m) == 1 else m[rows] for m in noise]
         return PassDraws(self.latents[rows], labels, mixing, self.mixing_cutoff, noise, transform)
@@ -92,8 +92,8 @@ def draw(
             f"batch_size {stage.batch_size} is not divisible by world_size {share.world_size}"
         )
     # The order of the draws is part of what a seed means: never change it.
-    rng = streams.step(config.seed, images_seen)
-    noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
+    rng = streams.step_rng(config.seed, images_seen)
+    noise_rng = streams.noise_rng(config.seed, images_seen, share.rank, share.device)
     transforms = draw_transforms(config, images_seen, stage, share, probability)
     of_reals, of_fakes, of_generated = transforms
     return Draws(
@@ -114,12 +114,14 @@ def draw_transforms(
     n = stage.batch_size
     resolution = stage.resolution
     shape = (3 * n, config.network.image_channels, resolution, resolution)
-    rng = streams.step_augment(config.seed, images_seen)
+    rng = streams.augment_rng(config.seed, images_seen)
     drawn = augment.draw(shape, config.augment, probability, rng)
     own_rows = share.slice_of(n)
     device = torch.device(share.device)
     parts = [slice(start + own_rows.start, start + own_rows.stop) for start in (0, n, 2 * n)]
-    return [augment.to_device(augment.part(drawn, rows), device, share.dtype) for rows in parts]
+    return [
+        augment.to_device(augment.select_rows(drawn, rows), device, share.dtype) for rows in parts
+    ]
 
 
 def draw_pass(
@@ -142,7 +144,7 @@ def draw_pass(
         drawn = label_pool[torch.randint(len(label_pool), (n,), generator=rng)]
         labels = share.floats(F.one_hot(drawn, network.label_dim) if drawn.ndim == 1 else drawn)
     noise: Noise = "const"
-    if config.noise == "random" and network.noise:
+    if config.noise_mode == "random" and network.noise:
         own_images = n // share.world_size
         device = share.device
         dtype = share.dtype
@@ -157,6 +159,6 @@ def draw_pass(
 
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
     """Draw which images of this rank are mirrored: bool (n,)."""
-    rng = streams.step_mirror(seed, images_seen)
+    rng = streams.mirror_rng(seed, images_seen)
     flags = share.rows(torch.rand(batch_size, generator=rng) < 0.5)
     return distributed.to_device(flags, torch.device(share.device))

@@ -8,7 +8,7 @@ from torch.distributed import DistError
 
 from stylegan.machine import distributed
 from stylegan.machine.memory import is_out_of_memory
-from stylegan.machine.messages import count
+from stylegan.machine.messages import pluralize
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
@@ -36,7 +36,7 @@ class Diverged(ValueError):
     exit_code = 3
 
 
-class LostContact(ConnectionError):
+class ProcessLostError(ConnectionError):
     """Another process is gone or stuck; all exit, and the same command continues."""
 
     exit_code = 4
@@ -53,7 +53,7 @@ class Window:
     total: float = 0.0  # sum of the values over its images
     first: bool = True
 
-    def average(self, value: float, images: int, least: int) -> tuple[float, int] | None:
+    def update(self, value: float, images: int, least: int) -> tuple[float, int] | None:
         """Add a value; once `least` images are in, restart and return (average, images).
 
         Returns None before that, and for the first window.
@@ -133,7 +133,7 @@ class Health:
         config = self.state.config
         metrics = progress.metrics
         least = max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images)
-        window = self.signs.average(metrics["d/real_signs"], progress.images, least)
+        window = self.signs.update(metrics["d/real_signs"], progress.images, least)
         # With WGAN losses, and perhaps a user's, 0 does not separate logits of reals and fakes.
         comparable = config.discriminator_loss in ("logistic", "hinge", "hinge_gp")
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
@@ -150,7 +150,7 @@ class Health:
     def blindness(self, progress: TrainingProgress) -> str | None:
         """A warning if D hardly separates reals from fakes, by the gap between mean logits."""
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
-        window = self.gaps.average(real - fake, progress.images, BLIND_IMAGES)
+        window = self.gaps.update(real - fake, progress.images, BLIND_IMAGES)
         logistic = self.state.config.discriminator_loss == "logistic"
         if window is None or window[0] > BLIND_GAP or not logistic:
             return None
@@ -175,13 +175,13 @@ def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> I
             at_once = state.config.micro_batch_size(stage.batch_size // processes)
             raise ValueError(
                 f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
-                f"{count(processes, 'process')}, {at_once} images at a time; "
+                f"{pluralize(processes, 'process')}, {at_once} images at a time; "
                 "try a smaller --batch-gpu, -o checkpoint_activations=true, --precision "
                 f"bf16 or, in a new run, a smaller schedule.batch_size ({text})"
             ) from error
         lost = isinstance(error, DistError) or any(sign in str(error).lower() for sign in LOST)
         if processes > 1 and lost:
-            raise LostContact(
+            raise ProcessLostError(
                 f"process {distributed.rank()} of {processes} has lost contact with another at "
                 f"image {state.images_seen}; the same command continues "
                 f"({text.partition('. ')[0]})"

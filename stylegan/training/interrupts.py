@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from stylegan.machine import distributed
-from stylegan.machine.signals import answered, ending_signals
+from stylegan.machine.signals import signal_handler, termination_signals
 from stylegan.training.state import TrainState
 
 SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save the state; not on Windows
@@ -30,15 +30,15 @@ def agree(received: list[int], *, save_is_due: bool) -> tuple[int, bool]:
     new = [received.pop() for _ in range(len(received))]
     stop_signals = [number for number in new if number not in SAVE]
     save = save_is_due or len(stop_signals) < len(new)
-    stop_signal = distributed.largest(max(stop_signals, default=0))
-    return stop_signal, bool(distributed.largest(save))
+    stop_signal = distributed.max_over_ranks(max(stop_signals, default=0))
+    return stop_signal, bool(distributed.max_over_ranks(save))
 
 
 @contextmanager
-def requests() -> Iterator[list[int]]:
+def collect_signals() -> Iterator[list[int]]:
     """Collect signals instead of dying; a second stop signal kills the process as usual."""
     received: list[int] = []
-    stop = ending_signals()
+    stop = termination_signals()
     usual = {int(number): signal.getsignal(number) for number in stop}
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -46,10 +46,10 @@ def requests() -> Iterator[list[int]]:
         if number in usual:
             signal.signal(number, usual[number])
 
-    with answered([*stop, *SAVE], remember):
+    with signal_handler([*stop, *SAVE], remember):
         yield received
 
 
-def nothing_to_save() -> AbstractContextManager[None]:
+def ignore_save_signal() -> AbstractContextManager[None]:
     """Ignore the save signal while there is nothing to save yet."""
-    return answered(SAVE, signal.SIG_IGN)
+    return signal_handler(SAVE, signal.SIG_IGN)

@@ -75,7 +75,7 @@ def train(
                 save(recorder, health)
         # Agreeing takes a collective, so several ranks do it only before the schedule is read.
         if distributed.world_size() == 1 or state.position.repeats_left == 0:
-            answer(signals, recorder, health)
+            handle_signals(signals, recorder, health)
     finish(evaluation, recorder, health)
 
 
@@ -121,7 +121,7 @@ def real_batches(
 def save(recorder: Recorder, health: Health) -> None:
     """Write the state, unless updates are being skipped or logits are saturated."""
     if health.in_doubt:
-        recorder.console.tell(
+        recorder.console.info(
             f"no state is saved at image {recorder.state.images_seen}: updates are being skipped "
             "or logits are saturated"
         )
@@ -152,9 +152,9 @@ def evaluate(
     return written
 
 
-def answer(signals: list[int], recorder: Recorder, health: Health) -> None:
+def handle_signals(signals: list[int], recorder: Recorder, health: Health) -> None:
     """Save the state if the clock or a signal requests it; raise Stopped for a stop signal."""
-    save_is_due = recorder.minutes_are_over() and not health.in_doubt
+    save_is_due = recorder.is_save_due() and not health.in_doubt
     stop_signal, save_is_asked = agree(signals, save_is_due=save_is_due)
     saved = (stop_signal or save_is_asked) and recorder.write_state()
     if not stop_signal:

@@ -35,7 +35,7 @@ def wrapped(module: nn.Module) -> nn.Module:
         )
 
 
-def local_gradients(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+def no_sync_unless(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
     """Keep DDP from exchanging gradients, except in the last backward pass of an update."""
     if isinstance(module, DistributedDataParallel) and not last:
         return module.no_sync()

@@ -54,7 +54,9 @@ class Meter:
     def read(self, state: TrainState, stage: Stage) -> TrainingProgress:
         """Average over the steps so far and all ranks."""
         names = sorted(self.sums)
-        averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
+        averages = distributed.mean_over_ranks(
+            torch.stack([self.sums[n] / self.counts[n] for n in names])
+        )
         # This waits for the device, so the clock is read afterwards.
         metrics = dict(zip(names, averages.tolist(), strict=True))
         metrics["augment/probability"] = state.strength.probability

@@ -21,9 +21,9 @@ from stylegan.files.formats.own import save_generator
 from stylegan.files.run_folder import RunFolder
 from stylegan.machine import distributed
 from stylegan.machine.console import Console
-from stylegan.machine.disk import REPLACING
-from stylegan.machine.lineage import to_plain
-from stylegan.machine.messages import reason_of
+from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.machine.lineage import to_dicts
+from stylegan.machine.messages import error_reason
 from stylegan.machine.records import append_line, device_name, to_line, versions
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
@@ -62,9 +62,9 @@ class Recorder:
         self.next_save_at = time.monotonic() + self.save_seconds
         rectangle = self.store.active_rectangle
         labels = self.state.config.data.labels
-        vectors = labels and self.store.vectors
+        vectors = labels and self.store.has_vector_labels
         resolution = self.state.config.network.resolution
-        self.images = self.store.training_identity(resolution, labels=labels)
+        self.images = self.store.training_hash(resolution, labels=labels)
         self.about_data: dict[str, Any] = {  # for states and generator files
             "label_names": list(self.store.label_names) if labels else [],
             "label_rows": self.store.sample_labels(SAMPLE_IMAGES).tolist() if vectors else None,
@@ -84,14 +84,14 @@ class Recorder:
             processes=distributed.world_size(),
             hardware={"cpus": os.cpu_count(), "threads": torch.get_num_threads()},
             versions=versions(),
-            **({"lineage": to_plain(state.lineage)} if state.lineage else {}),
+            **({"lineage": to_dicts(state.lineage)} if state.lineage else {}),
         )
         if first and state.lineage:
             self.write_samples(state.stage)
         if self.writes and not self.folder.reals_file.exists():
             images = self.store.images(state.config.network.resolution)
             shown = images[:: max(len(images) // SAMPLE_IMAGES, 1)][:SAMPLE_IMAGES]
-            reals = self.store.pictures(np.array(shown)).transpose(0, 2, 3, 1)
+            reals = self.store.unpremultiplied(np.array(shown)).transpose(0, 2, 3, 1)
             self.write_grid(self.folder.reals_file, reals, "reals")
 
     def line(self, event: str, **values: object) -> None:
@@ -99,9 +99,9 @@ class Recorder:
         if not self.writes:
             return
         text = to_line({"event": event, "time": round(time.time(), 3), **values})
-        self.attempt(self.folder.log_file, lambda: append_line(self.folder.log_file, text))
+        self.try_write(self.folder.log_file, lambda: append_line(self.folder.log_file, text))
 
-    def attempt(self, path: Path, write: Callable[[], None]) -> bool:
+    def try_write(self, path: Path, write: Callable[[], None]) -> bool:
         """Call `write`; on OSError report and log it once per `path`, and return False.
 
         Files that were saved before stay as they are.
@@ -112,8 +112,8 @@ class Recorder:
         except OSError as error:
             if path not in self.refused:
                 self.refused.add(path)
-                reason = reason_of(error)
-                self.console.tell(
+                reason = error_reason(error)
+                self.console.info(
                     f"could not write {path.name}: {reason}; {self.last_state()}; going on"
                 )
                 self.line("not_written", what=path.name, reason=reason)
@@ -141,21 +141,23 @@ class Recorder:
         if torch.cuda.is_initialized():
             scalars["memory/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         self.line("progress", images_seen=progress.images_seen, **scalars)
-        self.show(scalars)
+        self.log_tensorboard(scalars)
 
     def write_scores(self, scores: Mapping[str, float], records: Sequence[str]) -> None:
         """Log the scores of an evaluation, and append its `records` to metrics.jsonl."""
         path = self.folder.metrics_file
         for record in records if self.writes else ():
-            self.attempt(path, partial(append_line, path, record))
+            self.try_write(path, partial(append_line, path, record))
         self.line("metrics", **scores)
-        self.show({f"metrics/{k}": value for k, value in scores.items() if k != "images_seen"})
+        self.log_tensorboard(
+            {f"metrics/{k}": value for k, value in scores.items() if k != "images_seen"}
+        )
 
     def warn(self, event: str, reason: str) -> None:
-        self.console.tell(reason)
+        self.console.info(reason)
         self.line(event, images_seen=self.state.images_seen, reason=reason)
 
-    def show(self, values: Mapping[str, float | Tensor]) -> None:
+    def log_tensorboard(self, values: Mapping[str, float | Tensor]) -> None:
         """Write numbers and images, uint8 (C, H, W), to TensorBoard.
 
         The first OSError disables it, since the writer's thread is dead then.
@@ -180,7 +182,7 @@ class Recorder:
                 add(name, value, self.state.images_seen)
             self.curves.flush()  # raises if the disk is full
 
-        self.tensorboard = self.attempt(self.folder.tensorboard, write)
+        self.tensorboard = self.try_write(self.folder.tensorboard, write)
 
     def write_samples(self, stage: Stage) -> None:
         """Write a grid of samples from fixed seeds by the average generator."""
@@ -190,9 +192,9 @@ class Recorder:
         labels = None
         if generator.config.label_dim:
             labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
-        look = sampling.Look(stage.resolution, stage.alpha, psi=1.0)
+        look = sampling.SamplingSettings(stage.resolution, stage.alpha, psi=1.0)
         seeds = range(SAMPLE_IMAGES)
-        rows = sampling.render(generator, look, seeds, labels=labels, batch=GRID_COLUMNS)
+        rows = sampling.generate_batches(generator, look, seeds, labels=labels, batch=GRID_COLUMNS)
         path = self.folder.sample_file(self.state.images_seen)
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 
@@ -206,17 +208,19 @@ class Recorder:
 
         factor = self.state.config.network.resolution // images.shape[1]
         images = images.repeat(factor, 1).repeat(factor, 2)
-        shown = sampling.over_squares(sampling.unpadded(images, self.store.active_rectangle))
+        shown = sampling.over_checkerboard(
+            sampling.crop_padding(images, self.store.active_rectangle)
+        )
         image = make_grid(torch.from_numpy(shown).permute(0, 3, 1, 2), GRID_COLUMNS, padding=0)
 
         def write() -> None:
-            with REPLACING.file(path) as file:
+            with ALLOW_OVERWRITE.file(path) as file:
                 Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, format="PNG")
 
-        self.attempt(path, write)
-        self.show({name: image})
+        self.try_write(path, write)
+        self.log_tensorboard({name: image})
 
-    def minutes_are_over(self) -> bool:
+    def is_save_due(self) -> bool:
         """Whether the last state is older than `save_minutes`, by the clock of rank 0."""
         return self.writes and self.save_seconds > 0 and time.monotonic() > self.next_save_at
 
@@ -238,11 +242,11 @@ class Recorder:
             if not self.folder.config_file.is_file():  # removed, so the folder is not a run
                 store = self.store
                 self.folder.create(config, store.origin, store.skipped, state.lineage)
-            checkpoint.save(path, "state", payload, outputs=REPLACING)
+            checkpoint.save(path, "state", payload, outputs=ALLOW_OVERWRITE)
             milestone = round(config.milestone_kimg * 1000)
             self.folder.retain_states(state.images_seen, config.keep_states, milestone)
 
-        saved = self.written(path, write)
+        saved = self.write_on_rank0(path, write)
         if saved:
             self.last_saved = path.name
             self.line("saved", images_seen=state.images_seen)
@@ -254,7 +258,7 @@ class Recorder:
         """Write a file of the average generator, for users."""
         state = self.state
         path = path or self.folder.generator_file(state.images_seen)
-        return self.written(
+        return self.write_on_rank0(
             path,
             lambda: save_generator(
                 path,
@@ -265,14 +269,14 @@ class Recorder:
                 lineage=state.lineage,
                 trained_on=state.config.data,
                 **self.about_data,
-                outputs=REPLACING,
+                outputs=ALLOW_OVERWRITE,
             ),
         )
 
-    def written(self, path: Path, write: Callable[[], None]) -> bool:
+    def write_on_rank0(self, path: Path, write: Callable[[], None]) -> bool:
         """Call `write` on rank 0; every rank returns whether it succeeded."""
-        done = distributed.rank() > 0 or self.attempt(path, write)
-        return not distributed.largest(not done)
+        done = distributed.rank() > 0 or self.try_write(path, write)
+        return not distributed.max_over_ranks(not done)
 
     @contextmanager
     def telling_failure(self) -> Iterator[None]:
@@ -280,7 +284,7 @@ class Recorder:
         try:
             yield
         except Exception as error:
-            self.console.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")
+            self.console.info(f"stopped at image {self.state.images_seen}; {self.last_state()}")
             self.end("failed", reason=str(error))
             raise
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from stylegan import sampling
 from stylegan.layers import EqualizedConv2d
 from stylegan.networks import Discriminator, Generator
-from stylegan.ops import reduced
+from stylegan.ops import downsample_to
 from stylegan.schedule import resolutions
 
 IMAGES = 64  # to fit to; 128 at 4x4
@@ -52,14 +52,14 @@ def refit(
     for start in range(0, max(IMAGES, 512 // min(sizes)), batch):
         seeds = range(start, start + batch)
         z = sampling.latents(seeds, config.z_dim)
-        w = sampling.mapped(
+        w = sampling.map_latents(
             generator, z, sampling.cyclic_one_hot(seeds, config.label_dim, label_rows)
         )
         ws = generator.broadcast(w)
-        noise = [m.to(like) for m in sampling.seed_noise(seeds, config, grown)]
+        noise = [m.to(like) for m in sampling.noise_from_seeds(seeds, config, grown)]
         images = synthesis(ws, resolution=grown, noise=noise)
         for r in sizes:
-            small = thinned(reduced(images, r))
+            small = thinned(downsample_to(images, r))
             with layers["to_rgb", r].register_forward_pre_hook(
                 lambda _, inputs, r=r: given["to_rgb", r].append(thinned(inputs[0]))
             ):

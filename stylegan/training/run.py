@@ -11,29 +11,29 @@ import torch
 
 from stylegan.config import TrainConfig, build_config, check_batches, differences
 from stylegan.data import Findings, Preparation, Source, Store, cached_store
-from stylegan.data.cache import refuse_other_images
+from stylegan.data.cache import check_same_images
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.machine import distributed
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import refusing
-from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.disk import as_value_error
+from stylegan.machine.distributed import run_on_all_ranks, run_on_rank0
 from stylegan.machine.limits import limits, usual_threads
-from stylegan.machine.messages import count, listed, require
+from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize, require_module
 from stylegan.ops import (
     HALF,
-    float32_products,
     has_fast_matmul,
     has_tf32,
-    resolved_precision,
+    override_fp32_precision,
+    resolve_precision,
 )
-from stylegan.schedule import coming
+from stylegan.schedule import remaining_stages
 from stylegan.training import loop
-from stylegan.training.costs import Costs, try_out
+from stylegan.training.costs import StepCosts, run_preflight
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.health import runtime_errors_explained
-from stylegan.training.interrupts import nothing_to_save, requests
+from stylegan.training.interrupts import collect_signals, ignore_save_signal
 from stylegan.training.recorder import Recorder
 from stylegan.training.state import Counters, Payload, TrainState
 from stylegan.training.transfer import check_frozen, check_warmup, initialize_from
@@ -50,7 +50,7 @@ def start(
     console: Console = SILENT,
     strict: bool = False,
     preflight: bool = True,
-    costs: Costs | None = None,
+    costs: StepCosts | None = None,
     threads: int | None = None,
     workers: int = 1,
     tensorboard: bool = True,
@@ -69,12 +69,12 @@ def start(
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError (`Diverged` is
     one) and OSError (`LostContact` is one) are mistakes that a user can correct.
     """
-    require("torchvision", packages="torch torchvision", purpose="a grid of samples")
-    device = distributed.pick_device(str(device))
+    require_module("torchvision", packages="torch torchvision", purpose="a grid of samples")
+    device = distributed.resolve_device(str(device))
     folder = RunFolder(out)
-    with nothing_to_save(), distributed.process_group(device, console):
+    with ignore_save_signal(), distributed.process_group(device, console):
         config = resolve_config(config, folder, device)  # before images are prepared
-        with backend_flags(config), folder.alone():
+        with backend_flags(config), folder.locked():
             store = cached_store(
                 data,
                 preparation_for(config),
@@ -82,34 +82,34 @@ def start(
                 strict=strict,
                 console=console,
             )
-            config = fit_to_data(config, store)
+            config = set_label_dim(config, store)
             if callable(evaluation):
                 evaluation = evaluation(config, store)
             rank0_console = console if distributed.rank() == 0 else SILENT
             newest, payload = newest_state(folder, rank0_console)
-            lines = settle_threads(threads, payload)
+            lines = set_threads(threads, payload)
             if preflight:
-                lines += try_out(config, device, folder, rank0_console, costs)
+                lines += run_preflight(config, device, folder, rank0_console, costs)
             state, changes = load_state(config, device, store, folder, init_from, newest, payload)
             del payload  # as large as the networks and their moments
-            lines += from_rank0(
+            lines += run_on_rank0(
                 lambda: folder.create(config, store.origin, store.skipped, state.lineage)
             )
             for line in [*changes, *announcement(state, store, folder, newest), *lines]:
-                rank0_console.tell(line)
+                rank0_console.info(line)
             # A finished run without its last generator file only writes that.
-            if state.finished and from_rank0(folder.generator_file(state.images_seen).exists):
+            if state.finished and run_on_rank0(folder.generator_file(state.images_seen).exists):
                 if evaluation is not None:
-                    rank0_console.tell("the run is finished already, so nothing is measured")
+                    rank0_console.info("the run is finished already, so nothing is measured")
             else:
                 recorder = Recorder(state, store, folder, rank0_console, tensorboard)
                 with (
-                    requests() as signals,
+                    collect_signals() as signals,
                     recorder.telling_failure(),
                     runtime_errors_explained(state),
                 ):
                     loop.train(state, store, recorder, evaluation, signals, console, workers)
-            rank0_console.tell(f"{folder.path} is finished, with {state.images_seen} images seen")
+            rank0_console.info(f"{folder.path} is finished, with {state.images_seen} images seen")
             return state
 
 
@@ -131,9 +131,13 @@ def load_state(
         return state, changes
     if init_from is not None:
         names = store.label_names if config.data.labels else []
-        rows = torch.from_numpy(store.sample_labels(1024)) if names and store.vectors else None
-        return state, initialize_from(state, init_from, names, store.vectors, rows)
-    if lost := on_all_ranks(folder.lineage):
+        rows = (
+            torch.from_numpy(store.sample_labels(1024))
+            if names and store.has_vector_labels
+            else None
+        )
+        return state, initialize_from(state, init_from, names, store.has_vector_labels, rows)
+    if lost := run_on_all_ranks(folder.lineage):
         raise ValueError(
             f"{folder.path} was to start from {lost[-1].source} but has no state yet; pass "
             "--init-from again, or choose another --out"
@@ -152,7 +156,7 @@ def announcement(
     num_labels = len(store.label_names)
     conditional = config.data.labels
     images = f"{store.num_images} images of {store.meta.source}"
-    images += f", {count(num_labels, 'label')}" if conditional else ""
+    images += f", {pluralize(num_labels, 'label')}" if conditional else ""
     lines = [f"{images}; run {folder.path} on {device}, precision {precision}"]
     if precision == "tf32" and not has_tf32(device, capability(device)):
         lines.append(f"{device} has no TF32; computing in float32")
@@ -167,7 +171,7 @@ def announcement(
         lines.append(f"continuing from {newest}")
     elif store.skipped:
         skipped = len(store.skipped)
-        images = count(skipped + store.num_images, "image")
+        images = pluralize(skipped + store.num_images, "image")
         lines.append(f"{skipped} of {images} left out; see {folder.skipped_file}")
     return lines
 
@@ -190,7 +194,7 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     try:
-        with float32_products("ieee" if exact else "tf32"):
+        with override_fp32_precision("ieee" if exact else "tf32"):
             yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
@@ -217,7 +221,7 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
     Raises ValueError if the ranks cannot share the batches, if a new run would never train the
     generator, or if the run in `folder` was begun with other settings.
     """
-    stored = from_rank0(folder.stored_config)
+    stored = run_on_rank0(folder.stored_config)
     config = with_precision(config, device, stored)
     check_batches(config, distributed.world_size())
     if stored is None:
@@ -235,7 +239,7 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
     return config
 
 
-def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
+def set_label_dim(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     """Set `network.label_dim` to the number of labels in the data, or 0 without `data.labels`."""
     classes = len(data.label_names) if config.data.labels else 0
     if config.data.labels and not classes:
@@ -255,8 +259,8 @@ def with_precision(
 ) -> TrainConfig:
     """Resolve the precision, the same on all ranks; a resumed run keeps what auto became."""
     asked = stored.precision if stored and config.precision == "auto" else config.precision
-    weakest = min(distributed.gather(capability(device)))
-    return dataclasses.replace(config, precision=resolved_precision(asked, device, weakest))
+    weakest = min(distributed.all_gather(capability(device)))
+    return dataclasses.replace(config, precision=resolve_precision(asked, device, weakest))
 
 
 def capability(device: torch.device) -> tuple[int, int]:
@@ -271,20 +275,22 @@ def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | N
     run, and for a file with invalid values.
     """
     damaged: list[str] = []
-    for path in reversed(from_rank0(folder.states)):
+    for path in reversed(run_on_rank0(folder.states)):
         try:
-            payload = on_all_ranks(partial(checkpoint.load, path, "state"))
+            payload = run_on_all_ranks(partial(checkpoint.load, path, "state"))
         except (ValueError, OSError) as error:
             damaged.append(str(error))
             continue
         if damaged:
-            console.tell(f"{listed(damaged, 3)}; continuing from {path.name} instead")
+            console.info(
+                f"{join_truncatedource_on_rank0(damaged, 3)}; continuing from {path.name} instead"
+            )
         with refusing_state(path, folder):
             Counters.of(payload)
         return path, payload
     if damaged:
         raise ValueError(
-            f"no state of {folder.path} is usable ({listed(damaged, 3)}); restore one from a "
+            f"no state of {folder.path} is usable ({join_truncatedource_on_rank0(damaged, 3)}); restore one from a "
             "backup, or choose another --out"
         )
     if folder.has_lost_its_states():
@@ -299,10 +305,10 @@ def refusing_state(path: Path, folder: RunFolder) -> AbstractContextManager[None
     """Re-raise errors as a ValueError about the state file `path`, naming the one before it."""
     before = [state.name for state in folder.states() if state < path]
     advice = f"remove it to resume from {before[-1]}" if before else "choose another --out"
-    return refusing(path, "cannot be resumed", advice)
+    return as_value_error(path, "cannot be resumed", advice)
 
 
-def settle_threads(asked: int | None, payload: Payload) -> list[str]:
+def set_threads(asked: int | None, payload: Payload) -> list[str]:
     """Set the number of CPU threads; returns lines to report.
 
     `asked` comes first, then OMP_NUM_THREADS, then the number in the state `payload`, on which the
@@ -316,9 +322,9 @@ def settle_threads(asked: int | None, payload: Payload) -> list[str]:
     threads = min(wanted, max(limits().cores, usual))
     torch.set_num_threads(threads)
     if asked is None and threads != usual:
-        return [f"{count(threads, 'thread')}, as before; --threads {usual} changes it"]
+        return [f"{pluralize(threads, 'thread')}, as before; --threads {usual} changes it"]
     if asked is not None and threads < asked:
-        return [f"{count(threads, 'thread')} instead of {asked}: one per usable core"]
+        return [f"{pluralize(threads, 'thread')} instead of {asked}: one per usable core"]
     return []
 
 
@@ -330,7 +336,7 @@ def saved_config(
     Raises ValueError if a run of `config` cannot resume from it, or was trained on other images
     than `data` holds.
     """
-    refuse_other_images(
+    check_same_images(
         payload.get("data"),
         data,
         folder.path,
@@ -357,7 +363,7 @@ def resume(
     saved = saved_config(config, payload, path, store, folder)
     with refusing_state(path, folder):
         state.restore(payload)
-    if state.lineage != on_all_ranks(folder.lineage):
+    if state.lineage != run_on_all_ranks(folder.lineage):
         raise ValueError(
             f"{path} cannot be resumed: its run started from other weights than {folder.path}; "
             "remove it, or choose another --out"
@@ -365,7 +371,7 @@ def resume(
     processes = payload["processes"], distributed.world_size()
     threads = payload["threads"], torch.get_num_threads()
     batch_gpu = saved.batch_gpu, config.batch_gpu
-    stages = coming(config.schedule, state.images_seen)
+    stages = remaining_stages(config.schedule, state.images_seen)
     before, now = (
         [settings.micro_batch_size(stage.batch_size // n) for stage in stages]
         for n, settings in zip(processes, (saved, config), strict=True)
@@ -380,7 +386,7 @@ def resume(
     reasons = []
     if regrouped and config.network.deviation_group > 1:
         reasons.append("the minibatch deviation has other groups")
-    if processes[0] != processes[1] and config.noise == "random" and config.network.noise:
+    if processes[0] != processes[1] and config.noise_mode == "random" and config.network.noise:
         reasons.append("noise maps differ")
     how = " and ".join(reasons) or "results differ in round-off"
     return [f"the run continues with {', '.join(changes)}: {how}"]

@@ -11,14 +11,14 @@ from pydantic import AllowInfNan
 from torch import Tensor
 
 from stylegan import config as configuration
-from stylegan.augment import Strength, StrengthValues
+from stylegan.augment import AugmentStrength, StrengthValues
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
-from stylegan.machine.lineage import FILED, Lineage, to_plain
-from stylegan.machine.plain import Count, Counted, read
+from stylegan.machine.lineage import Lineage, StoredLineage, to_dicts
+from stylegan.machine.plain import NonNegativeInt, PositiveInt, validate
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
 from stylegan.sampling import Resolution
-from stylegan.schedule import Position, Stage
+from stylegan.schedule import SchedulePosition, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks
 
@@ -33,26 +33,26 @@ SKIPS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 class Counters:
     """The plain values in a state file, apart from its configuration."""
 
-    images_seen: Counted  # these three are the `Position`
-    schedule_images: Counted
-    repeats_left: Counted
+    images_seen: NonNegativeInt  # these three are the `Position`
+    schedule_images: NonNegativeInt
+    repeats_left: NonNegativeInt
     growth: tuple[Resolution, bool] | None
     strength: StrengthValues
     scores: list[dict[str, Score]]
-    lineage: FILED
-    skipped_g: Counted
-    skipped_d: Counted
-    skipped_in_a_row_g: Counted
-    skipped_in_a_row_d: Counted
-    processes: Count = 1  # number at the time of writing
-    threads: Count = 1  # per process
+    lineage: StoredLineage
+    skipped_g: NonNegativeInt
+    skipped_d: NonNegativeInt
+    skipped_in_a_row_g: NonNegativeInt
+    skipped_in_a_row_d: NonNegativeInt
+    processes: PositiveInt = 1  # number at the time of writing
+    threads: PositiveInt = 1  # per process
     best_by: str = ""  # missing in older files
 
     @classmethod
     def of(cls, payload: Payload) -> "Counters":
         """Read them from a payload. Raises ValueError naming an invalid or missing one."""
         names = [field.name for field in dataclasses.fields(cls)]
-        return read(cls, {name: payload[name] for name in names if name in payload})
+        return validate(cls, {name: payload[name] for name in names if name in payload})
 
 
 @dataclass(eq=False)
@@ -70,11 +70,11 @@ class TrainState:
     d_optimizer: Adam
     g_scaler: torch.amp.GradScaler
     d_scaler: torch.amp.GradScaler
-    strength: Strength  # of the augmentation
+    strength: AugmentStrength  # of the augmentation
     # int64 (2, 2) on the device: updates of (G, D) skipped because a gradient was not finite, in
     # row 0 since the start, in row 1 consecutively up to now
     skips: Tensor
-    position: Position = field(default_factory=Position)
+    position: SchedulePosition = field(default_factory=SchedulePosition)
     growth: tuple[int, bool] | None = None  # of the last step; a change clears the optimizers
     # measurements with their images_seen, since `best_by` decides which generator is best
     scores: list[dict[str, float]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class TrainState:
             generator = (generator or make_generator(config.network)).to(device)
             discriminator = (discriminator or make_discriminator(config.network)).to(device)
         for network in (generator.synthesis, discriminator):
-            network.recompute_blocks = config.checkpoint_activations
+            network.checkpoint_activations = config.checkpoint_activations
 
         average = copy.deepcopy(generator).requires_grad_(False).eval()
         adam = partial(Adam, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps)
@@ -112,7 +112,7 @@ class TrainState:
             d_optimizer=adam(discriminator.parameters()),
             g_scaler=scaler(),
             d_scaler=scaler(),
-            strength=Strength(config.augment, config.augment.first),
+            strength=AugmentStrength(config.augment, config.augment.initial_probability),
             skips=torch.zeros(2, 2, dtype=torch.int64, device=device),
         )
 
@@ -151,7 +151,7 @@ class TrainState:
             "strength": self.strength.to_plain(),
             "scores": [dict(scores) for scores in self.scores],
             "best_by": self.best_by,
-            "lineage": to_plain(self.lineage),
+            "lineage": to_dicts(self.lineage),
             **dataclasses.asdict(self.position),
             **self.skipped(),
         }
@@ -172,11 +172,11 @@ class TrainState:
             getattr(self, name).load_state_dict(payload[name])
         self.stage_networks = None
         self.growth = counters.growth
-        self.strength = Strength(self.config.augment, **vars(counters.strength))
+        self.strength = AugmentStrength(self.config.augment, **vars(counters.strength))
         self.scores = counters.scores
         self.best_by = counters.best_by
         self.lineage = counters.lineage
-        self.position = Position(
+        self.position = SchedulePosition(
             counters.images_seen, counters.schedule_images, counters.repeats_left
         )
         skips = [getattr(counters, name) for name in SKIPS]

@@ -16,7 +16,7 @@ from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
 from stylegan.training.optimizer import guarded_update
-from stylegan.training.parallel import StageNetworks, local_gradients, wrapped
+from stylegan.training.parallel import StageNetworks, no_sync_unless, wrapped
 from stylegan.training.state import TrainState
 from stylegan.training.terms import (
     Term,
@@ -44,7 +44,7 @@ def train_step(
     """
     networks = enter_stage(state, stage)
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
-    if state.images_seen >= state.config.d_warmup_kimg * 1000:
+    if state.images_seen >= state.config.d_only_kimg * 1000:
         # As in the official code, the average moves before this step's update of the generator.
         decay = 0.5 ** (stage.batch_size / (state.config.ema_half_life_kimg * 1000))
         update_ema(state, networks, decay)
@@ -76,7 +76,7 @@ def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
     """
     generator = state.generator
     discriminator = state.discriminator
-    freeze_d = state.config.freeze_d
+    freeze_d = state.config.freeze_d_from
     for network in (generator, discriminator):
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
@@ -108,7 +108,7 @@ def training_images(generator: Generator, draws: PassDraws, stage: Stage) -> tup
         both = torch.cat([draws.latents, draws.mixing_latents])
         twice = None if labels is None else torch.cat([labels, labels])
         w, other = generator.mapping(both, twice).chunk(2)
-        layers = torch.arange(generator.config.num_styles(), device=w.device)[:, None]
+        layers = torch.arange(generator.config.num_ws(), device=w.device)[:, None]
         ws = torch.where(layers < draws.mixing_cutoff, w[:, None], other[:, None])
     images = generator.synthesis(
         ws, resolution=stage.resolution, alpha=stage.alpha, noise=draws.noise
@@ -157,11 +157,11 @@ def update_discriminator(
             fakes, part_mean = training_images(generator, part, stage)
         w_mean += part_mean * fraction
         penalty_mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
-        real_transform = augment.part(draws.real_transform, rows)
+        real_transform = augment.select_rows(draws.real_transform, rows)
         others = compared(loss, state, reals, part.labels, stage, draws, rows)
         for kind, images in discriminator_images(config, reals[rows], fakes, penalty_mix).items():
             last = rows.stop == len(reals) and kind == "real"
-            with local_gradients(networks.discriminator, last=last):
+            with no_sync_unless(networks.discriminator, last=last):
                 logits, leaf = discriminator_logits(
                     config,
                     networks.discriminator,
@@ -179,7 +179,9 @@ def update_discriminator(
                 others = logits.detach()  # of the fakes, for the pass of the reals, which is next
             add_to(metrics, terms, fraction)
     if config.augment.adaptive:
-        state.strength.observe(distributed.mean(metrics["d/real_signs"]), stage.batch_size)
+        state.strength.observe(
+            distributed.mean_over_ranks(metrics["d/real_signs"]), stage.batch_size
+        )
     update_w_avg(generator, w_mean, config.w_avg_decay)  # also if the update is skipped
     made = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.count_update("d", made)
@@ -199,7 +201,7 @@ def compared(
     """Logits of `reals[rows]`, which have these `labels`, for a loss of pairs; else None."""
     if not isinstance(loss, PairLoss):
         return None
-    conditions = labels, stage, augment.part(draws.real_transform, rows)
+    conditions = labels, stage, augment.select_rows(draws.real_transform, rows)
     return discriminator_logits(state.config, state.discriminator, reals[rows], *conditions)[0]
 
 
@@ -228,7 +230,7 @@ def update_generator(
         fraction = (rows.stop - rows.start) / n
         part = of_fakes.part(rows)
         others = compared(loss, state, reals, part.labels, stage, draws, rows)
-        with local_gradients(networks.generator_pass, last=rows.stop == n):
+        with no_sync_unless(networks.generator_pass, last=rows.stop == n):
             with autocast(config, state.device):
                 fakes, part_mean = networks.generator_pass(part, stage)
                 transformed = augment.apply(fakes, part.transform)
@@ -274,7 +276,7 @@ def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
     As in the official code, all labels share one average, so truncation pulls each class toward it.
     """
     w_avg = generator.w_avg
-    mean = distributed.mean(w_mean)
+    mean = distributed.mean_over_ranks(w_mean)
     # An overflow in float16 skips an update of the weights; here it would stay in the average.
     w_avg.lerp_(torch.where(mean.isfinite(), mean, w_avg), 1 - decay)
 

@@ -9,22 +9,22 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from stylegan.config import TrainConfig
-from stylegan.data.labels import Labels, places
+from stylegan.data.labels import Labels, match_labels
 from stylegan.files import checkpoint
 from stylegan.files.formats.foreign import mean_w
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
-from stylegan.machine.distributed import from_rank0, on_all_ranks
+from stylegan.machine.distributed import run_on_all_ranks, run_on_rank0
 from stylegan.machine.lineage import NONCOMMERCIAL, license_of
-from stylegan.machine.messages import listed, readable
+from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize
 from stylegan.schedule import phases, resolutions, stage_at
 from stylegan.training import meaning
 from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
 
 WARMUP_KIMG = 1.0  # an untrained D told rendered from drawn faces after 20 steps
-MOST_WARMUP = 1 / 12  # of a training
-NAMED_AT_MOST = 5  # tensors that were not copied
+MAX_WARMUP = 1 / 12  # of a training
+MAX_NAMED = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # fields of NetworkConfig that follow from the images
 WIDTHS = {"channel_base", "max_channels"}
 # Fields of NetworkConfig that must be equal for all of a discriminator to be copied.
@@ -32,7 +32,7 @@ OF_DISCRIMINATOR = {*WIDTHS, "channel_decay", "deviation_features"}
 LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # resolution in the name of a tensor
 EMBEDDING = "mapping.label_embedding"
 OF_LABELS = (EMBEDDING, "head.out.weight", "head.out.bias")  # a row for each label
-GROWS_AGAIN = "schedule.initial_resolution"
+INITIAL_RESOLUTION = "schedule.initial_resolution"
 
 
 def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
@@ -48,13 +48,16 @@ def beginning(
 ) -> tuple[dict[str, object], str]:
     """Options that start a run of `config` at the resolution of `weights`, and a sentence on it."""
     schedule = config.schedule
-    grown = weights.require_loaded().grown
+    grown = weights.require_loaded().grown_resolution
     start = min(grown, config.network.resolution)
     sentence = f"{weights} has grown to {grown}x{grown}; training starts at"
     if is_asked or not schedule.stable_kimg + schedule.fade_kimg > 0:
-        return {}, f"{sentence} {schedule.start}x{schedule.start}, as configured"
-    again = f" (-o {GROWS_AGAIN}=8 grows again)" if start > 8 else ""
-    return {GROWS_AGAIN: start}, f"{sentence} {start}x{start}{again}"
+        return (
+            {},
+            f"{sentence} {schedule.start_resolution}x{schedule.start_resolution}, as configured",
+        )
+    again = f" (-o {INITIAL_RESOLUTION}=8 grows again)" if start > 8 else ""
+    return {INITIAL_RESOLUTION: start}, f"{sentence} {start}x{start}{again}"
 
 
 def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict[str, object]:
@@ -72,7 +75,9 @@ def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict
     )
     if trained and config.data.labels and labels:  # D must know one by name, or as many
         if known := loaded.label_names:
-            order = places(labels.names, known, (labels.vectors, loaded.vectors))
+            order = match_labels(
+                labels.names, known, (labels.are_vectors, loaded.has_vector_labels)
+            )
             trained = set(order) != {None}
         else:
             trained = len(labels.names) == loaded.generator.config.label_dim
@@ -80,12 +85,12 @@ def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict
         return {}
     _, end, stage = phases(config.schedule)[0]
     stable_kimg = end / 1000 if stage.alpha == 1 else 0.0
-    kimg = min(WARMUP_KIMG, MOST_WARMUP * config.schedule.total_kimg, stable_kimg)
+    kimg = min(WARMUP_KIMG, MAX_WARMUP * config.schedule.total_kimg, stable_kimg)
     return {"d_warmup_kimg": round(kimg, 3)}  # whole images
 
 
 def warmup_lines(config: TrainConfig) -> list[str]:
-    alone = config.d_warmup_kimg
+    alone = config.d_only_kimg
     if not alone:
         return []
     first, after = (stage_at(n, config.schedule) for n in (0, round(1000 * alone)))
@@ -95,7 +100,7 @@ def warmup_lines(config: TrainConfig) -> list[str]:
 
 def check_warmup(config: TrainConfig) -> None:
     """Raises ValueError if the run would end before its generator is trained."""
-    alone = config.d_warmup_kimg
+    alone = config.d_only_kimg
     length = config.schedule.total_kimg
     if alone >= length:
         raise ValueError(
@@ -107,14 +112,14 @@ def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
     """Raises ValueError if `freeze_d` would freeze blocks that are not trained."""
     size = config.network.resolution
     critic = weights.discriminator if weights else None
-    kept = [r for r in resolutions(size) if 2 * r >= config.freeze_d]  # and their outputs
+    kept = [r for r in resolutions(size) if 2 * r >= config.freeze_d_from]  # and their outputs
     trained = (
         weights is not None
         and critic is not None
-        and weights.require_loaded().grown >= size
+        and weights.require_loaded().grown_resolution >= size
         and all(critic.config.channels(r) == config.network.channels(r) for r in kept)
     )
-    if config.freeze_d and not trained:
+    if config.freeze_d_from and not trained:
         found = f"{weights} holds none" if weights else "there is none without --init-from"
         raise ValueError(
             f"freeze_d needs a discriminator trained at {size}x{size} with the same widths, but "
@@ -138,17 +143,17 @@ def initialize_from(
     if isinstance(source, Weights):
         weights = source
     else:
-        weights = on_all_ranks(lambda: open_weights(source, need="training"))
+        weights = run_on_all_ranks(lambda: open_weights(source, need="training"))
     resolution = state.config.network.resolution
     check_frozen(state.config, weights)
     meaning.check_meaning(weights, state.config.network)
-    lines = [f"not used: {reason}" for reason in weights.left_out]
+    lines = [f"not used: {reason}" for reason in weights.skipped_files]
     lines += replace_stale_layers(weights, state)
     loaded = weights.require_loaded()
     known = loaded.label_names
     order = None
     if label_names and known:
-        order = places(label_names, known, (vectors, loaded.vectors))
+        order = match_labels(label_names, known, (vectors, loaded.has_vector_labels))
     lines += about_labels(weights, state, label_names, order)
     if converted := meaning.changes(weights, state.config.network, meaning.CONVERTED):
         lines.append(f"converted to compute the same: {converted}")
@@ -159,7 +164,7 @@ def initialize_from(
         tensors = meaning.adapted(trained, network)
         if order is not None:
             tensors |= rows_of_labels(tensors, network.state_dict(), order)
-        refused = copied_from(tensors, network, resolution)
+        refused = copy_matching(tensors, network, resolution)
         if order is not None and set(order) == {None}:  # all are new
             rows = [name for name in OF_LABELS if name in tensors and name in network.state_dict()]
             refused |= dict.fromkeys(rows, "belongs to labels that this run lacks")
@@ -167,7 +172,7 @@ def initialize_from(
         refused |= dict.fromkeys(of_mapping, "belongs to another mapping, reinitialized as a whole")
         others = order not in (None, [*range(len(known))]) and name != "discriminator"
         if others or refused.keys() & {"w_avg", EMBEDDING}:
-            network.w_avg.copy_(from_rank0(partial(mean_w, network, label_rows)))
+            network.w_avg.copy_(run_on_rank0(partial(mean_w, network, label_rows)))
             refused["w_avg"] = "is measured again, since the mapping differs"
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
@@ -176,9 +181,9 @@ def initialize_from(
         counts.append(f"{name} {number}")
         lines.append(f"{name}: {number} tensors copied from {weights}")
         reasons = [f"  not copied: {part} {reason}" for part, reason in refused.items()]
-        lines += reasons[:NAMED_AT_MOST]
-        if len(reasons) > NAMED_AT_MOST:
-            lines.append(f"  not copied: {len(reasons) - NAMED_AT_MOST} more")
+        lines += reasons[:MAX_NAMED]
+        if len(reasons) > MAX_NAMED:
+            lines.append(f"  not copied: {len(reasons) - MAX_NAMED} more")
     for trained in weights.networks().values():
         trained.to("meta")  # frees memory, though the caller may hold them during training
     if not fitting:
@@ -200,9 +205,9 @@ def initialize_from(
 def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
     """Refit RGB layers that the run trains and that growth has left behind; lines on each."""
     loaded = weights.require_loaded()
-    grown = loaded.grown
+    grown = loaded.grown_resolution
     schedule = state.config.schedule
-    sizes = [r for r in resolutions(schedule.resolution) if schedule.start <= r < grown]
+    sizes = [r for r in resolutions(schedule.resolution) if schedule.start_resolution <= r < grown]
     if not sizes:
         return []
     networks = weights.networks()
@@ -220,7 +225,7 @@ def replace_stale_layers(weights: Weights, state: TrainState) -> list[str]:
         }
         return errors, rgb
 
-    errors, rgb = from_rank0(fitted)
+    errors, rgb = run_on_rank0(fitted)
     for name, network in networks.items():
         network.load_state_dict(rgb[name], strict=False)
     return [
@@ -236,8 +241,10 @@ def about_labels(
     if order is not None and set(order) == {None}:
         return [f"{weights} has none of the labels: all are reinitialized"]
     if order is not None:
-        new = [readable(name) for name, place in zip(names, order, strict=True) if place is None]
-        starting = f"; reinitialized: {listed(new, NAMED_AT_MOST, ', ')}" if new else ""
+        new = [sanitize(name) for name, place in zip(names, order, strict=True) if place is None]
+        starting = (
+            f"; reinitialized: {join_truncatedource_on_rank0(new, MAX_NAMED, ', ')}" if new else ""
+        )
         return [f"labels are copied from those of the same name in {weights}{starting}"]
     count = weights.require_loaded().generator.config.label_dim
     if not count or count != state.config.network.label_dim:
@@ -259,11 +266,11 @@ def rows_of_labels(
     return found
 
 
-def copied_from(
+def copy_matching(
     tensors: Mapping[str, Tensor], network: nn.Module, resolution: int
 ) -> dict[str, str]:
     """Copy the `tensors` that fit; reasons why others do not, except layers above `resolution`."""
-    problems = checkpoint.misfits(network.state_dict(), tensors)
+    problems = checkpoint.mismatches(network.state_dict(), tensors)
     fits = {name: tensor for name, tensor in tensors.items() if name not in problems}
     network.load_state_dict(fits, strict=False)
     layers = {name: re.search(LAYER, name) for name in problems}

@@ -1,14 +1,14 @@
 """Videos of a generator: walks through its latent space, morphs, training runs."""
 
-from stylegan.video.encoding import FORMATS, check_film, write_video
+from stylegan.video.encoding import FORMATS, check_clip, write_video
 from stylegan.video.films import (
-    Film,
+    Clip,
     between,
-    edit_film,
-    film,
+    edit_clip,
+    make_clip,
     mixing_walk,
     noise_loop,
-    timelapse_film,
-    truncation_film,
+    timelapse_clip,
+    truncation_clip,
     walk_in_z,
 )

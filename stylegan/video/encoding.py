@@ -9,10 +9,10 @@ from typing import IO
 import numpy as np
 from PIL import Image
 
-from stylegan.figures import save_picture
+from stylegan.figures import save_image
 from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEPING, Outputs
-from stylegan.machine.messages import require
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
+from stylegan.machine.messages import require_module
 
 # Maximum frames per second, by ending. Viewers show .gif frames shorter than 1/50 s for 1/10 s.
 FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}
@@ -23,7 +23,7 @@ BT709 = 1  # primaries, transfer and matrix, in FFmpeg's numbers
 LIMITED = 1  # range, in FFmpeg's numbers: levels from 16 on
 
 
-def check_film(path: Path, fps: float, outputs: Outputs) -> None:
+def check_clip(path: Path, fps: float, outputs: OutputWriter) -> None:
     """Raise ValueError if a video cannot be written to `path`, or not at `fps`.
 
     Without an ending, `path` is a folder of frames, in which equal frames may exist."""
@@ -37,7 +37,7 @@ def check_film(path: Path, fps: float, outputs: Outputs) -> None:
         raise ValueError(f"fps of {ending} must be above 0 and at most {most}, got {fps:g}")
     if ending == ".mp4":
         purpose = "writing .mp4 (.gif and .webp need nothing more)"
-        require("av", packages="av", purpose=purpose)
+        require_module("av", packages="av", purpose=purpose)
 
 
 def write_video(
@@ -46,7 +46,7 @@ def write_video(
     *,
     count: int,
     fps: float,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
     console: Console = SILENT,
 ) -> None:
     """Write `count` frames uint8 (H, W, 3) of equal size to a video at `path`, as they come.
@@ -61,7 +61,7 @@ def write_video(
     Raises ValueError if `frames` yields fewer or more than `count`, FileExistsError if a file that
     `outputs` keeps has appeared in the meantime.
     """
-    check_film(path, fps, outputs)
+    check_clip(path, fps, outputs)
 
     def checked() -> Iterator[np.ndarray]:
         made = 0
@@ -79,7 +79,7 @@ def write_video(
         longer = [frame for frame in numbered if int(frame.stem) >= count]  # of a longer video
         outputs.check(*longer)
         for number, pixels in enumerate(promised):
-            save_picture(path / f"{number:06d}.png", Image.fromarray(pixels), outputs=outputs)
+            save_image(path / f"{number:06d}.png", Image.fromarray(pixels), outputs=outputs)
         for frame in longer:
             frame.unlink()
         return
@@ -142,7 +142,7 @@ def write_animation(
         file,
         "WEBP",
         save_all=True,
-        append_images=[Reel(images, count - 1)],
+        append_images=[FrameStream(images, count - 1)],
         duration=durations(count, fps, unit_ms=1),
         loop=0,
         quality=80,
@@ -150,7 +150,7 @@ def write_animation(
     )
 
 
-class Reel:
+class FrameStream:
     """Present an iterator of images as one multi-frame image.
 
     Given separate images, Pillow's WebP writer would hold all of them in memory."""

@@ -16,21 +16,21 @@ from PIL import Image
 from torch import Tensor
 
 from stylegan import figures, sampling, streams
-from stylegan.figures import Points, StyleRange
-from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
-from stylegan.files.run_folder import images_of
+from stylegan.figures import LatentPoints, StyleRange
+from stylegan.figures.layout import BACKGROUND, captioned, filling, paste, tiled
+from stylegan.files.run_folder import images_seen_in_name
 from stylegan.networks import Noise
-from stylegan.networks.edits import Edit, edited
-from stylegan.sampling.curves import Curve, places, spline
+from stylegan.networks.edits import Edit, apply_edits
+from stylegan.sampling.curves import Curve, frame_positions, spline
 from stylegan.sampling.pretrained import Pretrained
 
-SMALLEST_SIDE = 256  # pixels of an image, unless a scale is chosen
-LARGEST_SIDE = 16_383  # pixels of a frame in WebP; H.264 allows one more
+MIN_SIDE = 256  # pixels of an image, unless a scale is chosen
+MAX_SIDE = 16_383  # pixels of a frame in WebP; H.264 allows one more
 Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
 
 
 @dataclass(frozen=True, eq=False)
-class Film:
+class Clip:
     """Frames as images uint8 (cells, H, W, C) and a caption, generated on demand."""
 
     frames: Iterator[tuple[np.ndarray, str]]
@@ -46,26 +46,26 @@ class Film:
         resolution more often, so that all fill their cells. Raises ValueError if a frame is too
         large for a video."""
         height, width = self.resolution
-        scale = scale or -(-SMALLEST_SIDE // max(height, width))
+        scale = scale or -(-MIN_SIDE // max(height, width))
         cell = width * scale, height * scale
         for images, caption in self.frames:
             columns = min(self.columns, len(images))
             size = cell[0] * columns, cell[1] * -(-len(images) // columns)
-            if max(size) > LARGEST_SIDE:
+            if max(size) > MAX_SIDE:
                 raise ValueError(
                     f"frames of {size[0]}x{size[1]} pixels are too large for a video: choose a "
                     "smaller scale or resolution, or fewer images per frame"
                 )
-            cells = [filling(sampling.picture(pixels), cell) for pixels in images]
+            cells = [filling(sampling.to_pil(pixels), cell) for pixels in images]
             if len(cells) == 1 and not self.labels:
-                image = Image.new("RGB", cell, PAPER)
+                image = Image.new("RGB", cell, BACKGROUND)
                 paste(image, cells[0], (0, 0))
             else:
                 image = tiled(cells, self.columns, self.labels)
             yield np.asarray(captioned(image, caption) if caption else image)
 
 
-def film(
+def make_clip(
     loaded: Pretrained,
     styles: Styles,
     t: Tensor,
@@ -74,21 +74,21 @@ def film(
     labels: Sequence[str] | None = None,
     captions: Sequence[str] = (),
     noise: Noise = "const",
-) -> Film:
+) -> Clip:
     """Clip with a frame for each place t (n,). Random noise differs between frames."""
     cells = styles(t[:1]).shape[1]
-    at_once = max(1, sampling.default_batch(loaded.look.drawn) // cells)
+    at_once = max(1, sampling.default_batch(loaded.settings.synthesis_resolution) // cells)
 
     def pictures() -> Iterator[np.ndarray]:
         for start in range(0, len(t), at_once):
             ws = styles(t[start : start + at_once]).flatten(0, 1)
             seeds = range(start * cells, start * cells + len(ws))
-            yield from loaded.pictures(seeds, ws=ws, noise=noise)
+            yield from loaded.generate(seeds, ws=ws, noise=noise)
 
     made = pictures()
     texts = captions or [""] * len(t)
     frames = ((np.stack(list(itertools.islice(made, cells))), text) for text in texts)
-    return Film(frames, len(t), loaded.picture_size(), columns, labels)
+    return Clip(frames, len(t), loaded.image_size(), columns, labels)
 
 
 def walk_in_z(loaded: Pretrained, curves: Sequence[Curve], labels: Tensor | None = None) -> Styles:
@@ -99,7 +99,7 @@ def walk_in_z(loaded: Pretrained, curves: Sequence[Curve], labels: Tensor | None
         rows = labels
         if rows is not None:
             rows = rows.expand(len(curves), -1).repeat(len(t), 1)
-        return loaded.styles(z, rows).unflatten(0, (len(t), -1))
+        return loaded.map_to_ws(z, rows).unflatten(0, (len(t), -1))
 
     return at
 
@@ -110,7 +110,7 @@ def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
     Each component of z is a sum of `waves` harmonics with random weights, normally distributed at
     every t. The weights are conditioned on the latent of the seed at t = 0.
     """
-    weights = torch.from_numpy(streams.latent_loop(seed).randn(2, waves, z_dim))
+    weights = torch.from_numpy(streams.loop_rng(seed).randn(2, waves, z_dim))
     start = sampling.latents([seed], z_dim)[0].double()
     cosines = weights[0] - weights[0].mean(dim=0) + start / math.sqrt(waves)
 
@@ -126,14 +126,14 @@ def mixing_walk(
 ) -> Styles:
     """Styles of a cell for each of ws (N, num_styles, w_dim) and each range: its layers walk
     through `path` (points, num_styles, w_dim), the others are constant."""
-    figures.check_ranges(ranges, loaded.generator.config, loaded.look.drawn)
+    figures.check_ranges(ranges, loaded.generator.config, loaded.settings.synthesis_resolution)
     ws = ws.cpu().double()
     walk = spline(path.cpu(), closed=closed)
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
         cells = [
-            figures.mixed(styles[None], moving, style_range.layers)
+            figures.mix_styles(styles[None], moving, style_range.layers)
             for styles in ws
             for style_range in ranges
         ]
@@ -142,65 +142,69 @@ def mixing_walk(
     return at
 
 
-def truncation_film(loaded: Pretrained, points: Points, psis: Tensor) -> Film:
+def truncation_clip(loaded: Pretrained, points: LatentPoints, psis: Tensor) -> Clip:
     """Clip of the points with a frame for each psi."""
 
     def at(psis: Tensor) -> Tensor:
-        looks = [loaded.look.but(psi=psi) for psi in psis.tolist()]
-        return torch.stack([look.styles(points.ws, loaded.generator.w_avg) for look in looks])
+        looks = [loaded.settings.override(psi=psi) for psi in psis.tolist()]
+        return torch.stack(
+            [look.truncate_and_edit(points.ws, loaded.generator.w_avg) for look in looks]
+        )
 
-    return morph_film(loaded, points, at, psis, [f"psi {psi:z.2f}" for psi in psis.tolist()])
+    return morph_clip(loaded, points, at, psis, [f"psi {psi:z.2f}" for psi in psis.tolist()])
 
 
-def edit_film(
-    loaded: Pretrained, points: Points, edits: Mapping[str, Edit], strengths: Tensor
-) -> Film:
+def edit_clip(
+    loaded: Pretrained, points: LatentPoints, edits: Mapping[str, Edit], strengths: Tensor
+) -> Clip:
     """Clip of the points with a frame for each strength, a factor of all edits."""
-    truncated = loaded.look.styles(points.ws, loaded.generator.w_avg)
+    truncated = loaded.settings.truncate_and_edit(points.ws, loaded.generator.w_avg)
     still = torch.zeros(1, *truncated.shape[1:])
-    moves = torch.cat([edited(still, [edit]) for edit in edits.values()]).double()
+    moves = torch.cat([apply_edits(still, [edit]) for edit in edits.values()]).double()
 
     def at(strengths: Tensor) -> Tensor:
         move = torch.tensordot(strengths[:, None].expand(-1, len(moves)), moves, dims=1)
         return truncated + move[:, None].to(truncated)
 
     captions = [f"{strength:+z.2f} x {' '.join(edits)}" for strength in strengths.tolist()]
-    return morph_film(loaded, points, at, strengths, captions)
+    return morph_clip(loaded, points, at, strengths, captions)
 
 
-def morph_film(
-    loaded: Pretrained, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
-) -> Film:
+def morph_clip(
+    loaded: Pretrained, points: LatentPoints, styles: Styles, t: Tensor, captions: Sequence[str]
+) -> Clip:
     """Clip of `styles` that are already truncated and edited."""
     columns = figures.default_columns(len(points.names))
-    final = loaded.shown(psi=1, edits=())
-    return film(final, styles, t, columns=columns, captions=captions, noise=points.noise)
+    final = loaded.with_settings(psi=1, edits=())
+    return make_clip(final, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
 def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
     """`count` values from `first` to `last`, evenly spaced, or if `closed` back again along a
     cosine."""
-    t = places(count, 1 if closed else 2, closed=closed)
+    t = frame_positions(count, 1 if closed else 2, closed=closed)
     if closed:
         t = (1 - torch.cos(2 * math.pi * t)) / 2
     return torch.lerp(torch.tensor(first).to(t), torch.tensor(last).to(t), t)
 
 
-def timelapse_film(
+def timelapse_clip(
     files: Sequence[Path],
     load: Callable[[Path], Pretrained],
-    points_of: Callable[[Pretrained], Points],
+    points_of: Callable[[Pretrained], LatentPoints],
     count: int,
-) -> Film:
+) -> Clip:
     """Clip of `count` frames of the same points, each by the checkpoint nearest in time."""
-    nearest_files = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
+    nearest_files = [
+        files[i] for i in figures.nearest([images_seen_in_name(path) for path in files], count)
+    ]
     last = load(nearest_files[-1])
     columns = figures.default_columns(len(points_of(last).names))
 
     def frames() -> Iterator[tuple[np.ndarray, str]]:
         for path, same in itertools.groupby(nearest_files):
             loaded = load(path)
-            frame = figures.pictures(loaded, points_of(loaded)), figures.moment(loaded)
+            frame = figures.generate_images(loaded, points_of(loaded)), figures.moment(loaded)
             yield from (frame for _ in same)
 
-    return Film(frames(), count, last.picture_size(), columns)
+    return Clip(frames(), count, last.image_size(), columns)

@@ -12,14 +12,14 @@ def stylegan(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def told(*arguments):
+def run_ok(*arguments):
     """What a command that succeeds prints."""
     result = stylegan(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def refused(*arguments, exit_code=1):
+def run_fails(*arguments, exit_code=1):
     """The one line that says why a command fails, below what it may show of its progress."""
     result = stylegan(*arguments)
     assert result.exit_code == exit_code, result.output
@@ -30,14 +30,14 @@ def refused(*arguments, exit_code=1):
 
 def generated(source, out, *options):
     """The files that `stylegan generate` writes, with their bytes."""
-    told("generate", source, *options, "--out", out, "--device", "cpu")
+    run_ok("generate", source, *options, "--out", out, "--device", "cpu")
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
-def look(path):
+def open_image(path):
     with Image.open(path) as image:
         return image.copy()
 
 
 def pixels(path):
-    return np.asarray(look(path)).astype(int)
+    return np.asarray(open_image(path)).astype(int)

@@ -4,7 +4,7 @@ from stylegan.machine.console import Console
 from stylegan.training import TrainingProgress
 
 
-class Heard(Console):
+class RecordingConsole(Console):
     """Keeps what it is told; calls `act` with each progress of a training, or `done` with the
     numbers of all other work."""
 

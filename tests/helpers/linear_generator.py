@@ -32,7 +32,7 @@ class LinearGenerator(torch.nn.Module):
         return z
 
     def broadcast(self, w):
-        return w[:, None].expand(-1, self.config.num_styles(), -1)
+        return w[:, None].expand(-1, self.config.num_ws(), -1)
 
     def synthesis(self, ws, *, resolution, alpha, noise):
         assert resolution == self.size and alpha == 1
@@ -51,7 +51,7 @@ def linear_samples(size=4, dim=None, loud=0.0, seed=0, batch=64, rng=0):
         matrix = torch.randn(pixels, dim, generator=draws, dtype=torch.float64)
     noise = "random" if loud else "none"
     loaded = loaded_of(LinearGenerator(matrix, size, loud), cutoff=None)
-    return Comparison.of(loaded, None, Conditions(noise=noise, seed=seed, batch=batch))
+    return Comparison.from_generator(loaded, None, Conditions(noise=noise, seed=seed, batch=batch))
 
 
 def squared_distance(images, others):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from helpers.tiny_training import QUIET, run, tiny_config, write_pictures
+from helpers.tiny_training import QUIET, tiny_config, train_tiny, write_pictures
 from stylegan.data import prepare
 
 FOLDER = Path(__file__).parents[1] / "assets" / "old_run"
@@ -37,9 +37,9 @@ OPTIONS = {
 def write() -> None:
     config = tiny_config(**OPTIONS)
     store = prepare(write_pictures(Path("pictures"), n=10, size=8), Path("store"))
-    run(config, store, Path("run"), stop_at=STOPPED)
+    train_tiny(config, store, Path("run"), stop_at=STOPPED)
     shutil.copytree("run", "continued")
-    run(config, store, Path("continued"), **QUIET)
+    train_tiny(config, store, Path("continued"), **QUIET)
     for path in [*FOLDER.glob("*/*"), *FOLDER.glob("*.pt")]:
         path.unlink()
     for path in Path("store").iterdir():

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from stylegan.data import prepare
-from stylegan.data.prepare import ANY
+from stylegan.data.prepare import DEFAULT_PREPARATION
 
 
 def encoded(image, kind="PNG", **options):
@@ -35,7 +35,7 @@ def png(width=16, height=16, seed=0):
     return encoded(colors(width, height, seed))
 
 
-def folder(path, files):
+def write_folder(path, files):
     names = list(files)
     random.Random(0).shuffle(names)  # the order of the file system shall not matter
     path.mkdir(parents=True, exist_ok=True)
@@ -52,9 +52,9 @@ def heic(**picture):
     return encoded(from_pillow(Image.fromarray(colors(**picture))), "HEIF")
 
 
-def store_of(root, files, preparation=ANY, **options):
+def store_of(root, files, preparation=DEFAULT_PREPARATION, **options):
     """The store of a folder with these files."""
-    return prepare(folder(root / "images", files), root / "store", preparation, **options)
+    return prepare(write_folder(root / "images", files), root / "store", preparation, **options)
 
 
 def archive(path, files, method=zipfile.ZIP_DEFLATED):

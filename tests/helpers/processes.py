@@ -25,7 +25,9 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     return os.environ | usual | {"OMP_NUM_THREADS": "1"} | variables
 
 
-def ended(folder: Path, *words: object, **variables: str) -> "subprocess.CompletedProcess[str]":
+def run_python(
+    folder: Path, *words: object, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """Python with these words, in `folder`, after its end: its exit code and what it printed."""
     return subprocess.run(
         [sys.executable, *map(str, words)],
@@ -39,13 +41,13 @@ def ended(folder: Path, *words: object, **variables: str) -> "subprocess.Complet
 
 def printed(folder: Path, *words: object, **variables: str) -> str:
     """What Python with these words prints, which succeeds."""
-    process = ended(folder, *words, **variables)
+    process = run_python(folder, *words, **variables)
     assert process.returncode == 0, process.stderr
     return process.stdout
 
 
 @contextmanager
-def begun(code: str, *words: object) -> Iterator["subprocess.Popen[str]"]:
+def started_python(code: str, *words: object) -> Iterator["subprocess.Popen[str]"]:
     """A child that runs `code` and has printed its first line; it is killed in the end."""
     command = [sys.executable, "-c", code, *map(str, words)]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -30,7 +30,7 @@ def load(name):
     return arrays, json.loads(str(arrays.pop("meta", "{}")))
 
 
-def there(array, dtype=None):
+def to_test_device(array, dtype=None):
     """The numbers of an array where ours are computed."""
     return torch.from_numpy(array).to(DEVICE, dtype)
 

@@ -54,7 +54,7 @@ def draw(path):
     """Load a generator and make one picture with its settings."""
     loaded = load_generator(path)
     label_dim = loaded.config.label_dim
-    next(iter(loaded.pictures([0], labels=torch.eye(label_dim)[:1] if label_dim else None)))
+    next(iter(loaded.generate([0], labels=torch.eye(label_dim)[:1] if label_dim else None)))
 
 
 def official_arrays(path):
@@ -68,7 +68,7 @@ def foreign(path):
 def latents(path):
     """Styles with maps of noise."""
     maps = [torch.randn(1, 1, r, r) for r in (4, 4, 8, 8, 16, 16)]
-    write_latents(path, torch.randn(2, TINY.num_styles(), TINY.w_dim), maps)
+    write_latents(path, torch.randn(2, TINY.num_ws(), TINY.w_dim), maps)
 
 
 def directions(path):
@@ -140,7 +140,7 @@ KINDS = {
     "latents": Kind("mine.npz", latents, lambda path: read_latents(path, random_generator())),
     "plain latents": Kind(
         "mine.npy",
-        lambda path: np.save(path, np.zeros((2, TINY.num_styles(), TINY.w_dim), np.float32)),
+        lambda path: np.save(path, np.zeros((2, TINY.num_ws(), TINY.w_dim), np.float32)),
         lambda path: read_latents(path, random_generator()),
     ),
     "directions": Kind(

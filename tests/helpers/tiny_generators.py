@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.sampling import Look
+from stylegan.sampling import SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
 
 TINY = NetworkConfig(
@@ -44,7 +44,7 @@ def random_generator(config=TINY, seed=0, noise=1.0, biases=False):
 def with_fine_noise_only(noise=1.0):
     """One whose layers have noise at its full resolution alone."""
     generator = random_generator(noise=noise, biases=True)
-    for layer in generator.synthesis.noise_layers(generator.config.resolution // 2):
+    for layer in generator.synthesis.epilogues(generator.config.resolution // 2):
         layer.noise = None
     return generator
 
@@ -63,7 +63,7 @@ def loaded_of(
     """One as if from a file that says this of it; its look has the network's resolution unless
     another is given."""
     look = {"resolution": generator.config.resolution, "rectangle": active_rectangle} | look
-    look = Look(**look)
+    look = SamplingSettings(**look)
     return Pretrained(
         generator,
         look,
@@ -80,7 +80,7 @@ def tiny_loaded(resolution=16):
     return loaded_of(random_generator(), resolution=resolution)
 
 
-def shown(loaded, **changes):
+def with_settings(loaded, **changes):
     """The same with another look."""
     return loaded.shown(**changes)
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.pictures import save_picture
 from helpers.tiny_generators import ODD_OPTIONS
-from stylegan.config import build_config, flatten, nested
+from stylegan.config import build_config, flatten, unflatten
 from stylegan.data import Preparation, cached_store
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, draw, start, train_step
@@ -71,7 +71,7 @@ QUIET = {"device": "cpu", "tensorboard": False, "preflight": False}  # for `star
 
 def merge(options, changes):
     """Nested `options` with those of `changes` in place of their own."""
-    return nested(flatten(options) | flatten(changes))
+    return unflatten(flatten(options) | flatten(changes))
 
 
 def tiny_config(num_processes=1, **changes):
@@ -93,7 +93,7 @@ def tiny_store(folder, **options):
     return cached_store(pictures, Preparation(resolution=16), cache_dir=folder / "cache")
 
 
-def run(config, store, out, stop_at=None, told=None, **options):
+def train_tiny(config, store, out, stop_at=None, told=None, **options):
     """Train in `out`, as the command does, until finished or image `stop_at`; the state."""
 
     def stop(progress):
@@ -101,7 +101,9 @@ def run(config, store, out, stop_at=None, told=None, **options):
             signal.raise_signal(signal.SIGINT)
 
     try:
-        state = start(config, store, out, **QUIET | {"console": Heard(told, act=stop)} | options)
+        state = start(
+            config, store, out, **QUIET | {"console": RecordingConsole(told, act=stop)} | options
+        )
     except Stopped as stopped:
         assert (stopped.signal_number, stopped.state.images_seen) == (signal.SIGINT, stop_at)
         return stopped.state
@@ -138,9 +140,9 @@ def resumed(config, store, folder, stop_at, *, whole=None, **options):
     """The end of a run that was stopped at an image and continued in another call: bit for bit that
     of one that nothing interrupted, which is `whole`, or is trained here."""
     if whole is None:
-        whole = run(config, store, folder / "whole", **options)
-    run(config, store, folder / "run", stop_at, **options)
-    state = run(config, store, folder / "run")
+        whole = train_tiny(config, store, folder / "whole", **options)
+    train_tiny(config, store, folder / "run", stop_at, **options)
+    state = train_tiny(config, store, folder / "run")
     assert state is not whole and differing(state.to_payload(), whole.to_payload()) == []
     for scaler in ("g_scaler", "d_scaler"):  # also if no payload has them
         assert getattr(state, scaler).state_dict() == getattr(whole, scaler).state_dict()

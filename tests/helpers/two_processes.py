@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from helpers.consoles import Heard
+from helpers.consoles import RecordingConsole
 from helpers.processes import one_of
 from helpers.tiny_training import KINDS, QUIET, merge, tiny_config
 from stylegan.data import Store
@@ -134,7 +134,7 @@ def stopped_by_the_second(store, out):
 
         stopped_by = 0
         try:
-            state = start(config, store, out, **QUIET, console=Heard(act=stop))
+            state = start(config, store, out, **QUIET, console=RecordingConsole(act=stop))
         except Stopped as stopped:
             stopped_by, state = stopped.signal_number, stopped.state
         seen.append((stopped_by, state.images_seen))
@@ -144,7 +144,9 @@ def stopped_by_the_second(store, out):
 def continued_by_two(store, out):
     """What is told when two processes continue a run that one began, and where it ends."""
     told = []
-    state = start(config_of("deviation", batch_gpu=2), store, out, **QUIET, console=Heard(told))
+    state = start(
+        config_of("deviation", batch_gpu=2), store, out, **QUIET, console=RecordingConsole(told)
+    )
     return told, state.images_seen
 
 
@@ -158,7 +160,7 @@ def agreed_in_a_group_of_a_script(rank, folder):
         with distributed.process_group(torch.device("cpu")):
             group = distributed.control_group()
             beside = group is not dist.group.WORLD and dist.get_backend(group) == "gloo"
-            agreed.append((distributed.largest(rank), distributed.gather(rank), beside))
+            agreed.append((distributed.max_over_ranks(rank), distributed.all_gather(rank), beside))
         assert dist.is_initialized()  # it is the script's to leave
         dist.destroy_process_group()
     return agreed

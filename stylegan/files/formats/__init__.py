@@ -11,9 +11,9 @@ from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.formats.program import save_onnx, save_program
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import KEEPING, Outputs, refuse_mistaken
-from stylegan.machine.lineage import Source, source_of
-from stylegan.machine.messages import reason_of, require
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, check_not_placeholder
+from stylegan.machine.lineage import LineageEntry, lineage_entry
+from stylegan.machine.messages import error_reason, require_module
 from stylegan.sampling.pretrained import Pretrained
 
 SHARED = "model.safetensors"  # weights in a folder for the Hugging Face Hub
@@ -35,7 +35,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         )
     if not path.is_file():  # reading a pipe or device may never end
         raise ValueError(f"{path} is neither a file nor a folder")
-    refuse_mistaken(path)
+    check_not_placeholder(path)
     if own.is_safetensors(path):
         return own.load_safetensors(path, name=name)
     if checkpoint.is_npz(path):
@@ -47,21 +47,21 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     refusal = None
     try:
         content = checkpoint.read_torch(path)
-    except checkpoint.HoldsObjects as error:  # which other programs save next to the weights
+    except checkpoint.PickledObjectsError as error:  # which other programs save next to the weights
         refusal = error
         content = checkpoint.read_torch(path, inert=not checkpoint.is_old(path))
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT and not refusal:
         weights = own.weights_of(content, path, name=name)
-        entry = weights.own_entry
+        entry = weights.lineage_entry
         # a bundled file is its own origin, also a copy of it
         if entry and (bundled := bundled_name(path, entry.sha256)):
-            return weights.with_lineage_of(Source(bundled, entry.sha256, BUNDLED_LICENSE))
+            return weights.with_lineage_of(LineageEntry(bundled, entry.sha256, BUNDLED_LICENSE))
         return weights
     try:
         weights = import_weights(content, path)
     except UnknownLayout as error:
         raise refusal or error from None
-    return weights.with_lineage_of(source_of(path, name=name))
+    return weights.with_lineage_of(lineage_entry(path, name=name))
 
 
 def export(
@@ -69,7 +69,7 @@ def export(
     path: Path,
     *,
     noise: NoiseInput | None = None,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
     sources: Iterable[Path] = (),
 ) -> None:
     """Write a generator in the format of the file extension; none of the `sources` is replaced.
@@ -84,8 +84,8 @@ def export(
         raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
     if ending in NEEDED:
         module, packages = NEEDED[ending]
-        require(module, packages=packages, purpose=f"writing {ending} files")
-    if ending in PROGRAMS and loaded.look.centers is not None:
+        require_module(module, packages=packages, purpose=f"writing {ending} files")
+    if ending in PROGRAMS and loaded.settings.centers is not None:
         raise ValueError(
             f"{ending} files truncate toward w_avg, but {loaded.origin} has centers; write "
             ".safetensors, or convert it with --centers none"

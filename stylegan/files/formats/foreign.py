@@ -13,9 +13,9 @@ from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, Tensors
 from stylegan.files.formats.matching import network_from
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import refusing
+from stylegan.machine.disk import as_value_error
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
-from stylegan.sampling import Look, cyclic_one_hot, mapped
+from stylegan.sampling import SamplingSettings, cyclic_one_hot, map_latents
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 
@@ -32,7 +32,7 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
-                with refusing(file, f"looks like a checkpoint of {layout.program}, but"):
+                with as_value_error(file, f"looks like a checkpoint of {layout.program}, but"):
                     return read_layout(layout, weights, content, file)
     raise UnknownLayout(
         f"{file} is a PyTorch file, but not a checkpoint of this project, nor of one of "
@@ -93,7 +93,7 @@ def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -
     resolution = progress.resolution or trained_resolution(network.synthesis)
     loaded = Pretrained(
         network,
-        Look(resolution, progress.alpha, psi=psi, cutoff=cutoff),
+        SamplingSettings(resolution, progress.alpha, psi=psi, cutoff=cutoff),
         f"{kind} {file}",
         images_seen=progress.images_seen,
     )
@@ -177,7 +177,7 @@ def check_blurs(layout: Layout, config: NetworkConfig, kernels: Tensors) -> None
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:
     """Highest resolution with a noise strength that is not zero, the initial value."""
-    layers = synthesis.noise_layers(synthesis.config.resolution)
+    layers = synthesis.epilogues(synthesis.config.resolution)
     moved = [i for i, e in enumerate(layers) if e.noise is not None and e.noise.strength.any()]
     if not moved:
         raise ValueError("all noise strengths are zero: the network is untrained")
@@ -203,5 +203,5 @@ def mean_w(generator: Generator, label_rows: Tensor | None = None) -> Tensor:
     labels = cyclic_one_hot(range(CHUNK), config.label_dim, label_rows)
     for _ in range(AVERAGED // CHUNK):
         z = torch.randn(CHUNK, config.z_dim, generator=random)
-        total += mapped(generator, z, labels).cpu().double().sum(dim=0)
+        total += map_latents(generator, z, labels).cpu().double().sum(dim=0)
     return total / AVERAGED

@@ -22,10 +22,10 @@ from stylegan.files.formats.matching import N, growth, network_from
 from stylegan.files.formats.own import HEAD, from_json, weights_of
 from stylegan.files.formats.pickles import OfficialNetwork, read_networks
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import refusing
-from stylegan.machine.lineage import source_of, to_plain
-from stylegan.machine.messages import readable
-from stylegan.sampling import Look, Rectangle
+from stylegan.machine.disk import as_value_error
+from stylegan.machine.lineage import lineage_entry, to_dicts
+from stylegan.machine.messages import sanitize
+from stylegan.sampling import Rectangle, SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
 
 Variables = Mapping[str, npt.ArrayLike]  # official path, relative to the network -> array
@@ -39,13 +39,13 @@ LODS = ("lod", "G_synthesis/lod")  # level of detail: the first of these counts
 def mapping_from_official(variables: Variables, settings: Arguments) -> networks.MappingNetwork:
     """Mapping network from `Dense0/weight`, ...; `dlatent_broadcast` is ignored."""
     config = config_from_official(settings, correspondence.MAPPING_SETTINGS)
-    return taken(lambda: networks.MappingNetwork(config), variables, settings)
+    return network_from_variables(lambda: networks.MappingNetwork(config), variables, settings)
 
 
 def synthesis_from_official(variables: Variables, settings: Arguments) -> networks.SynthesisNetwork:
     """Synthesis network from `4x4/Conv/weight`, ..."""
     config = config_from_official(settings, correspondence.SYNTHESIS_SETTINGS)
-    return taken(lambda: networks.SynthesisNetwork(config), variables, settings)
+    return network_from_variables(lambda: networks.SynthesisNetwork(config), variables, settings)
 
 
 def generator_from_official(
@@ -56,7 +56,7 @@ def generator_from_official(
     `config`, by default that of the settings, may contain the discriminator's fields, too.
     """
     config = config or config_from_official(settings, GENERATOR_SETTINGS)
-    return taken(lambda: networks.Generator(config), variables, settings)
+    return network_from_variables(lambda: networks.Generator(config), variables, settings)
 
 
 def discriminator_from_official(
@@ -64,10 +64,10 @@ def discriminator_from_official(
 ) -> networks.Discriminator:
     """Discriminator from `4x4/Conv/weight`, ..."""
     config = config or config_from_official(settings, correspondence.DISCRIMINATOR_SETTINGS)
-    return taken(lambda: networks.Discriminator(config), variables, settings)
+    return network_from_variables(lambda: networks.Discriminator(config), variables, settings)
 
 
-def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
+def network_from_variables(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
     """Build a network by `make` from official arrays, at any level of detail."""
     tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
     fused = correspondence.fusion_from_official(settings)
@@ -85,7 +85,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
     """Read an official snapshot (G, D, Gs), `name` in lineages, without executing its content."""
     path = Path(path)
     g, d, ema = read_networks(path)
-    with refusing(path, "cannot be used"):
+    with as_value_error(path, "cannot be used"):
         config, d_config = shared_configs(g, d, ema)
         settings = ", ".join(f"{key} {value}" for key, value in ema.settings.items())
         loaded = Pretrained(
@@ -103,10 +103,10 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
             generator_from_official(g.variables, g.settings, config),
             discriminator_from_official(d.variables, d.settings, d_config),
             notes=(
-                f"settings in the file: {readable(settings, 1000)}; others have official defaults",
+                f"settings in the file: {sanitize(settings, 1000)}; others have official defaults",
             ),
         )
-    return weights.with_lineage_of(source_of(path, LICENSE, name=name))
+    return weights.with_lineage_of(lineage_entry(path, LICENSE, name=name))
 
 
 def load_npz(path: Path, *, name: str = "") -> Weights:
@@ -120,14 +120,14 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
         )
     settings = from_json(arguments, path, entry="static_kwargs")
     meta = from_json(more, path, entry="meta") if more else {}
-    with refusing(path, "cannot be used"):
+    with as_value_error(path, "cannot be used"):
         generator = generator_from_official(arrays, settings)
         look = look_of(arrays, settings, generator.config.resolution)
     payload = {
         **HEAD,
         **look.to_plain(),
         "images_seen": None,
-        "lineage": () if meta else to_plain([source_of(path, name=name)]),
+        "lineage": () if meta else to_dicts([lineage_entry(path, name=name)]),
         **meta,
         "config": dataclasses.asdict(generator.config),
         "weights": generator.state_dict(),
@@ -135,10 +135,10 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     return weights_of(payload, path, name=name)
 
 
-def look_of(variables: Variables, settings: Arguments, full: int) -> Look:
+def look_of(variables: Variables, settings: Arguments, full: int) -> SamplingSettings:
     """Look in the official program; fully grown if there is no lod."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
-    return Look(*growth("lod", lod, full), *truncation_from_official(settings))
+    return SamplingSettings(*growth("lod", lod, full), *truncation_from_official(settings))
 
 
 def shared_configs(

@@ -13,17 +13,17 @@ from stylegan.config import DataConfig
 from stylegan.files import checkpoint
 from stylegan.files.formats.matching import Match, network_from
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import KEEPING, Outputs, refusing
-from stylegan.machine.lineage import Lineage, from_plain, license_of, source_of, to_plain
-from stylegan.machine.messages import require
-from stylegan.machine.plain import read
-from stylegan.sampling import CUTOFF, PSI, Look, Rectangle
+from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, as_value_error
+from stylegan.machine.lineage import Lineage, from_dicts, license_of, lineage_entry, to_dicts
+from stylegan.machine.messages import require_module
+from stylegan.machine.plain import validate
+from stylegan.sampling import DEFAULT_CUTOFF, DEFAULT_PSI, Rectangle, SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
-LARGEST_HEADER = 2**23  # bytes; a 1024x1024 generator has about 20,000
+MAX_HEADER = 2**23  # bytes; a 1024x1024 generator has about 20,000
 
 Payload = dict[str, Any]  # of a file, unchecked
 
@@ -32,9 +32,9 @@ def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
     """Networks from the payload of the file `path`, called `name` in lineages."""
     checkpoint.checked(payload, path)
     kind = f"{payload['kind']} file"
-    with refusing(path, f"is a {kind} that cannot be used"):
+    with as_value_error(path, f"is a {kind} that cannot be used"):
         weights = parsed_weights(payload, path, kind)
-    entry = source_of(path, license_of(weights.lineage), name=name)
+    entry = lineage_entry(path, license_of(weights.lineage), name=name)
     return dataclasses.replace(weights, own_entry=entry)
 
 
@@ -43,9 +43,9 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
 
     The payload is unchecked, so any exception may be raised.
     """
-    lineage = from_plain(payload.get("lineage", ()))
+    lineage = from_dicts(payload.get("lineage", ()))
     is_state = payload["kind"] == "state"
-    config = read(
+    config = validate(
         networks.NetworkConfig, payload["config"]["network"] if is_state else payload["config"]
     )
     critic: networks.Discriminator | None = None
@@ -55,15 +55,17 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
     if "discriminator" in payload:  # of states, and of generator files for transfer
         critic = network_of(networks.make_discriminator, config, payload["discriminator"])
     if is_state:
-        schedule = read(ScheduleConfig, payload["config"]["schedule"])
+        schedule = validate(ScheduleConfig, payload["config"]["schedule"])
         stage = stage_at(payload["schedule_images"], schedule)
-        look = Look(stage.resolution, stage.alpha)
+        look = SamplingSettings(stage.resolution, stage.alpha)
         average = network_of(networks.make_generator, config, payload["generator_ema"])
         generator = network_of(networks.make_generator, config, payload["generator"])
         # without an entry label_rows it is unknown whether labels are classes
         trained_on = payload["config"]["data"] if "label_rows" in payload else None
     else:
-        look = Look(payload["resolution"], payload["alpha"], payload["psi"], payload["cutoff"])
+        look = SamplingSettings(
+            payload["resolution"], payload["alpha"], payload["psi"], payload["cutoff"]
+        )
         average = network_of(networks.make_generator, config, payload["weights"])
         generator = average
         trained_on = payload.get("trained_on")
@@ -95,7 +97,7 @@ def save_loaded(
     loaded: Pretrained,
     *,
     discriminator: networks.Discriminator | None = None,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
 ) -> None:
     """Write a generator file, with a discriminator for runs initialized from it."""
     payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
@@ -110,19 +112,19 @@ def save_generator(
     *,
     resolution: int | None = None,
     alpha: float = 1.0,
-    psi: float = PSI,
-    cutoff: int | None = CUTOFF,
+    psi: float = DEFAULT_PSI,
+    cutoff: int | None = DEFAULT_CUTOFF,
     active_rectangle: Rectangle | None = None,
     images_seen: int | None = None,
     label_names: Sequence[str] = (),
     label_rows: object = None,
     trained_on: DataConfig | None = None,
     lineage: Lineage = (),
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
 ) -> None:
     """Write a generator file with this description; see `Pretrained`."""
     resolution = generator.config.resolution if resolution is None else resolution
-    look = Look(resolution, alpha, psi, cutoff, rectangle=active_rectangle)
+    look = SamplingSettings(resolution, alpha, psi, cutoff, active_rectangle=active_rectangle)
     said = Pretrained(
         generator,
         look,
@@ -140,17 +142,19 @@ def save_discriminator(
     network: networks.Discriminator,
     lineage: Lineage = (),
     *,
-    outputs: Outputs = KEEPING,
+    outputs: OutputWriter = KEEP_EXISTING,
 ) -> None:
     payload = {
         "config": dataclasses.asdict(network.config),
-        "lineage": to_plain(lineage),
+        "lineage": to_dicts(lineage),
         "weights": weights_on_cpu(network),
     }
     checkpoint.save(path, "discriminator", payload, outputs=outputs)
 
 
-def save_safetensors(path: Path, loaded: Pretrained, *, outputs: Outputs = KEEPING) -> None:
+def save_safetensors(
+    path: Path, loaded: Pretrained, *, outputs: OutputWriter = KEEP_EXISTING
+) -> None:
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
@@ -169,11 +173,11 @@ def is_safetensors(path: Path) -> bool:
     with open(path, "rb") as file:
         start = file.read(9)
     length = int.from_bytes(start[:8], "little")
-    return start[8:] == b"{" and length <= min(LARGEST_HEADER, path.stat().st_size - 8)
+    return start[8:] == b"{" and length <= min(MAX_HEADER, path.stat().st_size - 8)
 
 
 def load_safetensors(path: Path, *, name: str = "") -> Weights:
-    require("safetensors", packages="safetensors", purpose="a .safetensors file")
+    require_module("safetensors", packages="safetensors", purpose="a .safetensors file")
     from safetensors import SafetensorError, safe_open
 
     try:

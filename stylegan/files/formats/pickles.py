@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.machine.messages import reason_of
+from stylegan.machine.messages import error_reason
 
 
 class OfficialFileError(ValueError):
@@ -87,7 +87,7 @@ BUILDERS = {
     "D_stylegan": "StyleGAN2",
     "D_stylegan2": "StyleGAN2",
 }
-MOST_INSTRUCTIONS = 200_000
+MAX_INSTRUCTIONS = 200_000
 MAX_DIMENSIONS = 32  # of an array
 MAX_LENGTH = 2**40  # of a dimension: the product of larger ones takes long
 
@@ -127,7 +127,7 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
         raise OfficialFileError(
-            f"{path} is damaged or truncated ({reason_of(error)}); expected {EXPECTED}; download "
+            f"{path} is damaged or truncated ({error_reason(error)}); expected {EXPECTED}; download "
             "it again"
         ) from error
     return networks
@@ -143,8 +143,8 @@ def check_opcodes(data: bytes) -> None:
     if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04"):
         raise OfficialFileError("is not a pickle of protocol 2 to 4")
     for number, (opcode, argument, position) in enumerate(pickletools.genops(data)):
-        if number >= MOST_INSTRUCTIONS:
-            raise OfficialFileError(f"has more than {MOST_INSTRUCTIONS:,} pickle instructions")
+        if number >= MAX_INSTRUCTIONS:
+            raise OfficialFileError(f"has more than {MAX_INSTRUCTIONS:,} pickle instructions")
         if isinstance(argument, int) and not -(2**63) <= argument < 2**63:
             raise OfficialFileError("has an integer of more than 64 bits")
         if opcode.name in REFUSED:

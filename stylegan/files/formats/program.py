@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram
 from stylegan import sampling
 from stylegan.files.checkpoint import FORMAT
 from stylegan.files.formats.own import description_as_json
-from stylegan.machine.disk import Outputs
+from stylegan.machine.disk import OutputWriter
 from stylegan.networks import Noise
 from stylegan.sampling.pretrained import Pretrained
 
@@ -37,7 +37,7 @@ class Program(nn.Module):
     def __init__(self, loaded: Pretrained, noise: str) -> None:
         super().__init__()
         self.generator = loaded.generator
-        self.look = loaded.look
+        self.look = loaded.settings
         self.stored: Noise = "none" if noise == "none" else "const"  # if no maps are passed
 
     def forward(
@@ -49,12 +49,12 @@ class Program(nn.Module):
     ) -> Tensor:
         """Generate images (N, C, H, W) without padding; psi () overrides that of the file."""
         ws = self.generator.broadcast(self.generator.mapping(z, labels))
-        styles = self.look.styles(ws, self.generator.w_avg, psi)
-        images = self.look.images(self.generator, styles, noise or self.stored)
+        styles = self.look.truncate_and_edit(ws, self.generator.w_avg, psi)
+        images = self.look.synthesize(self.generator, styles, noise or self.stored)
         images = sampling.unpremultiply(images) if self.generator.config.premultiplied else images
-        if self.look.rectangle is None:
+        if self.look.active_rectangle is None:
             return images
-        rows, columns = sampling.active_part(self.look.rectangle, *images.shape[2:])
+        rows, columns = sampling.active_part(self.look.active_rectangle, *images.shape[2:])
         return images[:, :, rows, columns]
 
 
@@ -67,7 +67,9 @@ def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
     if (labels := loaded.labels_of(seeds)) is not None:
         inputs["labels"] = labels.to(average)
     if noise == "input" and config.noise:
-        maps = loaded.generator.synthesis.noise_maps(1, loaded.look.drawn, "const")
+        maps = loaded.generator.synthesis.noise_maps(
+            1, loaded.settings.synthesis_resolution, "const"
+        )
         inputs["noise"] = [m.repeat(len(seeds), 1, 1, 1) for m in maps if m is not None]
     return inputs
 
@@ -76,7 +78,7 @@ def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
 def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
     """Export (z, psi, labels=, noise=) -> images without padding, for any batch size."""
     inputs = example_inputs(loaded, kind)
-    positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.look.psi))
+    positional = (inputs["z"], loaded.generator.w_avg.new_tensor(loaded.settings.psi))
     by_name = {name: value for name, value in inputs.items() if name != "z"}
     any_number = {0: Dim("images")}
     shapes: dict[str, object] = {"z": any_number, "psi": None}
@@ -88,7 +90,7 @@ def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
     return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
-def save_program(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -> None:
+def save_program(path: Path, loaded: Pretrained, noise: str, outputs: OutputWriter) -> None:
     """Write a file for `torch.export.load`, with the description as `stylegan.json`."""
     content = io.BytesIO()
     extra = {f"{FORMAT}.json": description_as_json(loaded)}
@@ -97,12 +99,12 @@ def save_program(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -
         file.write(content.getbuffer())
 
 
-def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -> None:
+def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: OutputWriter) -> None:
     """Write an ONNX graph in float32 with a default psi."""
     from onnx import helper, numpy_helper
 
     single = copy.deepcopy(loaded.generator).float().cpu()
-    loaded = loaded.but(generator=single)
+    loaded = loaded.replace(generator=single)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about its own code
         program = torch.onnx.export(
@@ -115,7 +117,9 @@ def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: Outputs) -> N
     assert program is not None
     model = program.model_proto
     model.ir_version = ONNX_IR
-    model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.look.psi, "f4"), "psi"))
+    model.graph.initializer.append(
+        numpy_helper.from_array(np.array(loaded.settings.psi, "f4"), "psi")
+    )
     helper.set_model_props(model, {FORMAT: description_as_json(loaded)})
     with outputs.file(path) as file:
         file.write(model.SerializeToString())

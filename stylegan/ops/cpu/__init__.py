@@ -28,21 +28,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bilinear import Dense, LinearMap, OfBlurred, product
-from ..constants import filtered
+from ..bilinear import BlurredInput, Dense, LinearMap, product
+from ..constants import cached_blur
 from ..precision import (
     HALF,
     autocast_dtype,
     capabilities,
-    differentiated,
-    full_precision,
     has_fast_matmul,
-    product_dtype,
-    traced,
+    is_full_precision,
+    is_tracing,
+    matmul_dtype,
+    needs_custom_grad,
     without_autocast,
 )
-from .convolution import Direct, Size, Unfolded, UnfoldedByTap, fast_format
-from .pointwise import adain, leaky_relu, noisy_activation
+from .convolution import Direct, Im2colConv, Im2colTapMajorConv, Resize, to_channels_last
+from .pointwise import adain, leaky_relu, noise_bias_act
 from .winograd import Winograd
 
 P = ParamSpec("P")
@@ -57,17 +57,17 @@ LARGE_WEIGHT = 2**20  # numbers from which the memory order of the gradient cost
 
 def uses_cpu_kernels(x: Tensor) -> bool:
     """Whether `x` is on a CPU and not traced: traced operations may run elsewhere."""
-    return x.device.type == "cpu" and not traced()
+    return x.device.type == "cpu" and not is_tracing()
 
 
-def rounded_products(
+def emulate_slow_half(
     op: Callable[Concatenate[Tensor, P], Tensor],
 ) -> Callable[Concatenate[Tensor, P], Tensor]:
     """Decorator: compute in float32 and round where the CPU has no fast half-precision kernels."""
 
     @wraps(op)
     def of_processor(x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        dtype = product_dtype(x)
+        dtype = matmul_dtype(x)
         if has_fast_matmul(dtype):
             return op(x, *args, **kwargs)
         with without_autocast(x):
@@ -76,9 +76,9 @@ def rounded_products(
     return of_processor
 
 
-@rounded_products
+@emulate_slow_half
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
-    if not full_precision(x):
+    if not is_full_precision(x):
         if torch.float16 in (x.dtype, autocast_dtype("cpu")):  # its unscaled gradients overflow
             return F.linear(x, weight * scale, bias)
         return F.linear(x * scale, weight, bias)  # the input is smaller than the weight
@@ -90,20 +90,20 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tenso
     return y if bias is None else y + bias
 
 
-@rounded_products
+@emulate_slow_half
 def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) -> Tensor:
     if weight.shape[-1] == 1:
         bias = None if bias is None else bias.to(x.dtype)
-        return F.conv2d(fast_format(x), (weight * scale).to(x.dtype), bias)
+        return F.conv2d(to_channels_last(x), (weight * scale).to(x.dtype), bias)
     return convolve(x, weight, scale, bias, "same")
 
 
-@rounded_products
+@emulate_slow_half
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
     return convolve(x, weight, scale, None, "double")
 
 
-@rounded_products
+@emulate_slow_half
 def conv2d_downsample(
     x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None, *, blur_first: bool = False
 ) -> Tensor:
@@ -115,20 +115,22 @@ def convolve(
     weight: Tensor,
     scale: float,
     bias: Tensor | None,
-    size: Size,
+    size: Resize,
     *,
     blur_first: bool = False,
 ) -> Tensor:
     """Compute a 3x3 convolution by the fastest implementation, in autocast's dtype if active."""
-    x = fast_format(x.to(product_dtype(x)))
+    x = to_channels_last(x.to(matmul_dtype(x)))
     if weight.dtype in HALF.values():  # of a network that was converted as a whole
         weight = weight.to(x.dtype)
-    op = choose(x, weight, size)(size, scale)
-    y = product(OfBlurred(op) if blur_first else op, x, weight)
+    op = choose_config_convolution(x, weight, size)(size, scale)
+    y = product(BlurredInput(op) if blur_first else op, x, weight)
     return y if bias is None else y.add_(bias.to(y.dtype)[:, None, None])
 
 
-def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Unfolded]:
+def choose_config_convolution(
+    x: Tensor, weight: Tensor, size: Resize
+) -> type[Direct | Winograd | Im2colConv]:
     """Choose the fastest implementation for these shapes, this dtype and this CPU."""
     n, _, h, w = x.shape
     even = h % 2 == 0 and w % 2 == 0
@@ -136,21 +138,21 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Un
         return Direct
     pixels = n * h * w // (4 if size == "half" else 1)
     if x.dtype in (torch.float32, torch.float64):
-        return Unfolded if pixels <= FEW_PIXELS else Winograd
+        return Im2colConv if pixels <= FEW_PIXELS else Winograd
     # A 4x4 kernel takes 16 multiplications, windows take 9; but AMX multiplies faster than windows
     # can be copied.
     resized = size != "same" and not has_matrix_units()
-    return UnfoldedByTap if resized or pixels <= FEW_PIXELS_HALF else Direct
+    return Im2colTapMajorConv if resized or pixels <= FEW_PIXELS_HALF else Direct
 
 
 def has_matrix_units() -> bool:
     return bool(capabilities().get("amx_bf16", False))
 
 
-@rounded_products
+@emulate_slow_half
 def blur(x: Tensor) -> Tensor:
-    if not differentiated(x):
-        return filtered(x)
+    if not needs_custom_grad(x):
+        return cached_blur(x)
     # The filter is its own transpose; PyTorch would also differentiate with respect to the kernel.
-    y: Tensor = LinearMap.apply(x, filtered, filtered)
+    y: Tensor = LinearMap.apply(x, cached_blur, cached_blur)
     return y

@@ -15,14 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bilinear import BilinearMap, ByInputs, Convolution, Maybe, Needed
+from ..bilinear import BilinearMap, Convolution, InputGrads, Needed, OptionalTensor
 from ..constants import constant
 
-Size = Literal["same", "double", "half"]  # of the output, relative to the input
+Resize = Literal["same", "double", "half"]  # of the output, relative to the input
 WINDOWS_BYTES = 2**24  # of the windows in memory at a time, approximately: they fit into a cache
 
 
-def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
+def output_shape(x: Tensor, weight: Tensor, size: Resize) -> tuple[int, int, int, int]:
     n, _, h, w = x.shape
     if size == "double":
         return n, weight.shape[1], 2 * h, 2 * w
@@ -30,7 +30,7 @@ def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, 
     return n, weight.shape[0], h // by, w // by
 
 
-def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
+def input_shape(grad: Tensor, weight: Tensor, size: Resize) -> tuple[int, int, int, int]:
     """Shape of the input, from the gradient of the output."""
     n, _, h, w = grad.shape
     if size == "double":
@@ -39,7 +39,7 @@ def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int
     return n, weight.shape[1], by * h, by * w
 
 
-def is_large(size: Size, *, first: bool) -> bool:
+def is_large(size: Resize, *, first: bool) -> bool:
     """Whether the input (`first`) of a convolution, or else its output, is the larger image.
 
     | size | first: input | not first: output |
@@ -57,12 +57,12 @@ def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
-def fast_format(x: Tensor) -> Tensor:
+def to_channels_last(x: Tensor) -> Tensor:
     """Convert images or weights to channels-last memory, the fast order."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def channels_last(x: Tensor) -> Tensor:
+def to_nhwc(x: Tensor) -> Tensor:
     """(N, C, H, W) -> (N, H, W, C), contiguous: a view if x is channels-last."""
     return x.permute(0, 2, 3, 1).contiguous()
 
@@ -71,21 +71,26 @@ def channels_last(x: Tensor) -> Tensor:
 class Direct(BilinearMap):
     """PyTorch's convolution, with a 4x4 kernel where the size changes."""
 
-    size: Size
+    size: Resize
     scale: float
 
-    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+    def prepare(self, x: Tensor, weight: Tensor) -> OptionalTensor:
         return self.kernel(x, weight)
 
-    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, prepared: OptionalTensor = None) -> Tensor:
         kernel = self.kernel(x, weight) if prepared is None else prepared
         return self.convolution().output(x, kernel)
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
-    ) -> ByInputs:
+        self,
+        x: OptionalTensor,
+        weight: Tensor,
+        grad: Tensor,
+        needed: Needed,
+        prepared: OptionalTensor = None,
+    ) -> InputGrads:
         if x is None:  # only its shape is read; PyTorch would copy the one of `Convolution`
-            x = empty_image(grad, image_shape(grad, weight, self.size))
+            x = empty_image(grad, input_shape(grad, weight, self.size))
         kernel = self.kernel(x, weight) if prepared is None else prepared
         by_x, by_kernel = self.convolution().gradients(x, kernel, grad, needed)
         return by_x, None if by_kernel is None else self.by_weight(by_kernel, weight)
@@ -96,9 +101,9 @@ class Direct(BilinearMap):
     def kernel(self, x: Tensor, weight: Tensor) -> Tensor:
         """The prepared weight: a kernel 3x3 or 4x4 in the dtype of x."""
         if self.size == "same":
-            return fast_format((weight * self.scale).to(x.dtype))
+            return to_channels_last((weight * self.scale).to(x.dtype))
         wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
-        return fast_format(wide.reshape(*weight.shape[:2], 4, 4))
+        return to_channels_last(wide.reshape(*weight.shape[:2], 4, 4))
 
     def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
         by_kernel = by_kernel.to(weight.dtype)
@@ -113,7 +118,7 @@ class Direct(BilinearMap):
 
 
 @lru_cache
-def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+def box_spread(size: Resize, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Matrix (9, 16) that sums a 3x3 kernel into a 4x4 one at the four shifts of a 2x2 box.
 
     "half": their average. "double": of the flipped kernel, as transposed convolutions need.
@@ -127,7 +132,7 @@ def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Unfolded(BilinearMap):
+class Im2colConv(BilinearMap):
     """One matrix product with the weight in its own order, for images smaller than the weight.
 
     Each pixel of the small image is multiplied with nine numbers of the large one, its window.
@@ -135,31 +140,36 @@ class Unfolded(BilinearMap):
     "double": their sums, flipped, because the small image is the input.
     """
 
-    size: Size
+    size: Resize
     scale: float
 
-    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+    def prepare(self, x: Tensor, weight: Tensor) -> OptionalTensor:
         return None if weight.dtype == x.dtype else self.kernel(weight, x.dtype)
 
-    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, prepared: OptionalTensor = None) -> Tensor:
         kernel = self.kernel(weight, x.dtype) if prepared is None else prepared
-        y = empty_image(x, result_shape(x, weight, self.size))
-        for part in self.parts(x, y):
+        y = empty_image(x, output_shape(x, weight, self.size))
+        for part in self.chunks(x, y):
             self.multiply(x[part], kernel, y[part], first=True)
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
-    ) -> ByInputs:
+        self,
+        x: OptionalTensor,
+        weight: Tensor,
+        grad: Tensor,
+        needed: Needed,
+        prepared: OptionalTensor = None,
+    ) -> InputGrads:
         by_x = by_weight = None
         if needed[0]:
             kernel = self.kernel(weight, grad.dtype) if prepared is None else prepared
-            by_x = empty_image(grad, image_shape(grad, weight, self.size))
-            for part in self.parts(by_x, grad):
+            by_x = empty_image(grad, input_shape(grad, weight, self.size))
+            for part in self.chunks(by_x, grad):
                 self.multiply(grad[part], kernel, by_x[part], first=False)
         if needed[1] and x is not None:
             small, large = (x, grad) if self.size == "double" else (grad, x)
-            for part in self.parts(x, grad):
+            for part in self.chunks(x, grad):
                 product = empty(small, len(weight), weight[0].numel())
                 self.scaled_product(pixels(small[part]).t(), self.windows(large[part]), product)
                 more = self.by_weight(product, weight)
@@ -173,7 +183,7 @@ class Unfolded(BilinearMap):
     def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
         return by_kernel.view(weight.shape).to(weight.dtype)
 
-    def parts(self, *images: Tensor) -> list[slice]:
+    def chunks(self, *images: Tensor) -> list[slice]:
         return [slice(None)]
 
     def multiply(self, image: Tensor, kernel: Tensor, out: Tensor, *, first: bool) -> None:
@@ -191,7 +201,7 @@ class Unfolded(BilinearMap):
 
     def windows(self, large: Tensor) -> Tensor:
         """Large image (N, C, H, W) -> (pixels of the small image, C 9), zeros beyond the border."""
-        image = F.pad(channels_last(large), (0, 0, 1, 1, 1, 1))
+        image = F.pad(to_nhwc(large), (0, 0, 1, 1, 1, 1))
         image = image if self.size == "same" else box_sums(image)
         n, c, h, w = small_shape(large, self.size)
         windows = empty(large, n * h * w, 9 * c)
@@ -208,7 +218,7 @@ class Unfolded(BilinearMap):
         of_taps = self.of_taps(windows, (n, h, w))
         for tap, place in self.places(h, w):
             image[place].add_(of_taps[tap])
-        channels_last(out).copy_(image[:, 1:-1, 1:-1] if border == 2 else box_sums(image))
+        to_nhwc(out).copy_(image[:, 1:-1, 1:-1] if border == 2 else box_sums(image))
 
     def of_taps(self, windows: Tensor, shape: tuple[int, int, int]) -> Tensor:
         """View (9, n, h, w, C) of the windows, for small images of `shape` (n, h, w)."""
@@ -224,7 +234,7 @@ class Unfolded(BilinearMap):
             yield tap, (slice(None), rows, columns)
 
 
-class UnfoldedByTap(Unfolded):
+class Im2colTapMajorConv(Im2colConv):
     """`Unfolded` with the channels of a tap adjacent, which is faster to copy for larger images.
 
     The weight is converted to that order. Images are processed in parts that fit into a cache; the
@@ -238,7 +248,7 @@ class UnfoldedByTap(Unfolded):
         by_tap = by_kernel.view(len(weight), 9, -1).transpose(1, 2)
         return by_tap.to(weight.dtype).reshape(weight.shape)
 
-    def parts(self, *images: Tensor) -> list[slice]:
+    def chunks(self, *images: Tensor) -> list[slice]:
         n = len(images[0])
         large = max(image.numel() * image.element_size() for image in images) // n
         windows = 9 * large if self.size == "same" else 9 * large // 4
@@ -249,7 +259,7 @@ class UnfoldedByTap(Unfolded):
         return windows.view(*shape, 9, -1).movedim(-2, 0)
 
 
-def small_shape(large: Tensor, size: Size) -> tuple[int, int, int, int]:
+def small_shape(large: Tensor, size: Resize) -> tuple[int, int, int, int]:
     """Shape of the small image, with the channels of the large one."""
     n, c, h, w = large.shape
     return (n, c, h, w) if size == "same" else (n, c, h // 2, w // 2)
@@ -263,7 +273,7 @@ def box_sums(image: Tensor) -> Tensor:
 
 def pixels(image: Tensor) -> Tensor:
     """(N, C, H, W) -> (N H W, C), a view if the image is channels-last."""
-    return channels_last(image).view(-1, image.shape[1])
+    return to_nhwc(image).view(-1, image.shape[1])
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:

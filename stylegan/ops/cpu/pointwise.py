@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import formulas
 from ..formulas import Activation
-from ..precision import differentiated, full_precision
+from ..precision import is_full_precision, needs_custom_grad
 
 CACHED_NUMBERS = 2**20  # numbers that fit into a CPU's cache
 LARGE_IMAGE = 2**17  # numbers from which image by image beats a change of memory order
@@ -59,13 +59,13 @@ class LeakyReLUGradient(torch.autograd.Function):
 
 
 def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
-    if differentiated(x):
+    if needs_custom_grad(x):
         y: Tensor = LeakyReLU.apply(x, slope, in_place)
         return y
     return F.leaky_relu(x, slope, in_place)
 
 
-def noisy_activation(
+def noise_bias_act(
     x: Tensor, noise: Tensor, strength: Tensor, bias: Tensor, activation: Activation
 ) -> Tensor:
     """Activation of `x + noise * strength + bias`; x may be overwritten."""
@@ -88,7 +88,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool)
     """AdaIN: small images in their memory order, large ones one by one; float32 statistics."""
     n, c, h, w = x.shape
     small = c * h * w < LARGE_IMAGE
-    if small and n > 1 and full_precision(x):
+    if small and n > 1 and is_full_precision(x):
         y: Tensor = AdaIN.apply(x, scale.to(x.dtype), bias.to(x.dtype), eps)
         return y
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
@@ -98,7 +98,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool)
     each = zip(x.split(1), scale, bias, strict=True)
     is_channels_last = x.is_contiguous(memory_format=torch.channels_last)
     if in_place and is_channels_last and not torch.is_grad_enabled():
-        in_its_place = adain_ if full_precision(x) else batch_norm_
+        in_its_place = adain_ if is_full_precision(x) else batch_norm_
         for image, s, b in each:
             in_its_place(image, s, b, eps)
         return x

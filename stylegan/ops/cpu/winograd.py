@@ -23,9 +23,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..bilinear import BilinearMap, ByInputs, Maybe, Needed
+from ..bilinear import BilinearMap, InputGrads, Needed, OptionalTensor
 from ..constants import constant
-from .convolution import Size, channels_last, empty_image, image_shape, is_large, result_shape
+from .convolution import Resize, empty_image, input_shape, is_large, output_shape, to_nhwc
 
 PART_BYTES = 2**24  # of the planes in memory at a time, approximately: they fit into a cache
 KEPT_PIXELS = 2048  # of a batch; with more pixels, converting the weight again costs little
@@ -38,7 +38,7 @@ KERNEL_NUMBERS = {  # coefficients of (a, b, c) for each plane
 
 
 @lru_cache
-def kernel_matrix(size: str, dtype: torch.dtype) -> Tensor:
+def filter_transform(size: str, dtype: torch.dtype) -> Tensor:
     """Matrix (planes, 9) from a 3x3 kernel to its numbers for all planes."""
     with torch.inference_mode(False):
         numbers = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype, device="cpu")
@@ -51,22 +51,22 @@ def pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return split.select(dim + 1, 0), split.select(dim + 1, 1)
 
 
-def but_first(x: Tensor, dim: int) -> Tensor:
+def drop_first(x: Tensor, dim: int) -> Tensor:
     return x.narrow(dim, 1, x.shape[dim] - 1)
 
 
-def but_last(x: Tensor, dim: int) -> Tensor:
+def drop_last(x: Tensor, dim: int) -> Tensor:
     return x.narrow(dim, 0, x.shape[dim] - 1)
 
 
-def image_planes(x: Tensor, dim: int, along: int) -> Tensor:
+def input_transform(x: Tensor, dim: int, along: int) -> Tensor:
     """Three or four planes along one axis: (..., 2h, ...) -> (along, ..., h, ...)."""
     e, o = pairs(x, dim)
     out = x.new_empty(along, *e.shape)
-    torch.sub(but_last(o, dim), but_first(o, dim), out=but_first(out[0], dim))
+    torch.sub(drop_last(o, dim), drop_first(o, dim), out=drop_first(out[0], dim))
     torch.neg(o.narrow(dim, 0, 1), out=out[0].narrow(dim, 0, 1))
     torch.add(e, o, out=out[1])
-    torch.sub(but_first(e, dim), but_last(e, dim), out=but_last(out[2], dim))
+    torch.sub(drop_first(e, dim), drop_last(e, dim), out=drop_last(out[2], dim))
     torch.neg(e.narrow(dim, -1, 1), out=out[2].narrow(dim, -1, 1))
     if along == 4:
         torch.sub(o, e, out=out[3])
@@ -77,15 +77,15 @@ def image_planes_transposed(planes: Tensor, dim: int, out: Tensor) -> Tensor:
     e, o = pairs(out, dim)
     torch.sub(planes[1], planes[2], out=e)
     torch.sub(planes[1], planes[0], out=o)
-    but_first(e, dim).add_(but_last(planes[2], dim))
-    but_last(o, dim).add_(but_first(planes[0], dim))
+    drop_first(e, dim).add_(drop_last(planes[2], dim))
+    drop_last(o, dim).add_(drop_first(planes[0], dim))
     if len(planes) == 4:
         e.sub_(planes[3])
         o.add_(planes[3])
     return out
 
 
-def sums(planes: Tensor, dim: int, out: Tensor) -> Tensor:
+def output_transform(planes: Tensor, dim: int, out: Tensor) -> Tensor:
     """Combine products of four planes along one axis: (4, ..., h, ...) -> (..., 2h, ...)."""
     e, o = pairs(out, dim)
     torch.add(planes[0], planes[1], out=e)
@@ -107,7 +107,7 @@ def sums_transposed(y: Tensor, dim: int) -> Tensor:
 
 def large_planes(x: Tensor, along: int) -> Tensor:
     """Planes of the large image: x (N, 2h, 2w, C) -> (along^2, N h w, C)."""
-    planes = image_planes(image_planes(x, 1, along), 3, along)
+    planes = input_transform(input_transform(x, 1, along), 3, along)
     return planes.reshape(along**2, -1, x.shape[-1])
 
 
@@ -134,7 +134,7 @@ def from_small_planes(products: Tensor, out: Tensor) -> None:
         return
     n, h, w, k = out.shape
     products = products.view(4, 4, n, h // 2, w // 2, k)
-    sums(sums(products, 3, out.new_empty(4, n, h // 2, w, k)), 1, out)
+    output_transform(output_transform(products, 3, out.new_empty(4, n, h // 2, w, k)), 1, out)
 
 
 @dataclass(frozen=True)
@@ -145,34 +145,39 @@ class Winograd(BilinearMap):
     derivatives; `is_large` says which is which.
     """
 
-    size: Size
+    size: Resize
     scale: float
 
-    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+    def prepare(self, x: Tensor, weight: Tensor) -> OptionalTensor:
         pixels = len(x) * math.prod(x.shape[2:]) * (4 if self.size == "double" else 1)
         return self.kernels(weight) if pixels <= KEPT_PIXELS else None
 
-    def output(self, x: Tensor, weight: Tensor, prepared: Maybe = None) -> Tensor:
-        y = empty_image(x, result_shape(x, weight, self.size))
+    def output(self, x: Tensor, weight: Tensor, prepared: OptionalTensor = None) -> Tensor:
+        y = empty_image(x, output_shape(x, weight, self.size))
         kernels = self.kernels(weight) if prepared is None else prepared
-        x, out = map(channels_last, (x, y))
-        for part in self.parts(x, out):
+        x, out = map(to_nhwc, (x, y))
+        for part in self.chunks(x, out):
             self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, prepared: Maybe = None
-    ) -> ByInputs:
-        shape = image_shape(grad, weight, self.size)
+        self,
+        x: OptionalTensor,
+        weight: Tensor,
+        grad: Tensor,
+        needed: Needed,
+        prepared: OptionalTensor = None,
+    ) -> InputGrads:
+        shape = input_shape(grad, weight, self.size)
         by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
         by_kernels = None
         kernels = prepared
         if needed[0] and kernels is None:
             kernels = self.kernels(weight)
-        inner = channels_last(by_x)
-        outer = channels_last(grad)
-        images = None if x is None else channels_last(x)
-        for part in self.parts(by_x, grad):
+        inner = to_nhwc(by_x)
+        outer = to_nhwc(grad)
+        images = None if x is None else to_nhwc(x)
+        for part in self.chunks(by_x, grad):
             planes = self.planes(outer[part], first=False)
             if needed[0] and kernels is not None:
                 self.multiply(planes, kernels, inner[part], first=False)
@@ -185,7 +190,7 @@ class Winograd(BilinearMap):
         by_w = None if by_kernels is None else self.by_weight(by_kernels, weight)
         return by_x if needed[0] else None, by_w
 
-    def parts(self, *images: Tensor) -> Iterator[slice]:
+    def chunks(self, *images: Tensor) -> Iterator[slice]:
         """Ranges of images whose planes fit into a cache together."""
         each = max(math.prod(x.shape[1:]) * x.element_size() for x in images) * 4
         at_once = max(1, PART_BYTES // each)
@@ -215,8 +220,8 @@ class Winograd(BilinearMap):
 
     def numbers(self, weight: Tensor) -> Tensor:
         """Matrix (planes, 9) from a 3x3 weight to the numbers that planes are multiplied with."""
-        return constant(kernel_matrix, weight)(self.size, weight.dtype) * self.scale
+        return constant(filter_transform, weight)(self.size, weight.dtype) * self.scale
 
 
-def add_product(total: Maybe, a: Tensor, b: Tensor) -> Tensor:
+def add_product(total: OptionalTensor, a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a, b) if total is None else torch.baddbmm(total, a, b, out=total)
