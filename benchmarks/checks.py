@@ -27,10 +27,10 @@ from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
-from stylegan.machine.console import Console
 from stylegan.schedule import resolutions, stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
 from stylegan.training.run import backend_flags
+from stylegan.utils.console import Console
 
 SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
 CONFIG = click.option("--config", help="Name of the configuration.  [default: the paper's]")
@@ -45,7 +45,7 @@ TWICE = {  # options whose operations on a GPU might not be deterministic
     "paper": (),
     "labels": ("network.label_dim=3",),
     "wgan_gp": ('discriminator_loss="wgan_gp"', 'generator_loss="wgan"'),
-    "ada": ('augment.kind="ada"', "augment.strength=0.8"),
+    "ada": ('augment.kind="ada"', "augment.probability=0.8"),
     "diffaugment": ('augment.kind="diffaugment"',),
 }
 STOP_AT = 160  # images: within a stage that grows in

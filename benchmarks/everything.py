@@ -52,7 +52,7 @@ def parts(device: str, out: Path) -> list[Part]:
         return Part(name, arguments, share, check=True)
 
     parity = [str(tests / f"{name}.py") for name in PARITY]
-    ada = ["-o", 'augment.kind="ada"', "-o", "augment.strength=0.8"]
+    ada = ["-o", 'augment.kind="ada"', "-o", "augment.probability=0.8"]
     if not gpu:
         quickstart = ["--config", "quickstart"]
         tiny = ["--config", "quickstart", "--resolution", "8"]

@@ -14,9 +14,9 @@ from stylegan import Generator, NetworkConfig
 from stylegan.cli import main
 from stylegan.layers import EqualizedConv2d
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
-from stylegan.machine.distributed import all_gather
 from stylegan.metrics import METRICS, Measurement, Metric, Scores
 from stylegan.networks import GENERATORS
+from stylegan.utils.distributed import all_gather
 
 RESOLUTION = 16  # of the self-attention
 

@@ -3,12 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from stylegan.machine.version import __version__
+from stylegan.utils.version import __version__
 
 if TYPE_CHECKING:
     from stylegan.files.loading import load_generator
-    from stylegan.machine.console import Console, PrintingConsole
     from stylegan.networks import Discriminator, Generator, NetworkConfig
+    from stylegan.utils.console import Console, PrintingConsole
 
 OWNERS = {
     "Console": "machine.console",

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.data.labels import describe_labels, match_labels
-from stylegan.machine.messages import join_truncatedource_on_rank0
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
+from stylegan.utils.text import join_truncated
 
 LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")
 EMBEDDING = "mapping.label_embedding"  # a row per label
@@ -79,7 +79,7 @@ def blend(
     return a.replace(
         generator=network.eval(),
         origin=f"blend of {a.origin} and {b.origin}",
-        look=a.settings.override(centers="none") if first is None and share else a.settings,
+        settings=a.settings.override(centers="none") if first is None and share else a.settings,
         images_seen=None,
         lineage=(*sources.values(), file_of_b),
     )
@@ -101,15 +101,15 @@ def check_alike(a: Pretrained, b: Pretrained) -> None:
         different.append(f"labels ({ours}) and ({theirs})")
     if different:
         raise ValueError(
-            f"networks that differ cannot be blended: {join_truncatedource_on_rank0(different, 4, ', ')}"
+            f"networks that differ cannot be blended: {join_truncated(different, 4, ', ')}"
         )
 
 
 def shape_of(loaded: Pretrained) -> dict[str, object]:
     """Properties by name in which two blended generators must agree."""
-    look = {
+    settings = {
         "resolution reached": loaded.settings.synthesis_resolution,
         "alpha": loaded.settings.alpha,
         "rectangle": loaded.settings.active_rectangle,
     }
-    return dataclasses.asdict(loaded.generator.config) | look
+    return dataclasses.asdict(loaded.generator.config) | settings

@@ -10,18 +10,6 @@ from pydantic import Discriminator, Field, Tag
 
 from stylegan.augment import AugmentConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from stylegan.machine.lineage import SECTION as LINEAGE
-from stylegan.machine.messages import suggestion
-from stylegan.machine.plain import (
-    Decay,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Probability,
-    validate,
-    validated,
-)
-from stylegan.machine.toml import parse_override, read_toml, toml_value
 from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, lookup
 from stylegan.ops import Precision
 from stylegan.schedule import (
@@ -32,6 +20,18 @@ from stylegan.schedule import (
     check_table,
     official_batch_sizes,
     phases,
+)
+from stylegan.utils.lineage import SECTION as LINEAGE
+from stylegan.utils.text import suggestion
+from stylegan.utils.toml import parse_override, read_toml, toml_value
+from stylegan.utils.validation import (
+    Decay,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    validate,
+    validated,
 )
 
 PACKAGE = Path(__file__).parent
@@ -121,7 +121,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if self.freeze_d_from:
-            check_resolution(self.freeze_d_from, self.network.resolution, name="freeze_d")
+            check_resolution(self.freeze_d_from, self.network.resolution, name="freeze_d_from")
         if isinstance(self.r1_gamma, Mapping):
             check_table("r1_gamma", self.r1_gamma, self.schedule.start_resolution)
 
@@ -159,8 +159,19 @@ def option_names() -> list[str]:
     return [name for name in flatten(to_dict(TrainConfig())) if name != DERIVED]
 
 
+FORMER_NAMES = {  # of options, in runs of earlier versions and still accepted
+    "augment.speed_kimg": "augment.ada_kimg",
+    "augment.strength": "augment.probability",
+    "d_warmup_kimg": "d_only_kimg",
+    "freeze_d": "freeze_d_from",
+    "noise": "noise_mode",
+}
+
+
 def flatten(values: Mapping[str, object]) -> dict[str, object]:
-    """Values by `name` or `section.name`; tables by resolution stay whole."""
+    """Values by `name` or `section.name`, also for former names; tables by resolution stay whole.
+
+    Raises ValueError if an option is given by its former and its present name."""
     flat: dict[str, object] = {}
     for name, value in values.items():
         if name not in SECTIONS:
@@ -170,7 +181,9 @@ def flatten(values: Mapping[str, object]) -> dict[str, object]:
             raise ValueError(f"{name} is a section, not an option; set its options, as {example}")
         else:
             flat |= {f"{name}.{key}": v for key, v in value.items()}
-    return flat
+    if twice := [old for old, new in FORMER_NAMES.items() if old in flat and new in flat]:
+        raise ValueError(f"{twice[0]} is now {FORMER_NAMES[twice[0]]}: give one of them")
+    return {FORMER_NAMES.get(name, name): value for name, value in flat.items()}
 
 
 def unflatten(flat: Mapping[str, object]) -> dict[str, object]:
@@ -264,20 +277,22 @@ def load_config(
     try:
         values = read_options(name) if name else {}
         changes = overrides if isinstance(overrides, Mapping) else parse_options(overrides)
-        return build_config({**values, **changes}, num_processes, unknown_parts=allow_unregistered)
+        return build_config(
+            {**values, **changes}, num_processes, allow_unregistered=allow_unregistered
+        )
     except ValueError as error:
         named = f"{name} with the given options" if overrides else name
         raise ValueError(f"{named}: {error}" if name else str(error)) from error
 
 
 def build_config(
-    values: Mapping[str, object], num_processes: int = 1, *, unknown_parts: bool = False
+    values: Mapping[str, object], num_processes: int = 1, *, allow_unregistered: bool = False
 ) -> TrainConfig:
     """Validate `values`, by `name` and `section.name` or nested by section; defaults fill the rest.
 
     Without a batch table, the official one for `num_processes` is used. A plain number in place of
     a table by resolution is its only entry. Losses and networks must be registered, unless
-    `unknown_parts` is true.
+    `allow_unregistered` is true.
     """
     flat = {"schedule.num_processes": num_processes, **flatten(values)}
     for name in TABLES:
@@ -292,7 +307,7 @@ def build_config(
         plan = dataclasses.replace(plan, batch_size=official_batch_sizes(plan.num_processes))
         config = dataclasses.replace(config, schedule=plan)
     check_batches(config, plan.num_processes)
-    if not unknown_parts:
+    if not allow_unregistered:
         lookup("generator_loss", GENERATOR_LOSSES, config.generator_loss)
         lookup("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
         lookup("network.generator", GENERATORS, config.network.generator)

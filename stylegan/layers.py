@@ -18,7 +18,7 @@ HE_GAIN = math.sqrt(2)
 
 
 def run_block(block: nn.Module, *inputs: Tensor | None, checkpointed: bool) -> Tensor:
-    """Run `block`, with activation checkpointing if `recomputed`.
+    """Run `block`, with activation checkpointing if `checkpointed`.
 
     The block must return one tensor and use no random numbers.
     """

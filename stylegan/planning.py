@@ -22,19 +22,6 @@ from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.losses import full_size_factor
-from stylegan.machine import distributed
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import resolve_device, run_on_all_ranks, run_on_rank0
-from stylegan.machine.limits import limits
-from stylegan.machine.messages import (
-    align_columns,
-    duration,
-    gib,
-    join_truncatedource_on_rank0,
-    pluralize,
-    require_module,
-)
-from stylegan.machine.toml import toml_value
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import (
     ScheduleConfig,
@@ -71,12 +58,25 @@ from stylegan.training.transfer import (
     warmup,
     warmup_lines,
 )
+from stylegan.utils import distributed
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.distributed import resolve_device, run_on_all_ranks, run_on_rank0
+from stylegan.utils.limits import limits
+from stylegan.utils.text import (
+    align_columns,
+    duration,
+    gib,
+    join_truncated,
+    pluralize,
+    require_module,
+)
+from stylegan.utils.toml import toml_value
 
 Options = Mapping[str, object]  # of a configuration, by `name` or `section.name`
 RESOLUTION = "network.resolution"
 CROP = "data.crop"
 LENGTH = "schedule.total_kimg"
-WARMUP = "d_warmup_kimg"
+WARMUP = "d_only_kimg"
 BUNDLED_DATA = "datasets/faces-64.zip"
 DEFAULT_CONFIG = "quickstart"
 
@@ -129,7 +129,7 @@ class TrainRequest:
     resolution: int | None = None
     kimg: float | None = None  # length, in thousands of real images
     minutes: float | None = None  # length, in minutes on this machine
-    width: int | None = None  # maximum number of channels of a layer
+    max_channels: int | None = None  # maximum number of channels of a layer
     options: Options = field(default_factory=dict)  # others, by `name`, `section.name`
     channels: int | Literal["auto", "L", "RGB", "RGBA"] | None = None  # stored as int or auto
     init_from: str | Path | None = None  # weights to start from
@@ -143,7 +143,7 @@ class TrainRequest:
         own = {
             RESOLUTION: self.resolution,
             LENGTH: self.kimg,
-            "network.max_channels": self.width,
+            "network.max_channels": self.max_channels,
             "network.image_channels": self.channels,
         }
         for name, value in own.items():
@@ -263,7 +263,7 @@ class Plan:
             *lines,
             f"memory of each GPU: about {gib(costs.memory[at])}, at {at}x{at}, without workspace",
             f"start it by torchrun --nproc-per-node {machine.processes} train.py with the options "
-            "of this command, except --dry-run, --processes and --device",
+            "of this command, except --dry-run, --plan-gpus and --device",
         ]
 
     def image_lines(self, findings: Findings, config: TrainConfig) -> list[str]:
@@ -296,7 +296,7 @@ def plan(
     if distributed.world_size() < int(os.environ.get("WORLD_SIZE", "1")):
         raise ValueError(
             "several processes must plan together; call plan() inside "
-            "`with stylegan.machine.distributed.process_group(device):`"
+            "`with stylegan.utils.distributed.process_group(device):`"
         )
     if request.minutes is not None:  # for which steps are tried
         require_module("torchvision", packages="torch torchvision", purpose="a grid of samples")
@@ -346,7 +346,7 @@ def inspect_inputs(
     if (origin := request.init_from) is not None and not stored:  # first, to fail early
         start = run_on_all_ranks(lambda: open_weights(origin, need="training"))
         if request.config in (None, AUTO):
-            given |= sizes(start, width=request.width)
+            given |= sizes(start, max_channels=request.max_channels)
     drawn = start.require_loaded().crop if start else stored.data.crop if stored else ""
     is_fixed = base != AUTO and CROP in read_options(base)
     fits = run_on_rank0(lambda: not is_store(path) or Store(path).meta.crop == drawn)
@@ -432,7 +432,7 @@ def data_of(run: RunFolder) -> Path:
 def decide(request: TrainRequest, facts: Facts) -> tuple[TrainConfig, list[str]]:
     asked = {**facts.given, **request.explicit_options}
     if facts.base == AUTO:
-        config, lines = chosen(asked, facts, request.width)
+        config, lines = chosen(asked, facts, request.max_channels)
         file: Options = {}
     else:
         file = read_options(facts.base)
@@ -463,10 +463,10 @@ def named(request: TrainRequest, asked: Options, file: Options, facts: Facts) ->
         kept = beginning(facts.init_weights, whole, is_asked=INITIAL_RESOLUTION in asked)[0]
     kept = {name: value for name, value in kept.items() if name not in file}
     config = load_config(facts.base, {**kept, **asked}, processes)
-    if (request.resolution, request.kimg, request.width) == (None,) * 3:
+    if (request.resolution, request.kimg, request.max_channels) == (None,) * 3:
         return config
     usual = int(file.get(RESOLUTION, NetworkConfig.resolution))  # type: ignore[call-overload]
-    kept |= dependent_options(config, usual, width=request.width, begun=stored)
+    kept |= dependent_options(config, usual, max_channels=request.max_channels, begun=stored)
     if stored:
         kept["r1_gamma"] = stored.r1_gamma
     elif config.network.resolution != usual:
@@ -474,7 +474,7 @@ def named(request: TrainRequest, asked: Options, file: Options, facts: Facts) ->
     return load_config(facts.base, {**kept, **asked}, processes)
 
 
-def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig, list[str]]:
+def chosen(asked: Options, facts: Facts, max_channels: int | None) -> tuple[TrainConfig, list[str]]:
     """Choose what is not requested, by images and machine, at the largest sensible resolution."""
     if any(name.startswith("augment.") for name in asked):  # without effect unless a kind is set
         asked = {"augment.kind": "ada", **asked}
@@ -482,7 +482,9 @@ def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig
     fixed = RESOLUTION in asked
     machine = facts.machine
     for size in [None] if fixed else reversed(schedule.resolutions(facts.possible)):
-        config = chosen_at(asked if size is None else {**asked, RESOLUTION: size}, facts, width)
+        config = chosen_at(
+            asked if size is None else {**asked, RESOLUTION: size}, facts, max_channels
+        )
         too_fine = size not in (None, schedule.MIN_RESOLUTION)
         problem = too_large(facts, config) if too_fine else ""
         if not problem:
@@ -496,7 +498,7 @@ def chosen(asked: Options, facts: Facts, width: int | None) -> tuple[TrainConfig
     return config, [chosen_line(config), *filter(None, [hindrance])]
 
 
-def chosen_at(asked: Options, facts: Facts, width: int | None) -> TrainConfig:
+def chosen_at(asked: Options, facts: Facts, max_channels: int | None) -> TrainConfig:
     """Choose the options that are not in `asked`, which contains the resolution."""
     machine = facts.machine
     on_cpu = machine.on_cpu
@@ -521,11 +523,11 @@ def chosen_at(asked: Options, facts: Facts, width: int | None) -> TrainConfig:
     options["r1_gamma"] = gamma_for(config, batch_size, on_cpu=on_cpu)
     if config.augment.kind == "ada" and config.augment.adaptive:
         most = TRANSFER_SPEED_KIMG if facts.grown else MAX_SPEED_KIMG
-        options["augment.speed_kimg"] = min(most, config.schedule.total_kimg / 2)
+        options["augment.ada_kimg"] = min(most, config.schedule.total_kimg / 2)
     average = AVERAGE_KIMG * batch_size / GPU_BATCH
     if "ema_half_life_kimg" not in asked:
         config = dataclasses.replace(config, ema_half_life_kimg=average)
-    options |= dependent_options(config, usual, width=width)
+    options |= dependent_options(config, usual, max_channels=max_channels)
     return load_config(base, {**options, **asked}, machine.processes)
 
 
@@ -635,12 +637,12 @@ def dependent_options(
     config: TrainConfig,
     usual_resolution: int,
     *,
-    width: int | None = None,
+    max_channels: int | None = None,
     begun: TrainConfig | None = None,
 ) -> dict[str, object]:
-    """Options that follow from another resolution, length or width.
+    """Options that follow from another resolution, length or number of channels.
 
-    Layers above the usual resolution get as many channels as the paper's finest; `width` scales all
+    Layers above the usual resolution get as many channels as the paper's finest; `max_channels` scales all
     in proportion. An existing run (`begun`) keeps its phases and the half-life of its average; a
     new one is `shortened`, with a half-life of at most a twelfth of its length.
     """
@@ -652,11 +654,11 @@ def dependent_options(
     base = network.channel_base
     if network.resolution > usual_resolution:
         base = max(base, FINEST_CHANNELS * network.resolution // 2)
-    if width is not None:
-        base = max(round(base * width / network.max_channels), 1)
+    if max_channels is not None:
+        base = max(round(base * max_channels / network.max_channels), 1)
     return {
         "network.channel_base": base,
-        "network.max_channels": network.max_channels if width is None else width,
+        "network.max_channels": network.max_channels if max_channels is None else max_channels,
         "schedule.stable_kimg": plan.stable_kimg,
         "schedule.fade_kimg": plan.fade_kimg,
         "schedule.tick_kimg": plan.tick_kimg,
@@ -733,7 +735,7 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> StepCo
 def kimg_within(
     minutes: float, config: TrainConfig, request: TrainRequest, costs: StepCosts
 ) -> float:
-    """Length in kimg that takes `minutes` at these costs; 0 if below `LEAST_KIMG`."""
+    """Length in kimg that takes `minutes` at these costs; 0 if below `MIN_KIMG`."""
     keep = any(f"schedule.{name}_kimg" in request.explicit_options for name in ("stable", "fade"))
     seconds = 60 * TRAINING_SHARE * minutes
 
@@ -779,9 +781,7 @@ def found_lines(findings: Findings) -> list[str]:
         lines += align_columns(rows, left=[0])
     if labels := findings.labels:
         number = pluralize(len(labels.names), "number" if labels.are_vectors else "class")
-        lines.append(
-            f"{number} for --labels: {join_truncatedource_on_rank0(labels.names, 12, ', ')}"
-        )
+        lines.append(f"{number} for --labels: {join_truncated(labels.names, 12, ', ')}")
     return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
 
 
@@ -789,7 +789,7 @@ def chosen_line(config: TrainConfig) -> str:
     resolution = config.network.resolution
     line = (
         f"chosen for them and this machine: --resolution {resolution} "
-        f"--width {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
+        f"--max-channels {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
         f"-o schedule.batch_size={batch_size_at(resolution, config.schedule)} "
         f"-o 'r1_gamma={toml_value(config.r1_gamma)}' "
         f"-o 'augment.kind=\"{config.augment.kind}\"' "

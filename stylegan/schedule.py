@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from stylegan.machine.plain import NonNegativeFloat, PositiveFloat, PositiveInt, validated
+from stylegan.utils.validation import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 
 # In tables by resolution, an entry holds from its resolution up to the next one.
 OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes

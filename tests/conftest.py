@@ -28,7 +28,7 @@ from helpers.tiny_generators import random_generator
 from helpers.tiny_training import tiny_config, tiny_store, train_tiny
 
 from stylegan.data import Preparation, cached_store
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 
 FACES = ROOT / "datasets" / "faces-64.zip"
 FEW_FILES = 3

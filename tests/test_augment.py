@@ -204,7 +204,7 @@ def test_training_moves_the_strength_by_the_rule_also_over_a_resume():
 
 def test_r1_differentiates_by_the_images_before_they_are_transformed():
     """With D(x) = a * sum(x) and images multiplied by c, the penalty is (a c)^2 for each number."""
-    config = tiny_config(augment={"kind": "ada", "strength": 1.0})
+    config = tiny_config(augment={"kind": "ada", "probability": 1.0})
     reals, factor = torch.randn(4, 3, 8, 8), 1.7
     color = torch.diag(torch.tensor([factor, factor, factor, 1.0])).expand(4, 4, 4)
     transform = ada.Transform(color=color)

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from stylegan import load_generator, sampling
 from stylegan.blending import blend, resolution_of
 from stylegan.config import DataConfig
+from stylegan.files.formats.native import save_generator
 from stylegan.files.formats.official import LICENSE as NVIDIA
-from stylegan.files.formats.own import save_generator
-from stylegan.machine.lineage import LineageEntry, sha256_of
+from stylegan.utils.lineage import LineageEntry, sha256_of
 
 
 def loaded(seed, config=TINY, **about):

@@ -14,10 +14,10 @@ from helpers.tiny_training import largest_file
 from stylegan import load_generator
 from stylegan.directions import save_directions
 from stylegan.files import checkpoint
-from stylegan.files.formats import own
+from stylegan.files.formats import native
 from stylegan.files.latents import write_latents
-from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.networks import Discriminator
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 from stylegan.video import write_video
 
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
@@ -94,10 +94,10 @@ def test_every_writer_keeps_a_file_that_exists_unless_outputs_replace(tmp_path):
     frames = np.zeros((2, 8, 8, 3), np.uint8)
     writers = [
         partial(checkpoint.save, path, "generator", PAYLOAD),
-        partial(own.save_generator, path, network),
-        partial(own.save_loaded, path, loaded),
-        partial(own.save_safetensors, path, loaded),
-        partial(own.save_discriminator, path, Discriminator(TINY)),
+        partial(native.save_generator, path, network),
+        partial(native.save_loaded, path, loaded),
+        partial(native.save_safetensors, path, loaded),
+        partial(native.save_discriminator, path, Discriminator(TINY)),
         partial(write_latents, path, ws),
         partial(save_directions, path, [], network),
         lambda **outputs: write_video(film, iter(frames), count=2, fps=10, **outputs),

@@ -57,8 +57,8 @@ def known(images, size, machine=CPU, *, reach=None, grown=0, **changes):
     )  # fmt: skip
 
 
-def chosen(*asked, of=None, width=None):
-    return planning.chosen(parse_options(asked), of or known(300, 64), width)[0]
+def chosen(*asked, of=None, max_channels=None):
+    return planning.chosen(parse_options(asked), of or known(300, 64), max_channels)[0]
 
 
 REACH = {32: 300, 64: 297, 128: 290, 256: 200, 512: 10}  # nine of ten reach 128
@@ -101,7 +101,7 @@ def test_what_is_asked_for_stays_and_the_rest_is_chosen_for_it(of, asked, expect
 
 
 def test_a_width_caps_the_channels_and_a_large_network_has_gamma_of_its_size():
-    assert chosen(*OWN, of=known(300, 64, "24 GB"), width=64).network.max_channels == 64
+    assert chosen(*OWN, of=known(300, 64, "24 GB"), max_channels=64).network.max_channels == 64
     large = chosen("network.resolution=1024", "schedule.batch_size=16")
     assert large.r1_gamma_at(1024) == pytest.approx(0.0002 * 1024**2 / 16, rel=0.05)
 

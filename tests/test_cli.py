@@ -17,9 +17,9 @@ from helpers.tiny_generators import LABELED, TINY, random_generator
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command, Terminal, command, echo, note
 from stylegan.data import Store
-from stylegan.files.formats.own import save_generator
-from stylegan.machine.console import PrintingConsole
+from stylegan.files.formats.native import save_generator
 from stylegan.networks import Generator
+from stylegan.utils.console import PrintingConsole
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_signal_ends_a_command_with_one_line_and_without_leaving_a_part_of_a_f
 import signal, click
 from pathlib import Path
 from stylegan.cli.common import Command, ending_at_signals
-from stylegan.machine.disk import REPLACING
+from stylegan.utils.filesystem import REPLACING
 @click.command(cls=Command)
 def stopped():
     try:
@@ -309,7 +309,7 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch, source):
 
 
 def test_options_of_plain_text_name_no_file():
-    """Those that do have a type of cli/values.py, which knows the home folder."""
+    """Those that do have a type of cli/param_types.py, which knows the home folder."""
     outer = [main.get_command(click.Context(main), name) for name in COMMANDS]
     inner = [
         c for group in outer if isinstance(group, click.Group) for c in group.commands.values()

@@ -22,16 +22,16 @@ from stylegan.config import (
     to_dict,
     to_toml,
 )
-from stylegan.machine import plain
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import phases
+from stylegan.utils import validation
 
 PROCESSES = (1, 2, 4, 8)
 PAPER = {  # appendix C, and the official program's settings where the paper is silent
     "generator_loss": "nonsaturating", "discriminator_loss": "logistic",
     "r1_gamma": 10, "r1_interval": 1, "r2_gamma": 0, "gp_weight": 10, "gp_target": 1, "drift": 1e-3,
     "adam_beta1": 0, "adam_beta2": 0.99, "adam_eps": 1e-8,
-    "ema_half_life_kimg": 10, "w_avg_decay": 0.995, "style_mixing": 0.9, "noise": "random",
+    "ema_half_life_kimg": 10, "w_avg_decay": 0.995, "style_mixing": 0.9, "noise_mode": "random",
     "batch_gpu": 0, "snapshot_ticks": 10,
     "network.resolution": 1024, "network.image_channels": 3, "network.label_dim": 0,
     "network.z_dim": 512, "network.w_dim": 512, "network.mapping_layers": 8,
@@ -58,9 +58,9 @@ OWN = {  # the official program has nothing like them
     "network.generator", "network.discriminator", "seed",
     "log_kimg", "keep_states", "data.crop", "data.include",
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg",
-    "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.strength",
-    "augment.target", "augment.speed_kimg",
-    "d_warmup_kimg", "freeze_d", "precision",
+    "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.probability",
+    "augment.target", "augment.ada_kimg",
+    "d_only_kimg", "freeze_d_from", "precision",
 }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ WRONG_OPTIONS = [  # an option, and the words that name it and say what is wrong
     ("batch_gpu=3", "batch_gpu 3 .* 128"),
     ("data.include='\udce9.png'", "Unicode"),
     ("augment={kind='ada', transforms=['blits']}", "'blits' .* blit"),
-    ("augment={kind='none', strength=0.5}", "kind is none"),
+    ("augment={kind='none', probability=0.5}", "kind is none"),
     ("augment={kind='ada', target=1.0}", "target is 1.0"),
     ("network.resolution=48", "network.* 48 is not a power of two from 4 to 1024"),
     ("network.resolution=2048", "network.* 2048 is not a power of two from 4 to 1024"),
@@ -299,20 +299,24 @@ def test_options_are_values_by_name_or_texts(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "inside", "outside"),
     [
-        (plain.NonNegativeFloat, [0, 1e12], [-1e-9, 1e13, math.nan, math.inf, True, "1", None]),
-        (plain.PositiveFloat, [1e-9], [0, -1]),
-        (plain.Decay, [0, 0.99], [1, -0.1]),
-        (plain.Probability, [0, 1], [1.1, -0.1]),
+        (
+            validation.NonNegativeFloat,
+            [0, 1e12],
+            [-1e-9, 1e13, math.nan, math.inf, True, "1", None],
+        ),
+        (validation.PositiveFloat, [1e-9], [0, -1]),
+        (validation.Decay, [0, 0.99], [1, -0.1]),
+        (validation.Probability, [0, 1], [1.1, -0.1]),
         (str, ["a"], [b"a", Path("a"), 1]),
-        (plain.PositiveInt, [1, np.int64(3)], [0, 1.5, np.float32(2.5), False]),
+        (validation.PositiveInt, [1, np.int64(3)], [0, 1.5, np.float32(2.5), False]),
     ],
 )
 def test_numbers_end_where_their_type_says(kind, inside, outside):
     for value in inside:
-        assert plain.validate(kind, value) == value
+        assert validation.validate(kind, value) == value
     for value in outside:
         with pytest.raises(ValueError, match=r"^a\.pt: the value is .*: it must be ") as error:
-            plain.validate(kind, value, "a.pt")
+            validation.validate(kind, value, "a.pt")
         assert "\n" not in str(error.value)
 
 

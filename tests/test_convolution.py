@@ -18,7 +18,7 @@ from stylegan.ops.cpu import (
     Im2colConv,
     Im2colTapMajorConv,
     Winograd,
-    choose_config_convolution,
+    choose_convolution,
     pointwise,
     winograd,
 )
@@ -77,7 +77,7 @@ def test_every_convolution_equals_its_formula(monkeypatch, way, size, shape, par
     if way == "gpu":
         monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: False)
     else:
-        monkeypatch.setattr(cpu, "choose", lambda *_: way)
+        monkeypatch.setattr(cpu, "choose_convolution", lambda *_: way)
     function, formula = (getattr(place, NAMES[size]) for place in (ops, formulas))
     x, weight = inputs(size, shape)
     assert_close(function(x, weight, SCALE), formula(x, weight, SCALE), rtol=0, atol=1e-13)
@@ -169,13 +169,13 @@ def test_few_multiplications_are_as_exact_in_float32_as_a_convolution(size):
 
 def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
-    assert choose_config_convolution(torch.empty(4, 256, 16, 16), many, "same") is Winograd
-    assert choose_config_convolution(torch.empty(4, 256, 4, 4), many, "same") is Im2colConv
-    assert choose_config_convolution(torch.empty(4, 256, 4, 4), many, "double") is Im2colConv
-    assert choose_config_convolution(torch.empty(4, 256, 8, 8), many, "half") is Im2colConv
-    assert choose_config_convolution(torch.empty(4, 256, 8, 8), many, "double") is Winograd
-    assert choose_config_convolution(torch.empty(16, 256, 15, 16), many, "same") is Direct
-    assert choose_config_convolution(torch.empty(4, 128, 16, 16), some, "half") is Direct
+    assert choose_convolution(torch.empty(4, 256, 16, 16), many, "same") is Winograd
+    assert choose_convolution(torch.empty(4, 256, 4, 4), many, "same") is Im2colConv
+    assert choose_convolution(torch.empty(4, 256, 4, 4), many, "double") is Im2colConv
+    assert choose_convolution(torch.empty(4, 256, 8, 8), many, "half") is Im2colConv
+    assert choose_convolution(torch.empty(4, 256, 8, 8), many, "double") is Winograd
+    assert choose_convolution(torch.empty(16, 256, 15, 16), many, "same") is Direct
+    assert choose_convolution(torch.empty(4, 128, 16, 16), some, "half") is Direct
 
 
 @pytest.mark.parametrize("amx", [False, True])
@@ -183,14 +183,14 @@ def test_the_way_in_half_precision_depends_on_the_processor(monkeypatch, amx):
     monkeypatch.setattr(cpu, "has_matrix_units", lambda: amx)
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
     half = partial(torch.empty, dtype=torch.bfloat16)
-    assert choose_config_convolution(half(4, 256, 16, 16), many, "same") is Direct
-    assert choose_config_convolution(half(4, 256, 8, 8), many, "same") is Im2colTapMajorConv
-    assert choose_config_convolution(half(4, 256, 8, 8), some, "same") is Direct
-    assert choose_config_convolution(half(4, 256, 16, 16), many, "half") is Im2colTapMajorConv
-    assert choose_config_convolution(half(4, 256, 32, 32), many, "half") is (
+    assert choose_convolution(half(4, 256, 16, 16), many, "same") is Direct
+    assert choose_convolution(half(4, 256, 8, 8), many, "same") is Im2colTapMajorConv
+    assert choose_convolution(half(4, 256, 8, 8), some, "same") is Direct
+    assert choose_convolution(half(4, 256, 16, 16), many, "half") is Im2colTapMajorConv
+    assert choose_convolution(half(4, 256, 32, 32), many, "half") is (
         Direct if amx else Im2colTapMajorConv
     )
-    assert choose_config_convolution(half(4, 256, 32, 32), some, "half") is Direct
+    assert choose_convolution(half(4, 256, 32, 32), some, "half") is Direct
 
 
 def test_images_in_parts_give_the_same_product(monkeypatch):
@@ -226,12 +226,12 @@ def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, prec
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         y = ops.conv2d(x, weight, SCALE, bias)
     with AskedGradients() as asked:
-        (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        (grad_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
     assert asked.masks == [[True, False, False]]
-    by_x.square().sum().backward()
+    grad_x.square().sum().backward()
     z = formulas.conv2d(x, weight, SCALE, bias)
-    (by_x,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
-    expected = torch.autograd.grad(by_x.square().sum(), (weight, bias))
+    (grad_x,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
+    expected = torch.autograd.grad(grad_x.square().sum(), (weight, bias))
     for found, exact in zip((weight.grad, bias.grad), expected, strict=True):
         error = (found - exact).norm() / exact.norm()
         assert error < (1e-12 if precision == "float64" else 0.03)

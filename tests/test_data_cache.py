@@ -15,7 +15,7 @@ from helpers.pictures import BAD, png, store_of, write_folder
 from stylegan.data import Preparation, Store, cached_store, check, prepare
 from stylegan.data.sources import open_source
 from stylegan.data.store import remove_files
-from stylegan.machine.console import Console
+from stylegan.utils.console import Console
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):

@@ -27,12 +27,12 @@ from stylegan.directions import (
     save_directions,
     to_directions,
 )
+from stylegan.directions.edit_syntax import EditText, parsed
 from stylegan.directions.finding import covariance, spectrum, style_matrix
-from stylegan.directions.texts import EditText, parsed
-from stylegan.files.formats.own import save_generator
-from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.files.formats.native import save_generator
 from stylegan.networks.edits import Edit, apply_edits, total_offset
 from stylegan.ops import truncate
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 
 def directions_by(method="pca", generator=None, **options):

@@ -12,7 +12,7 @@ from stylegan.data import open_source
 from stylegan.data.faces import read_landmarks
 from stylegan.files.checkpoint import is_npy, npz_arrays
 from stylegan.files.loading import open_weights
-from stylegan.machine.disk import (
+from stylegan.utils.filesystem import (
     ALLOW_OVERWRITE,
     KEEP_EXISTING,
     OutputWriter,
@@ -21,7 +21,7 @@ from stylegan.machine.disk import (
     check_not_placeholder,
     lock,
 )
-from stylegan.machine.toml import read_toml
+from stylegan.utils.toml import read_toml
 
 
 def test_devices_and_pipes_are_no_files_to_write(tmp_path):
@@ -97,7 +97,7 @@ def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, 
 HOLDER = """
 import sys
 from pathlib import Path
-from stylegan.machine.disk import lock
+from stylegan.utils.filesystem import lock
 with lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
@@ -198,7 +198,7 @@ def test_a_folder_takes_the_place_of_an_empty_one_alone(tmp_path):
 UNFINISHED = """
 import sys
 from pathlib import Path
-from stylegan.machine.disk import atomic_folder
+from stylegan.utils.filesystem import atomic_folder
 with atomic_folder(Path(sys.argv[1])) as folder:
     (folder / "a").touch()
     print("begun", flush=True)

@@ -19,7 +19,7 @@ from stylegan.metrics import (
     default_names,
     efficientnet,
     evaluate,
-    families,
+    feature_metrics,
     neighbors,
     parse,
 )
@@ -54,7 +54,7 @@ def coarse_pixels(device=CPU, resolution=SIZE):
 @pytest.fixture
 def quick(monkeypatch):
     """The coarse pixels in the place of EfficientNet."""
-    monkeypatch.setattr(families, "efficientnet", coarse_pixels)
+    monkeypatch.setattr(feature_metrics, "efficientnet", coarse_pixels)
 
 
 # The network
@@ -236,7 +236,7 @@ def measured(folder, cache):
     source = of_data(Store(folder / "store"), mirror=True, batch=4)
     tools = Tools(folder / cache)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(families, "efficientnet", coarse_pixels)
+        patch.setattr(feature_metrics, "efficientnet", coarse_pixels)
         m = Measurement(**vars(source), num=images, tools=tools, evenly=True)
         return {kind: METRICS[kind].measure(m).values for kind in kinds}
 

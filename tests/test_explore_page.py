@@ -31,9 +31,9 @@ from stylegan.directions import (
 )
 from stylegan.explore.controls import View
 from stylegan.explore.page import render
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.files.latents import read_latents
-from stylegan.machine.lineage import LineageEntry
+from stylegan.utils.lineage import LineageEntry
 
 SERVER = """
 import socket, sys

@@ -22,8 +22,8 @@ from helpers.tiny_generators import (
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
-from stylegan.files.formats import export, own, program
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats import export, native, program
+from stylegan.files.formats.native import save_generator
 from stylegan.interop import generator_from_official
 
 ABLATIONS = [
@@ -59,8 +59,8 @@ def random_source(told=None, **options):
 def images(loaded, z, **options):
     stage = {
         "resolution": loaded.resolution,
-        "alpha": loaded.look.alpha,
-        "cutoff": loaded.look.cutoff,
+        "alpha": loaded.settings.alpha,
+        "cutoff": loaded.settings.cutoff,
     }
     with torch.no_grad():
         return loaded.generator(z, **stage | options)
@@ -161,7 +161,7 @@ def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
     with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
         load_generator(path)
     numbers = {**source.generator.state_dict(), "w_avg": torch.arange(ODD.w_dim)}
-    safetensors.torch.save_file(numbers, path, {"stylegan": own.description_as_json(source)})
+    safetensors.torch.save_file(numbers, path, {"stylegan": native.description_as_json(source)})
     with pytest.raises(ValueError, match=r"w_avg has dtype torch\.int64"):
         load_generator(path)
     safetensors.torch.save_file({"weight": torch.zeros(3)}, path)
@@ -172,7 +172,7 @@ def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
 def example_images(loaded, noise):
     """Images of the inputs that a program is made with, in the generator's precision."""
     inputs = program.example_inputs(loaded, noise)
-    psi = loaded.generator.w_avg.new_tensor(loaded.look.psi)
+    psi = loaded.generator.w_avg.new_tensor(loaded.settings.psi)
     with torch.no_grad():
         return program.Program(loaded, noise)(
             inputs["z"], psi, inputs.get("labels"), inputs.get("noise")

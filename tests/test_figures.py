@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from stylegan import figures, load_generator, sampling
 from stylegan.figures import layout
 from stylegan.figures.noise import deviation
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.files.latents import write_latents
 
 
@@ -35,7 +35,7 @@ def points(loaded):
 
 def one(loaded, seeds, **settings):
     """What `generate` makes of the seeds."""
-    settings = {"psi": loaded.look.psi, "cutoff": loaded.look.cutoff, **settings}
+    settings = {"psi": loaded.settings.psi, "cutoff": loaded.settings.cutoff, **settings}
     return np.concatenate(list(sampling.generate(loaded.generator, seeds, **settings)))
 
 

@@ -17,7 +17,7 @@ from helpers.reference import SLACK
 from stylegan import load_generator
 from stylegan.files.formats.foreign import widths_of
 from stylegan.interop import import_weights
-from stylegan.machine.lineage import UNKNOWN, license_of
+from stylegan.utils.lineage import UNKNOWN, license_of
 
 LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
@@ -133,7 +133,8 @@ def test_what_a_file_lacks_is_made_the_same_each_time(singles):
 
 def test_defaults_of_truncation_are_the_publishers(singles):
     kept_apart = {
-        name: (found.loaded.look.psi, found.loaded.look.cutoff) for name, found in singles.items()
+        name: (found.loaded.settings.psi, found.loaded.settings.cutoff)
+        for name, found in singles.items()
     }
     assert kept_apart == {
         "rosinality": (0.7, None),

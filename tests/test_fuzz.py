@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stylegan.files import checkpoint
-from stylegan.machine.messages import message
 from stylegan.training.state import NETWORKS
+from stylegan.utils.text import message
 
 MAX_SECONDS = 5  # of the processor, for one file
 MAX_BYTES = 2**30  # of address space that one file may take; threads reserve some of it

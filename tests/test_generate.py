@@ -14,12 +14,12 @@ from torch.testing import assert_close
 
 from stylegan import figures, load_generator
 from stylegan.blending import blend
-from stylegan.files.formats.own import save_generator
-from stylegan.machine.disk import ALLOW_OVERWRITE
-from stylegan.machine.lineage import LineageEntry
+from stylegan.files.formats.native import save_generator
 from stylegan.ops import downsample_to
 from stylegan.sampling import latents, sample_w, to_uint8
 from stylegan.sampling.centers import find_centers
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
+from stylegan.utils.lineage import LineageEntry
 
 CPU = ["--device", "cpu"]
 

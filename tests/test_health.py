@@ -8,7 +8,6 @@ from helpers.tiny_training import stage, tiny_config
 from torch.distributed import DistBackendError
 
 from stylegan.losses import DISCRIMINATOR_LOSSES, PairLoss, relativistic
-from stylegan.machine import distributed
 from stylegan.training import Diverged, TrainingProgress, TrainState
 from stylegan.training.health import (
     BLIND_GAP,
@@ -20,6 +19,7 @@ from stylegan.training.health import (
     ProcessLostError,
     runtime_errors_explained,
 )
+from stylegan.utils import distributed
 
 GROWN = stage(16, 1.0)
 
@@ -74,7 +74,7 @@ ADA = {"kind": "ada"}  # whose strength rises yet, unless it is fixed
 FIRST_WHOLE = 3  # half of the second window, the first that is not also the first at its size
 SAID = [  # windows, options, and what is said once, after which half
     ([(GROWN, HIGH)] * 4, {}, {"overfitted": FIRST_WHOLE}),
-    ([(GROWN, HIGH)] * 2, {"augment": ADA | {"strength": 0.5}}, {"overfitted": FIRST_WHOLE}),
+    ([(GROWN, HIGH)] * 2, {"augment": ADA | {"probability": 0.5}}, {"overfitted": FIRST_WHOLE}),
     ([(GROWN, LOW)] * 4, {}, {}),
     ([(GROWS, HIGH)] * 4, {}, {}),
     ([(stage(8, 1.0), HIGH)] * 4, {}, {}),  # still grows

@@ -15,8 +15,8 @@ from helpers.tiny_generators import TINY, random_generator
 
 from stylegan import load_generator
 from stylegan.files import checkpoint
-from stylegan.machine.messages import message
 from stylegan.networks import Generator, NetworkConfig
+from stylegan.utils.text import message
 
 
 def text(value):

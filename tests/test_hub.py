@@ -22,7 +22,7 @@ from torch.testing import assert_close
 
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED, bundled_file
-from stylegan.files.formats.own import save_discriminator, save_generator
+from stylegan.files.formats.native import save_discriminator, save_generator
 from stylegan.networks import Discriminator
 from stylegan.training import TrainState
 

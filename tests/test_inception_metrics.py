@@ -21,7 +21,7 @@ from stylegan.metrics import (
     Measurement,
     Tools,
     evaluate,
-    families,
+    feature_metrics,
     features,
     parse,
 )
@@ -159,7 +159,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
     as_many = measured(["kid"], REALS)["kid"]["kid"]
     assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
-    monkeypatch.setattr(families, "SPLITS", 1)
+    monkeypatch.setattr(feature_metrics, "SPLITS", 1)
     assert measured(["is"], FAKES)["is"]["is"] == pytest.approx(score.compute()[0].item(), rel=1e-3)
 
 

@@ -15,13 +15,13 @@ from stylegan.cli.files import facts_of
 from stylegan.config import load_config
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
-from stylegan.files.formats import own
+from stylegan.files.formats import native
 from stylegan.files.formats.official import LICENSE as NVIDIA
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.lineage import LineageEntry, license_of, public_address, to_dicts
-from stylegan.machine.toml import read_toml
 from stylegan.training import start
+from stylegan.utils.lineage import LineageEntry, license_of, public_address, to_dicts
+from stylegan.utils.toml import read_toml
 
 OFFICIAL = LineageEntry(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)
 MINE = LineageEntry("mine/state-000000012.pt", "0" * 64)
@@ -69,7 +69,7 @@ def test_the_run_folder_remains_a_configuration_and_a_run_that_resumes(tuned, st
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
 def test_the_chain_survives_every_format(tmp_path, ending):
     path = tmp_path / f"g{ending}"
-    write = own.save_loaded if ending == ".pt" else own.save_safetensors
+    write = native.save_loaded if ending == ".pt" else native.save_safetensors
     write(path, loaded_of(random_generator(), lineage=(OFFICIAL, MINE)))
     assert load_generator(path).lineage == (OFFICIAL, MINE)
     facts = facts_of(str(path))
@@ -80,9 +80,9 @@ def test_the_chain_survives_every_format(tmp_path, ending):
 
 def test_official_weights_carry_their_license_through_conversion_and_training(store, tmp_path):
     assert open_weights(SNAPSHOT).lineage == (OFFICIAL,)
-    own.save_loaded(tmp_path / "ffhq.pt", load_generator(SNAPSHOT))
+    native.save_loaded(tmp_path / "ffhq.pt", load_generator(SNAPSHOT))
     critic = tmp_path / "critic.pt"
-    own.save_discriminator(critic, open_weights(SNAPSHOT).discriminator, (OFFICIAL,))
+    native.save_discriminator(critic, open_weights(SNAPSHOT).discriminator, (OFFICIAL,))
     assert facts_of(str(critic))["license"] == NVIDIA
     network = dataclasses.asdict(open_weights(SNAPSHOT).generator.config)
     write_pictures(tmp_path / "larger", size=network["resolution"])

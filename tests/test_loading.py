@@ -20,7 +20,7 @@ import stylegan
 from stylegan import load_generator
 from stylegan.config import DataConfig, TrainConfig
 from stylegan.files import checkpoint, download
-from stylegan.files.formats.own import save_discriminator, save_generator, save_loaded
+from stylegan.files.formats.native import save_discriminator, save_generator, save_loaded
 from stylegan.files.loading import open_weights
 from stylegan.networks import Discriminator
 from stylegan.schedule import ScheduleConfig, SchedulePosition, stage_at

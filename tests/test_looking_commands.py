@@ -15,7 +15,7 @@ from stylegan import figures, load_generator
 from stylegan import video as library
 from stylegan.directions import default_path, find_directions, read_edits, save_directions
 from stylegan.figures import StyleRange
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.sampling.curves import frame_positions, spline
 
 
@@ -109,9 +109,9 @@ def test_what_is_asked_for_reaches_the_library(
     command = [group, name, source, "--seeds", "3,4", *options]
     (loaded, points, *rest), _ = reached(monkeypatch, function, *command)
     whole = "all" in words
-    assert (loaded.look.psi, loaded.look.cutoff) == ((0.7, None) if whole else (0.2, 1))
+    assert (loaded.settings.psi, loaded.settings.cutoff) == ((0.7, None) if whole else (0.2, 1))
     assert (loaded.resolution, points.names) == (8, ["seed 3", "seed 4"])
-    moves = [(edit.strength, edit.layers) for edit in loaded.look.edits]
+    moves = [(edit.strength, edit.layers) for edit in loaded.settings.edits]
     assert moves == ([] if function == "edit_film" else [(2, range(2))])
     assert points.noise == ("none" if "--noise none" in words else "const")
     assert [plain(argument) for argument in rest] == more
@@ -148,7 +148,7 @@ def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
         path = run_folder / f"generator-{images:09d}.pt"
         save_generator(path, random_generator(), images_seen=images)
     wide = drawn(tmp_path / "a.png", "timelapse", run_folder)
-    narrow = drawn(tmp_path / "b.png", "timelapse", run_folder, "--moments", 3)
+    narrow = drawn(tmp_path / "b.png", "timelapse", run_folder, "--snapshots", 3)
     assert wide.shape[1] - narrow.shape[1] == 5 * 100
 
 

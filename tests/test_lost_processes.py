@@ -22,8 +22,8 @@ from stylegan.cli.common import echo
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine import console, distributed
-from stylegan.machine.signals import signal_handler
+from stylegan.utils import console, distributed
+from stylegan.utils.signals import signal_handler
 
 
 def events(out, name):
@@ -46,8 +46,8 @@ def folder(tmp_path_factory):
 IMPATIENT = """
 from datetime import timedelta
 from stylegan.cli import main
-from stylegan.machine import console, distributed
-from stylegan.machine.signals import answered
+from stylegan.utils import console, distributed
+from stylegan.utils.signals import answered
 distributed.LONGEST_STEP = timedelta(seconds=30)
 main()
 """
@@ -137,7 +137,7 @@ def test_a_process_gets_sigterm_once_its_torchrun_is_gone(monkeypatch):
 def test_process_group_tells_that_others_are_late(monkeypatch):
     told = []
     monkeypatch.setattr(distributed, "LATE_SECONDS", 0.01)
-    monkeypatch.setattr(distributed, "LONGEST_STEP", timedelta(seconds=1))
+    monkeypatch.setattr(distributed, "MAX_STEP", timedelta(seconds=1))
     group = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1"}
     for name, value in (group | {"MASTER_PORT": (port := str(free_port()))}).items():
         monkeypatch.setenv(name, value)

@@ -93,14 +93,14 @@ def test_a_buffer_left_on_the_cpu_is_found(monkeypatch):
 
     monkeypatch.setattr(NoiseInput, "__init__", init)
     with pytest.raises(RuntimeError, match="of tensors on two devices"):
-        meta_step(new_state(tiny_config(noise="const")), stage())
+        meta_step(new_state(tiny_config(noise_mode="const")), stage())
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("options", [
-    {}, {"augment": {"kind": "ada", "strength": 0.5}}, {"precision": "fp16"}
+    {}, {"augment": {"kind": "ada", "probability": 0.5}}, {"precision": "fp16"}
 ])  # fmt: skip
 def test_a_gpu_is_never_asked_for_numbers_in_a_step(options):
     config = tiny_config(**options, style_mixing=1.0)
@@ -162,7 +162,7 @@ def test_draws_for_a_device_are_those_for_another(monkeypatch):
         copies.append(x.clone())
         return copies[-1]
 
-    monkeypatch.setattr("stylegan.machine.distributed.to_device", to_device)
+    monkeypatch.setattr("stylegan.utils.distributed.to_device", to_device)
     there = draw(config, 8, stage(), torch.arange(3), Share(), 0.7)
     assert len(copies) == 15
     pairs = zip(tensors_of(there), tensors_of(here), strict=True)

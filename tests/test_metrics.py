@@ -33,8 +33,6 @@ from stylegan.config import DataConfig, to_toml
 from stylegan.data import Preparation, Store, cached_store, prepare
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.caches import entries
-from stylegan.machine.console import SILENT
 from stylegan.metrics import (
     METRICS,
     Comparison,
@@ -47,18 +45,20 @@ from stylegan.metrics import (
     Tools,
     check_sources,
     evaluate,
-    families,
+    feature_metrics,
     parse,
 )
 from stylegan.metrics.cache import FEATURES, cached, gathered_rows
-from stylegan.metrics.comparing import real_baselines
 from stylegan.metrics.engine import check_lines, kind_of, require, score_name
 from stylegan.metrics.evaluation import evaluation_of, measurable
 from stylegan.metrics.features import FeatureNetwork, as_rgb
+from stylegan.metrics.measured_sources import real_baselines
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.projection import ProjectionRequest, SearchOptions
 from stylegan.sampling.pretrained import weights_sha256
 from stylegan.training import Evaluation
+from stylegan.utils.caches import entries
+from stylegan.utils.console import SILENT
 
 # Statistics
 
@@ -219,7 +219,7 @@ def test_one_pass_over_the_images_serves_all_metrics_of_a_network(store, tmp_pat
         look = lambda images: images.flatten(1).float() @ weights  # noqa: E731
         return FeatureNetwork("random", "0", 8, "none", look, logits=4, prefix="random")
 
-    monkeypatch.setattr(families, "inception", network)
+    monkeypatch.setattr(feature_metrics, "inception", network)
     monkeypatch.setitem(METRICS, "pr", dataclasses.replace(METRICS["pr"], least=4))
     networks, loaded = [], tiny_loaded()
     source = Comparison.from_generator(loaded, store, Conditions(batch=8))
@@ -406,7 +406,7 @@ def cells(text):
 def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     out = tmp_path / "m.jsonl"
     pictures = faces.path.parents[1] / "faces"  # at their own size, which is the generator's
-    settings = ("--data", pictures, "--metrics", "swd60", "--psi", "0,1", "--yardsticks")
+    settings = ("--data", pictures, "--metrics", "swd60", "--psi", "0,1", "--real-baseline")
     table = cells(run_ok("metrics", "faces64", *settings, "--out", out))
     lines = json_lines(out)
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
@@ -560,7 +560,7 @@ def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_p
     tools = Tools(tmp_path, console=RecordingConsole(told))
     few = cached_store(pictures, Preparation(resolution=16), cache_dir=tmp_path / "cache")
     for reals, rows, expected in (
-        (few, 1, ["no yardsticks: a half of 3 real images is too few"]),
+        (few, 1, ["no baseline of reals: a half of 3 real images is too few"]),
         (store, 3, []),
     ):
         told.clear()

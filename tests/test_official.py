@@ -19,8 +19,8 @@ from helpers.reference import SNAPSHOT
 from helpers.tiny_generators import assert_same_weights
 
 from stylegan import load_generator
-from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
-from stylegan.files.formats.pickles import InertType
+from stylegan.files.formats.official_names import GENERATOR_SETTINGS, config_from_official
+from stylegan.files.formats.official_pickle import InertType
 from stylegan.files.loading import open_weights
 from stylegan.interop import (
     discriminator_from_official,

@@ -18,13 +18,13 @@ import hubconf
 from stylegan import load_generator
 from stylegan.config import build_config, to_dict
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_generator, save_loaded, save_safetensors
+from stylegan.files.formats.native import save_generator, save_loaded, save_safetensors
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.interop import load_official
-from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.training import TrainState
 from stylegan.training.transfer import initialize_from
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 
 def test_every_opener_leaves_a_damaged_newest_state(tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 
 from stylegan import load_generator, losses
 from stylegan.config import build_config
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.files.run_folder import RunFolder
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
 from stylegan.metrics import Comparison, Tools, evaluate, parse
@@ -83,7 +83,7 @@ def test_a_configuration_takes_known_names_only():
     for option in ("generator_loss", "discriminator_loss"):
         with pytest.raises(ValueError, match=f"{option} must be one of .* got 'own'"):
             build_config({option: "own"})
-        assert getattr(build_config({option: "own"}, unknown_parts=True), option) == "own"
+        assert getattr(build_config({option: "own"}, allow_unregistered=True), option) == "own"
     for option in ("generator", "discriminator"):
         with pytest.raises(ValueError, match=f"network.{option} must be one of stylegan, "):
             build_config({"network": {option: "other"}})

@@ -15,12 +15,12 @@ from stylegan import load_generator
 from stylegan.config import DataConfig, bundled, load_config, parse_options, to_toml
 from stylegan.data import Preparation, prepare
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_loaded
-from stylegan.machine.lineage import to_toml as lineage_toml
+from stylegan.files.formats.native import save_loaded
 from stylegan.planning import BUNDLED_DATA, TrainRequest, advice, length_lines, plan, usual_folder
 from stylegan.training import TrainState
 from stylegan.training.costs import Machine, StepCosts
 from stylegan.training.transfer import warmup_lines
+from stylegan.utils.lineage import to_toml as lineage_toml
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert (sizes.split()[-2:], reach.split()[-2:]) == (["32", "64"], ["50", "50"])
     assert "a, b, small" in classes and "1 .txt file" in ignored
     assert (
-        "--resolution 64 --width 128 --kimg 96 -o schedule.batch_size=16 "
+        "--resolution 64 --max-channels 128 --kimg 96 -o schedule.batch_size=16 "
         "-o 'r1_gamma={ 8 = 6.4, 16 = 1.6, 32 = 0.4, 64 = 0.1 }' "
         "-o 'augment.kind=\"none\"' -o ema_half_life_kimg=5;" in options
     )
@@ -98,11 +98,11 @@ def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path)
 
 def test_a_preview_refuses_what_a_start_would_refuse(pictures):
     with pytest.raises(ValueError, match=r"none of the images in .* is usable: 52 images: .* 128"):
-        decided(pictures, resolution=128, width=8).preview()
+        decided(pictures, resolution=128, max_channels=8).preview()
     planned = decided(pictures, "schedule.batch_size={ 4 = 268435456 }")
     with pytest.raises(ValueError, match="not enough memory at resolution 64, batch 268435456"):
         planned.preview()
-    more = decided(pictures, "keep_states=1000000000", resolution=8, width=8)
+    more = decided(pictures, "keep_states=1000000000", resolution=8, max_channels=8)
     assert "(keep_states)" in more.preview()[-1]
 
 
@@ -389,8 +389,8 @@ D_WARMUP = [  # for how many kimg the discriminator trains alone, from which wei
     (1, "faces64", (), {"width": 32}),
     (1, "faces64", (), {"width": 32, "config": "faces-64"}),
     (1, "lone", ()),
-    (1, "lone", ("freeze_d=0",), {"config": "transfer-256", "resolution": 64}),
-    (0, "lone", ("d_warmup_kimg=0.0",)),
+    (1, "lone", ("freeze_d_from=0",), {"config": "transfer-256", "resolution": 64}),
+    (0, "lone", ("d_only_kimg=0.0",)),
     (0.05, "lone", (), SHORT_RUN),  # a twelfth of the run at most
     (0.05, "lone", (), SHORT_RUN | {"config": "faces-64"}),
     (0.02, "lone", GROWS, SHORT_RUN),  # and not in a fade
@@ -411,15 +411,15 @@ def test_a_discriminator_that_is_missing_or_does_not_fit_trains_alone_first(row,
 
 
 def test_how_long_a_discriminator_trains_alone_is_said_and_leaves_something(pictures, tmp_path):
-    longer = decided(pictures, *GROWS, "d_warmup_kimg=0.025", **SHORT_RUN).config
+    longer = decided(pictures, *GROWS, "d_only_kimg=0.025", **SHORT_RUN).config
     (line,) = warmup_lines(longer)
     assert "0.025 kimg" in line and "while the resolution grows" in line
     tiny = SHORT_RUN | {"resolution": 8, "width": 8}
-    lines = decided(pictures, "d_warmup_kimg=0.05", **tiny).preview()
+    lines = decided(pictures, "d_only_kimg=0.05", **tiny).preview()
     assert any("alone for the first 0.05 kimg" in line for line in lines)
-    nothing = decided(pictures, "d_warmup_kimg=0.6", **tiny)
+    nothing = decided(pictures, "d_only_kimg=0.6", **tiny)
     for act in (nothing.preview, nothing.train):
-        with pytest.raises(ValueError, match=r"d_warmup_kimg 0\.6"):
+        with pytest.raises(ValueError, match=r"d_only_kimg 0\.6"):
             act()
     before = begin(tmp_path / "before", nothing)  # that was refused, and can be looked at
     assert decided(None, out=before).preview()

@@ -365,6 +365,6 @@ def test_gradients_of_a_dense_layer_do_not_overflow_in_float16_before_they_are_s
     with torch.autocast("cpu", torch.float16):
         y = ops.dense(x, weight, 2**-6, None)
     grad = torch.full_like(y, 30_000)  # times 22 without the scale, the root of 512
-    (by_x,) = torch.autograd.grad(y, x, grad)
+    (grad_x,) = torch.autograd.grad(y, x, grad)
     expected = grad.float() @ weight * 2**-6
-    assert (by_x - expected).norm() < 0.01 * expected.norm()
+    assert (grad_x - expected).norm() < 0.01 * expected.norm()

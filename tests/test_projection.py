@@ -22,7 +22,7 @@ from PIL import Image
 from torch import nn
 from torch.testing import assert_close
 
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.metrics.lpips import Lpips
 from stylegan.networks import Generator
@@ -34,7 +34,7 @@ from stylegan.projection import (
     project,
     psnr,
 )
-from stylegan.projection.files import write_image, write_projection
+from stylegan.projection.batch import write_image, write_projection
 from stylegan.projection.search import autocorrelation_penalty, normalize_, spread_of_w
 from stylegan.sampling import to_pil, to_uint8
 
@@ -328,7 +328,7 @@ def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
             raise KeyboardInterrupt
         return write_projection(request, path, *more)
 
-    monkeypatch.setattr("stylegan.projection.files.write_projection", interrupted)
+    monkeypatch.setattr("stylegan.projection.batch.write_projection", interrupted)
     assert stylegan(*whole).exit_code == 1
     out = folder / "out"
     assert [path.name for path in out.iterdir()] == ["a"]
@@ -364,7 +364,7 @@ def test_project_refuses_a_folder_without_result_json_before_the_search(folder, 
     mine = folder / "out/b" / file
     mine.write_text("mine")
     with monkeypatch.context() as patch:
-        patch.setattr("stylegan.projection.files.project", None)  # no search
+        patch.setattr("stylegan.projection.batch.project", None)  # no search
         message = run_fails(*request(folder, "a.png b.png"))
     assert f"{mine.parent} has files but no result.json; pass --overwrite" in message
     assert [path for path in (folder / "out").rglob("*") if path.is_file()] == [mine]
@@ -380,7 +380,7 @@ def test_project_never_shows_a_folder_without_result_json(folder, overwrite, mon
         write_image(request, path, image)
         seen.append([path.parent.name, (folder / "out/a").exists()])
 
-    monkeypatch.setattr("stylegan.projection.files.write_image", looking)
+    monkeypatch.setattr("stylegan.projection.batch.write_image", looking)
     run_ok(*request(folder, "a.png", *overwrite))
     assert seen == [[".a.unfinished", False]] * 2
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]

@@ -21,9 +21,9 @@ from stylegan.config import to_toml
 from stylegan.data import prepare
 from stylegan.directions import default_path, find_directions, save_directions
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_generator, save_safetensors
-from stylegan.machine import disk
+from stylegan.files.formats.native import save_generator, save_safetensors
 from stylegan.networks import Discriminator
+from stylegan.utils import filesystem
 
 TRAIN = "train --config tiny.toml --out run --device cpu"
 NOTES = "is not empty and holds no config.toml, so it is not a run"
@@ -81,8 +81,8 @@ MISTAKES = [  # words, what the line says, the exit code
     ("report nowhere", "nowhere", 1),
     ("report begun --data nowhere", "nowhere", 1),
     ("train --batch-gpu 4 -o batch_gpu=8", "batch_gpu is given by -o and by", 2),
-    ("train --data pictures --processes 8", "--processes requires --dry-run", 2),
-    ("train --data pictures --processes 8 --dry-run", "add --device cuda", 2),
+    ("train --data pictures --plan-gpus 8", "--plan-gpus requires --dry-run", 2),
+    ("train --data pictures --plan-gpus 8 --dry-run", "add --device cuda", 2),
     ("train --data ''", "the name is empty", 2),
     ("train --out ''", "the name is empty", 2),
     ("train --metrics '' --out a", "there is no metric ''", 1),
@@ -231,8 +231,8 @@ def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch,
         Path(out).write_text("theirs")
         wait_for_disk(descriptor)
 
-    wait_for_disk = disk.wait_for_disk  # the last that is done before a file gets its name
-    monkeypatch.setattr(disk, "wait_for_disk", writing)
+    wait_for_disk = filesystem.wait_for_disk  # the last that is done before a file gets its name
+    monkeypatch.setattr(filesystem, "wait_for_disk", writing)
     assert f"{out} exists; pass --overwrite" in run_fails(*words.split())
     assert Path(out).read_text() == "theirs"
 

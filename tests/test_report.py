@@ -17,13 +17,13 @@ from PIL import Image
 from stylegan import load_generator
 from stylegan.cli.train import write_page
 from stylegan.config import to_toml
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.metrics import Tools
 from stylegan.report import Captioned, Drawings, drawings_of, truncation_sweep, write_report
 from stylegan.report.curves import POINTS, averaged, best_of, by_metric
 from stylegan.report.history import read_run
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 SCHEDULE = {**SHORT, "batch_size": {4: 4}}
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\"' & \ud800"

@@ -7,7 +7,7 @@ import pytest
 
 from stylegan.config import load_config
 from stylegan.files.run_folder import RunFolder, images_seen_in_name
-from stylegan.machine.records import append_line, read_lines, to_line
+from stylegan.utils.records import append_line, read_lines, to_line
 
 
 def with_states(path, numbers):

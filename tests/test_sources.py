@@ -16,7 +16,7 @@ from PIL import Image
 
 from stylegan import load_generator
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_generator, save_safetensors
+from stylegan.files.formats.native import save_generator, save_safetensors
 from stylegan.files.loading import open_weights
 from stylegan.networks import Generator
 from stylegan.training import TrainState

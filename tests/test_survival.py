@@ -25,9 +25,9 @@ from stylegan import load_generator
 from stylegan.config import load_config
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder, images_seen_in_name
-from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.training import Diverged, Evaluation, Stopped, start
 from stylegan.training.run import newest_state
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 
 @pytest.fixture(scope="module")

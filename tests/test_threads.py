@@ -10,11 +10,11 @@ from helpers.consoles import RecordingConsole
 from helpers.tiny_training import QUIET, stage, tiny_config
 
 from stylegan.cli.options import use_device
-from stylegan.machine import limits
 from stylegan.planning import TrainRequest, plan
 from stylegan.training import TrainState, costs, start
 from stylegan.training.costs import Machine
 from stylegan.training.run import set_threads
+from stylegan.utils import limits
 
 CPU = torch.device("cpu")
 GIB = 2**30

@@ -12,8 +12,8 @@ from PIL import Image
 from stylegan.cli.files import facts_of
 from stylegan.files.checkpoint import save
 from stylegan.files.loading import open_weights
-from stylegan.machine.lineage import sha256_of
 from stylegan.training import TrainState
+from stylegan.utils.lineage import sha256_of
 
 
 def test_a_bundled_network_has_its_discriminator_and_takes_the_place_of_the_older_one(tmp_path):

@@ -196,7 +196,7 @@ def test_a_plan_of_what_the_run_would_refuse_is_refused(here):
 def test_a_plan_for_gpus_that_are_not_here_has_their_batches_and_memory(here):
     before = contents(here)
     words = ["--data", "pictures", "--out", "run", "--dry-run", "--device", "cuda"]
-    small = ["--config", "ffhq-1024", "-o", "network.resolution=16", "--processes", "8"]
+    small = ["--config", "ffhq-1024", "-o", "network.resolution=16", "--plan-gpus", "8"]
     result = CliRunner().invoke(train, [*words, *small])
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
@@ -287,7 +287,7 @@ def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
 def test_debug_finds_the_operation_that_made_a_number_no_number(here, monkeypatch):
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
     with torch.autograd.set_detect_anomaly(False):  # and as it was afterwards
-        CliRunner().invoke(train, ["--debug", "--data", "pictures", "--processes", "8"])
+        CliRunner().invoke(train, ["--debug", "--data", "pictures", "--plan-gpus", "8"])
         x = torch.zeros(1, requires_grad=True)
         with (
             pytest.warns(UserWarning, match="Error detected in SqrtBackward"),

@@ -43,18 +43,19 @@ def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
 
 CLASSES = {"data": {"labels": True}, "network": {"label_dim": 2}}
 LONG = {"schedule": SHORT | {"total_kimg": 0.048, "d_lr": {4: 0.02}}}  # D(real) becomes positive
-ADA = {"kind": "ada", "target": -0.9, "speed_kimg": 0.04}
+ADA = {"kind": "ada", "target": -0.9, "ada_kimg": 0.04}
 RESUMED = {  # kinds of training, and the image at which they are stopped
     **{name: (KINDS[name], 8) for name in ("lazy r1", "first moments", "recomputation", "frozen")},
     **{name: (KINDS[name], 8) for name in ("bf16", "fp16", "relativistic")},
     "labels": (CLASSES, 8),
     "adaptive": (LONG | {"augment": ADA, "checkpoint_activations": True, "batch_gpu": 2}, 24),
     "diffaugment": (
-        LONG | {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
+        LONG | {"augment": {"kind": "diffaugment", "probability": 0.5}, "r2_gamma": 1.0},
         24,
     ),
     "fixed": (
-        LONG | {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
+        LONG
+        | {"augment": ADA | {"probability": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
         24,
     ),
 }

@@ -27,7 +27,7 @@ def initial_state(dtype):
         {
             "r1_gamma": 10.0,
             "precision": "fp32",
-            "noise": "const",
+            "noise_mode": "const",
             "style_mixing": 0.0,
             "network": {"resolution": 16, "max_channels": 10, "channel_base": 48, "z_dim": 10},
             "schedule": {"batch_size": {4: 4}},

@@ -15,12 +15,11 @@ from stylegan import load_generator
 from stylegan.config import TrainConfig, build_config, parse_options, to_dict, to_toml
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
-from stylegan.files.formats import own
+from stylegan.files.formats import native
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.layers import EqualizedConv2d
-from stylegan.machine.lineage import to_toml as lineage_toml
 from stylegan.networks import NetworkConfig
 from stylegan.ops import downsample_to
 from stylegan.planning import TrainRequest, plan
@@ -30,6 +29,7 @@ from stylegan.training.costs import Machine
 from stylegan.training.meaning import LUMA
 from stylegan.training.refitting import solve
 from stylegan.training.transfer import check_frozen, initialize_from
+from stylegan.utils.lineage import to_toml as lineage_toml
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def decided(folder, source, *overrides, config=None, run="none", width=None):
         folder / run,
         folder / "pictures",
         config and str(config),
-        width=width,
+        max_channels=width,
         options=parse_options(overrides),
         init_from=source,
     )
@@ -93,7 +93,7 @@ def test_a_run_begins_where_its_source_has_grown_to_and_says_so(folder):
 def test_what_was_fading_in_fades_in_again(folder):
     generator = random_generator()
     fields = {"resolution": 16, "alpha": 0.5, "images_seen": 1}
-    own.save_generator(folder / "fading.pt", generator, **fields)
+    native.save_generator(folder / "fading.pt", generator, **fields)
     config = sketch(folder / "fades.toml")
     found = decided(folder, folder / "fading.pt", config=config)
     assert found.config.schedule.initial_resolution == 8
@@ -130,7 +130,7 @@ def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
 
 def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
     out = folder / "freed"
-    changes = {"freeze_d": 8, "schedule": SHORT}
+    changes = {"freeze_d_from": 8, "schedule": SHORT}
     train(folder, "freed", init_from=folder / "run", **changes)
     for path in RunFolder(out).states()[1:]:
         path.unlink()
@@ -147,7 +147,7 @@ def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
 
 def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
     alone = folder / "alone.pt"
-    own.save_generator(alone, load_generator(folder / "run").generator, resolution=16)
+    native.save_generator(alone, load_generator(folder / "run").generator, resolution=16)
     narrow = {"network": {"max_channels": 4}}
     for source, changes, found in (
         (None, {}, "there is none without --init-from"),
@@ -155,32 +155,34 @@ def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
         (folder / "run", {"resolution": 32}, f"{folder / 'run'} holds none"),
         (folder / "run", narrow, f"{folder / 'run'} holds none"),
     ):
-        with pytest.raises(ValueError, match=f"freeze_d .*, but {found}; pass -o freeze_d=0"):
-            train(folder, "refused", init_from=source, freeze_d=8, **changes)
-    of_none = decided(folder, None, "freeze_d=8", "network.resolution=16")  # may be looked at
-    for act in (of_none.train, lambda: decided(folder, str(alone), "freeze_d=8")):
-        with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
+        with pytest.raises(
+            ValueError, match=f"freeze_d_from .*, but {found}; pass -o freeze_d_from=0"
+        ):
+            train(folder, "refused", init_from=source, freeze_d_from=8, **changes)
+    of_none = decided(folder, None, "freeze_d_from=8", "network.resolution=16")  # may be looked at
+    for act in (of_none.train, lambda: decided(folder, str(alone), "freeze_d_from=8")):
+        with pytest.raises(ValueError, match=r"freeze_d_from needs a discriminator"):
             act()
     fits = TrainConfig(
         freeze_d_from=64, network=NetworkConfig(64, max_channels=128, channel_base=2048)
     )
     check_frozen(fits, open_weights("faces64"))  # 32x32 and 64x64 have as many channels
-    with pytest.raises(ValueError, match=r"freeze_d needs a discriminator"):
-        check_frozen(dataclasses.replace(fits, freeze_d=16), open_weights("faces64"))
+    with pytest.raises(ValueError, match=r"freeze_d_from needs a discriminator"):
+        check_frozen(dataclasses.replace(fits, freeze_d_from=16), open_weights("faces64"))
 
 
 def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
     only = folder / "only.pt"
-    own.save_generator(only, load_generator(folder / "run").generator, resolution=16)
+    native.save_generator(only, load_generator(folder / "run").generator, resolution=16)
     given = load_generator(only).generator.state_dict()
     head = "head.conv.weight"
     schedule = SHORT | {"initial_resolution": 16}
     store = cached_store(folder / "pictures", Preparation(resolution=16))
     for kimg, moves in ((0.008, False), (0.0, True)):
         lines, out = [], folder / f"warmed for {kimg} kimg"
-        config = tiny_config(d_warmup_kimg=kimg, schedule=schedule)
+        config = tiny_config(d_only_kimg=kimg, schedule=schedule)
         state = train_tiny(config, store, out, stop_at=8, told=lines, init_from=only)
-        said = "the discriminator trains alone for the first 0.008 kimg (d_warmup_kimg)"
+        said = "the discriminator trains alone for the first 0.008 kimg (d_only_kimg)"
         assert (said in lines) is (kimg > 0)
         trained = dict(state.generator.named_parameters())
         assert any(not torch.equal(p, given[name]) for name, p in trained.items()) is moves
@@ -191,7 +193,7 @@ def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
 def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder):
     """Its configuration and images are the same."""
     other = folder / "other.pt"
-    own.save_generator(other, load_generator(folder / "run").generator, resolution=16)
+    native.save_generator(other, load_generator(folder / "run").generator, resolution=16)
     states = {}
     for name, source in (("from a run", folder / "run"), ("from other", other), ("of none", None)):
         train(folder, name, init_from=source, schedule=SHORT)
@@ -206,7 +208,7 @@ def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder
 def test_the_average_stays_where_it_is_while_the_generator_waits():
     """A source's average and its generator differ: without an update, one must not go to the
     other."""
-    config = tiny_config(d_warmup_kimg=0.004, ema_half_life_kimg=0.001, schedule=SHORT)
+    config = tiny_config(d_only_kimg=0.004, ema_half_life_kimg=0.001, schedule=SHORT)
     state = TrainState.create(config)
     with torch.no_grad():
         for weight in state.generator_ema.parameters():

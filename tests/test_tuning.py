@@ -10,12 +10,12 @@ from helpers.tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
 
 from stylegan import load_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.files.formats.official import LICENSE as NVIDIA
-from stylegan.files.formats.own import save_generator
-from stylegan.machine.lineage import LineageEntry, sha256_of
 from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, psnr, tune
 from stylegan.projection.tuning import toward
 from stylegan.sampling import to_pil, to_uint8
+from stylegan.utils.lineage import LineageEntry, sha256_of
 
 FEW = TuningOptions(steps=5, learning_rate=1e-2)
 

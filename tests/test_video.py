@@ -16,11 +16,11 @@ from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video
 from stylegan.figures import StyleRange, points_from_seeds
-from stylegan.files.formats.own import save_generator
-from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.files.formats.native import save_generator
 from stylegan.networks.edits import Edit, apply_edits
 from stylegan.ops import truncate
 from stylegan.sampling.curves import frame_positions, spherical, spline
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 from stylegan.video.encoding import durations
 
 SMALL = dataclasses.replace(TINY, resolution=8)

@@ -9,9 +9,8 @@ from helpers.tiny_generators import with_settings
 from scipy import ndimage
 
 from stylegan import load_generator, streams
-from stylegan.machine.console import SILENT
-from stylegan.metrics import Comparison, Conditions, Measurement, Tools, wasserstein
-from stylegan.metrics.wasserstein import (
+from stylegan.metrics import Comparison, Conditions, Measurement, Tools, swd as swd_module
+from stylegan.metrics.swd import (
     DIRECTIONS,
     PATCH,
     PATCHES,
@@ -21,6 +20,7 @@ from stylegan.metrics.wasserstein import (
     level_sizes,
     normalized,
 )
+from stylegan.utils.console import SILENT
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def swd(a, b, folder, *, batch=32, seed=0):
         fake_batches=lambda num: b.split(batch),
         about_reals=dict,
     )
-    return wasserstein.swd(of_images).values
+    return swd_module.swd(of_images).values
 
 
 # The pyramid
@@ -117,7 +117,7 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
     loaded = with_settings(load_generator("faces64"), resolution=16)
     source = Comparison.from_generator(loaded, faces, Conditions(mirror=True))
-    values, about = wasserstein.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
+    values, about = swd_module.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
     assert list(values) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(faces) == 91
     reals = torch.cat(list(source.real_batches(182, evenly=True)))

@@ -7,9 +7,9 @@ import click
 
 from stylegan.cli.common import Command
 from stylegan.files.download import BUNDLED, WEIGHTS
-from stylegan.files.formats.own import save_loaded
+from stylegan.files.formats.native import save_loaded
 from stylegan.files.loading import open_weights
-from stylegan.machine.lineage import sha256_of
+from stylegan.utils.lineage import sha256_of
 
 
 @click.command(cls=Command)

@@ -20,8 +20,8 @@ from PIL import Image
 from stylegan.cli.common import Command
 from stylegan.config import bundled
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.records import read_lines
 from stylegan.planning import BUNDLED_DATA
+from stylegan.utils.records import read_lines
 
 SMALL = (  # the quickstart's network at 16x16 with half of its channels; three minutes of one core
     "r1_gamma={4=0.4,16=0.1}",  # as strong as the quickstart's

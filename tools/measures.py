@@ -17,7 +17,6 @@ from stylegan import sampling
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import ALLOW_OVERWRITE
 from stylegan.metrics import Comparison, Conditions, Tools, compare
 from stylegan.metrics.efficientnet import load_efficientnet
 from stylegan.metrics.path_length import measured_lengths, trimmed_mean
@@ -26,6 +25,7 @@ from stylegan.networks import Generator
 from stylegan.projection.distance import EfficientNetDistance
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.training import TrainState
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 LATENTS = (1, 2, 3, 4)  # of an image
 PSIS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)

@@ -33,9 +33,9 @@ from stylegan.config import build_config, flatten, parse_options, read_options, 
 from stylegan.figures import grid
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import ALLOW_OVERWRITE
-from stylegan.machine.messages import pluralize
 from stylegan.report.history import read_run
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
+from stylegan.utils.text import pluralize
 
 ROOT = Path(__file__).parents[1]
 BASE = "ablation-32"

@@ -74,6 +74,6 @@ sheet 8 $to/faces.webp "$@"
 
 to=docs/figures
 if [ -n "$run" ]; then
-    stylegan figure timelapse "$run" --seeds 0-2 --moments 8 --out $to/timelapse.webp
+    stylegan figure timelapse "$run" --seeds 0-2 --snapshots 8 --out $to/timelapse.webp
     stylegan video timelapse "$run" --seeds 0-3 --seconds 4 --fps 5 --scale 2 --out $to/training.webp
 fi

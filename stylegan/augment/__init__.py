@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan.machine import distributed
 from stylegan.ops import without_autocast, without_tf32
+from stylegan.utils import distributed
 
 from . import ada, diffaugment
-from .strength import METRICSINES, AugmentConfig, AugmentStrength, StrengthValues
+from .strength import PIPELINES, AugmentConfig, AugmentStrength, StrengthValues
 
 Transform = ada.Transform | diffaugment.Transform
 
@@ -22,7 +22,7 @@ def draw(
     """Draw a transform for images of `shape` (N, C, H, W), or None if it would change nothing."""
     if config.kind == "none" or probability == 0:
         return None
-    return METRICSINES[config.kind].draw(shape, config.names, probability, rng)
+    return PIPELINES[config.kind].draw(shape, config.names, probability, rng)
 
 
 def apply(images: Tensor, transform: Transform | None) -> Tensor:

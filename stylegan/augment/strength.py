@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor
 
-from stylegan.machine.plain import (
+from stylegan.utils.validation import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -16,7 +16,7 @@ from stylegan.machine.plain import (
 
 from . import ada, diffaugment
 
-METRICSINES = {"ada": ada, "diffaugment": diffaugment}
+PIPELINES = {"ada": ada, "diffaugment": diffaugment}
 BATCHES = 4  # between updates of the probability
 # The tags keep an error in a number from being reported as an error in a word.
 NumberOrWord = Annotated[
@@ -44,7 +44,7 @@ class AugmentConfig:
         if self.kind == "none" and (self.transforms or self.probability != "published"):
             raise ValueError('kind must be "ada" or "diffaugment" to use other options, got "none"')
         if self.kind != "none":
-            METRICSINES[self.kind].names_of(self.transforms)
+            PIPELINES[self.kind].names_of(self.transforms)
 
     @property
     def names(self) -> tuple[str, ...]:

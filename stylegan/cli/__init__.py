@@ -6,7 +6,7 @@ import click
 
 from stylegan import __version__
 from stylegan.cli.common import ending_at_signals
-from stylegan.machine.messages import nearest_names
+from stylegan.utils.text import nearest_names
 
 COMMANDS = {  # name -> module, and the line in the list of commands
     "train": ("train", "Train on a folder of images, or continue a run."),

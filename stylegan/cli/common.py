@@ -14,17 +14,17 @@ import click
 from click.core import ParameterSource
 from tqdm import tqdm
 
-from stylegan.machine import console
-from stylegan.machine.console import Console
-from stylegan.machine.memory import is_out_of_memory
-from stylegan.machine.messages import (
+from stylegan.utils import console
+from stylegan.utils.console import Console
+from stylegan.utils.memory import is_out_of_memory
+from stylegan.utils.signals import signal_handler, termination_signals
+from stylegan.utils.text import (
     error_reason,
     escape_control_chars,
-    join_truncatedource_on_rank0,
+    join_truncated,
     message,
     pluralize,
 )
-from stylegan.machine.signals import signal_handler, termination_signals
 
 BAR_SECONDS = 1.0  # work that takes less has no bar
 LINE_SECONDS = 10.0  # between updates of a bar in a file, where each one is a new line
@@ -68,9 +68,7 @@ class Command(click.Command):
             if full:
                 ways = [RELIEF[p.name] for p in self.params if p.name in RELIEF]
                 advice = (
-                    f"choose {join_truncatedource_on_rank0(ways, 3, ' or ')}"
-                    if ways
-                    else "end other programs"
+                    f"choose {join_truncated(ways, 3, ' or ')}" if ways else "end other programs"
                 )
                 reason = f"the device is out of memory; {advice} ({reason})"
             failure = click.ClickException(message(reason))
@@ -114,9 +112,7 @@ def fail_if_skipped(noun: str, errors: Sequence[Exception], *, asked: int) -> No
         raise ValueError(error_reason(errors[0], with_file=True)) from errors[0]
     if errors:
         reasons = [error_reason(error, with_file=True) for error in errors]
-        raise ValueError(
-            f"{pluralize(len(errors), noun)} left out: {join_truncatedource_on_rank0(reasons, 20)}"
-        )
+        raise ValueError(f"{pluralize(len(errors), noun)} left out: {join_truncated(reasons, 20)}")
 
 
 def echo(*lines: str, err: bool = False) -> None:

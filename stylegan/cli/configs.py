@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args, get_origin
 
 import click
 
-from stylegan.cli import values
+from stylegan.cli import param_types
 from stylegan.cli.common import Command, echo
 from stylegan.config import (
     DERIVED,
@@ -22,8 +22,8 @@ from stylegan.config import (
     to_dict,
     to_toml,
 )
-from stylegan.machine.messages import align_columns
-from stylegan.machine.toml import toml_value
+from stylegan.utils.text import align_columns
+from stylegan.utils.toml import toml_value
 
 KIMG = "kimg: thousands of real images shown, the unit of training time"
 FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # comments above and beside
@@ -36,7 +36,7 @@ class Option(NamedTuple):
 
 
 @click.command(cls=Command)
-@click.argument("name", type=values.SOURCE, required=False)
+@click.argument("name", type=param_types.SOURCE, required=False)
 def configs(name: str | None) -> None:
     """List the bundled configurations; with NAME, every option of one.
 

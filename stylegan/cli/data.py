@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from stylegan import data
-from stylegan.cli import options, values
+from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, Terminal, command, echo, fail_if_skipped, note
 from stylegan.data import Preparation, default_cache_dir
 from stylegan.data.cache import STORES
@@ -16,15 +16,15 @@ from stylegan.data.check import detect_channels, grouped
 from stylegan.data.faces import align_files, read_landmarks
 from stylegan.data.images import MODES
 from stylegan.data.prepare import format_bytes
-from stylegan.machine.caches import entries
-from stylegan.machine.disk import OutputWriter
-from stylegan.machine.messages import (
+from stylegan.metrics.cache import FEATURES
+from stylegan.utils.caches import entries
+from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.text import (
     align_columns,
-    join_truncatedource_on_rank0,
+    join_truncated,
     pluralize,
     suggestion,
 )
-from stylegan.metrics.cache import FEATURES
 
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution; smaller images are skipped."),
@@ -57,8 +57,8 @@ def preparation_of(
 
 
 @click.command(cls=Command)
-@click.argument("source", type=values.INPUT)
-@click.argument("out", type=values.OUTPUT)
+@click.argument("source", type=param_types.INPUT)
+@click.argument("out", type=param_types.OUTPUT)
 @READING
 @click.option("--strict", is_flag=True, help="Fail if an image cannot be used.")
 def prepare(source: Path, out: Path, strict: bool, workers: int | None, **reading: Any) -> None:
@@ -91,7 +91,7 @@ def prepare(source: Path, out: Path, strict: bool, workers: int | None, **readin
 
 
 @click.command(cls=Command)
-@click.argument("source", type=values.INPUT)
+@click.argument("source", type=param_types.INPUT)
 @READING
 @click.option("--strict", is_flag=True, help="Exit with code 1 if an image cannot be used.")
 @click.option("--list", "every", is_flag=True, help="List every image that cannot be used.")
@@ -117,12 +117,13 @@ def check(source: Path, strict: bool, every: bool, workers: int | None, **readin
 @click.argument("names", nargs=-1)
 @click.option("--clear", is_flag=True, help="Remove what is listed.")
 @click.option(
+    "--unused-for",
     "--older",
     type=click.FloatRange(min=0),
     metavar="DAYS",
     help="List or remove only what has not been used for this many days.",
 )
-def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
+def cache(names: tuple[str, ...], clear: bool, unused_for: float | None) -> None:
     """List or remove the stores that `train --data FOLDER` caches, and features of real images.
 
     Both are created again when needed. They are kept in the folder that the environment variable
@@ -132,7 +133,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     \b
     stylegan cache
     stylegan cache --clear photos-256-0f3a5c7d9e1b2468
-    stylegan cache --clear --older 30
+    stylegan cache --clear --unused-for 30
     """
     folder = default_cache_dir()
     found = [*entries(folder, STORES), *entries(folder / options.FEATURES, FEATURES)]
@@ -141,7 +142,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
         if name not in known:
             hint = suggestion(name, known)
             raise ValueError(f"{name} is not in {folder}{hint}")
-    latest = time.time() - (older or 0) * 24 * 60 * 60
+    latest = time.time() - (unused_for or 0) * 24 * 60 * 60
     found = [entry for entry in found if entry.last_used <= latest]
     found = [entry for entry in found if not names or entry.path.name in names]
     stores = sum(entry.kind is STORES for entry in found)
@@ -164,11 +165,11 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("source", type=values.INPUT)
-@click.argument("out", type=values.OUTPUT)
+@click.argument("source", type=param_types.INPUT)
+@click.argument("out", type=param_types.OUTPUT)
 @click.option(
     "--landmarks",
-    type=values.INPUT,
+    type=param_types.INPUT,
     required=True,
     help="CSV (file,x0,y0,x1,y1,...) with 5 or 68 points of each face.",
 )
@@ -191,9 +192,7 @@ def align(source: Path, out: Path, landmarks: Path, size: int, outputs: OutputWr
     sides, errors = align_files(source, faces, out, size, outputs=outputs, console=console)
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
-        note(
-            f"{pluralize(len(small), 'face')} upsampled to {size} pixels: {join_truncatedource_on_rank0(small)}"
-        )
+        note(f"{pluralize(len(small), 'face')} upsampled to {size} pixels: {join_truncated(small)}")
     if sides:
         echo(f"{pluralize(len(sides), 'face')} in {out}, {size}x{size}")
     fail_if_skipped("image", errors, asked=len(sides) + len(errors))

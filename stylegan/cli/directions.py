@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from stylegan import directions as library
-from stylegan.cli import options, values
+from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, Terminal, echo
 from stylegan.cli.options import Selection
 from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_image
-from stylegan.machine.disk import ALLOW_OVERWRITE, OutputWriter
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import ALLOW_OVERWRITE, OutputWriter
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 
@@ -86,7 +86,7 @@ TARGET = options.together(
         "file each, NAME-pca.png.",
     ),
     options.count_option(
-        "--seed", "Seed of the image in the figure.", default=0, least=0, most=values.MAX_SEED
+        "--seed", "Seed of the image in the figure.", default=0, least=0, most=param_types.MAX_SEED
     ),
     options.number_option("--psi", "Truncation of that image.  [default: as in the file]"),
     options.CLASS,
@@ -105,7 +105,9 @@ TARGET = options.together(
     help="pca: principal components of w; sefa: directions that the style layers amplify most.",
 )
 @options.count_option("--count", "Number of directions of each method.", default=10, most=1024)
-@click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
+@click.option(
+    "--layers", type=param_types.LAYERS, help="Layers to move, such as 0-3.  [default: all]"
+)
 @TARGET
 def find(method: str, count: int, layers: range | None, samples: int, **target: Any) -> None:
     """Find directions of w without examples.
@@ -131,8 +133,8 @@ def find(method: str, count: int, layers: range | None, samples: int, **target: 
 
 @directions.command(cls=Command)
 @options.SOURCE
-@click.argument("positive", type=values.INPUT)
-@click.argument("negative", type=values.INPUT)
+@click.argument("positive", type=param_types.INPUT)
+@click.argument("negative", type=param_types.INPUT)
 @OUT
 @click.option("--name", help="Name of the direction.  [default: name of POSITIVE]")
 @TARGET

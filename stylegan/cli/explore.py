@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli import options, values
+from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, Terminal, echo, note, working
 from stylegan.directions import load_or_find_directions, read_edits
 from stylegan.explore.controls import moves_along, moves_of
@@ -14,8 +14,8 @@ from stylegan.explore.export import NETWORK, check_request, save_page
 from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
-from stylegan.machine.disk import OutputWriter
-from stylegan.machine.messages import pluralize
+from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.text import pluralize
 
 
 @click.command(cls=Command)
@@ -24,20 +24,20 @@ from stylegan.machine.messages import pluralize
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 @click.option(
     "--directions",
-    type=values.INPUT,
+    type=param_types.INPUT,
     help="File of `stylegan directions`.  [default: that of SOURCE, else computed]",
 )
 @options.EDIT
 @click.option(
     "--export",
     "folder",
-    type=values.OUTPUT,
+    type=param_types.OUTPUT,
     help="Write the page to this folder, for any web server; images are then generated in the "
     "visitor's browser.",
 )
 @click.option(
     "--runtime",
-    type=values.INPUT,
+    type=param_types.INPUT,
     default=Path("node_modules/onnxruntime-web/dist"),
     show_default=True,
     help="dist/ of the npm package onnxruntime-web, for --export.",

@@ -8,15 +8,15 @@ import click
 from PIL.Image import Image
 
 from stylegan import figures
-from stylegan.cli import common, options, values
+from stylegan.cli import common, options, param_types
 from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
 from stylegan.figures import FORMATS, save_image
 from stylegan.files.loading import resolve_source
 from stylegan.files.run_folder import RunFolder, images_seen_in_name
-from stylegan.machine.disk import OutputWriter
 from stylegan.metrics import Conditions, compare_with_reals
 from stylegan.metrics.neighbors import comparing, samples_and_nearest
 from stylegan.training.recorder import GRID_COLUMNS, SAMPLE_IMAGES
+from stylegan.utils.filesystem import OutputWriter
 
 SEEDS_B = "10-15"  # seeds of source B
 
@@ -120,7 +120,10 @@ def mixing(
 @figure_command(
     "0-3",
     click.option(
-        "--psis", type=values.NUMBERS, default="1,0.7,0.5,0,-0.5,-1", help="Psi of each column."
+        "--psis",
+        type=param_types.NUMBERS,
+        default="1,0.7,0.5,0,-0.5,-1",
+        help="Psi of each column.",
     ),
     options.CUTOFF_ALL,
     *look_without(options.PSI, options.CUTOFF),
@@ -161,12 +164,16 @@ def noise_components(selection: Selection) -> Image:
 @figure_command(
     "0-3",
     count_option(
-        "--moments", "Maximum number of columns, evenly spaced over the run.", default=8, least=2
+        "--snapshots",
+        "Maximum number of columns, evenly spaced over the run.",
+        former="--moments",
+        default=8,
+        least=2,
     ),
     *(options.PSI, options.CUTOFF, options.NOISE, options.CLASS),
     of_run=True,
 )
-def timelapse(selection: Selection, moments: int) -> Image:
+def timelapse(selection: Selection, snapshots: int) -> Image:
     """Show the same seeds over the course of a training run.
 
     SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt. If it has more grids
@@ -174,18 +181,18 @@ def timelapse(selection: Selection, moments: int) -> Image:
     --noise and --class select the files.
 
     \b
-    stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
+    stylegan figure timelapse runs/mine --seeds 0-3 --snapshots 6 --out timelapse.png
     """
     files = RunFolder(selection.source).checkpoints()
     grids = RunFolder(selection.source).grids()
     seeds = selection.chosen_seeds
     asked = (selection.psi, selection.cutoff, selection.noise, selection.class_name)
     show_grids = asked == (None, None, None, None) and max(seeds) < SAMPLE_IMAGES
-    if show_grids and len(files) < min(moments, len(grids)):
-        spread = figures.evenly([kimg for kimg, _ in grids], moments)
+    if show_grids and len(files) < min(snapshots, len(grids)):
+        spread = figures.evenly([kimg for kimg, _ in grids], snapshots)
         shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
         return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)
-    indices = figures.evenly([images_seen_in_name(path) for path in files], moments)
+    indices = figures.evenly([images_seen_in_name(path) for path in files], snapshots)
     return figures.timelapse((selection.of_file(files[i]) for i in indices), selection.points)
 
 

@@ -6,20 +6,20 @@ from pathlib import Path
 import click
 
 from stylegan import blending
-from stylegan.cli import options, values
+from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, command, echo, working
 from stylegan.data import Store, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
-from stylegan.files.formats import NoiseInput, own
+from stylegan.files.formats import NoiseInput, native
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import OutputWriter
-from stylegan.machine.lineage import Lineage, describe_lineage, license_of, sha256_of
-from stylegan.machine.messages import pluralize, sanitize
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import Cutoff
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.lineage import Lineage, describe_lineage, license_of, sha256_of
+from stylegan.utils.text import pluralize, sanitize
 
 Facts = dict[str, str]  # by a heading of at most 12 characters
 
@@ -129,7 +129,7 @@ def store_facts(path: Path) -> Facts:
 
 @click.command(cls=Command)
 @options.SOURCE
-@click.argument("destination", type=values.OUTPUT)
+@click.argument("destination", type=param_types.OUTPUT)
 @options.path_option(
     "--discriminator", "File (.pt) to write the discriminator to, if SOURCE has one."
 )
@@ -139,7 +139,7 @@ def convert(
     source: str,
     destination: Path,
     discriminator: Path | None,
-    centers: values.Centers,
+    centers: param_types.Centers,
     outputs: OutputWriter,
 ) -> None:
     """Write the generator of SOURCE to a file of this project, DESTINATION (.pt).
@@ -160,10 +160,10 @@ def convert(
     echo(*(f"note         {note}" for note in weights.notes))
     print_facts(generator_facts(loaded))
     shared = weights.discriminator if weights.kind == "generator file" else None
-    own.save_loaded(destination, loaded, discriminator=shared, outputs=outputs)
+    native.save_loaded(destination, loaded, discriminator=shared, outputs=outputs)
     if discriminator:
         critic = weights.require_discriminator()
-        own.save_discriminator(discriminator, critic, loaded.lineage, outputs=outputs)
+        native.save_discriminator(discriminator, critic, loaded.lineage, outputs=outputs)
     for file in destinations:
         size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
         echo(f"written      {file}: {size}")
@@ -171,7 +171,7 @@ def convert(
 
 @click.command(cls=Command)
 @options.SOURCE
-@click.argument("destination", type=values.OUTPUT)
+@click.argument("destination", type=param_types.OUTPUT)
 @options.number_option("--psi", "Default truncation.  [default: as in SOURCE]")
 @options.CUTOFF
 @click.option(
@@ -233,19 +233,19 @@ def export(
 
 
 @click.command(cls=Command)
-@click.argument("a", type=values.SOURCE)
-@click.argument("b", type=values.SOURCE)
+@click.argument("a", type=param_types.SOURCE)
+@click.argument("b", type=param_types.SOURCE)
 @click.option(
     "--from",
     "first",
-    type=click.IntRange(1, values.MAX_NUMBER),
+    type=click.IntRange(1, param_types.MAX_NUMBER),
     help="First resolution whose layers come from B.  [default: whole network]",
 )
 @options.count_option("--until", "Last resolution whose layers come from B.  [default: the finest]")
 @options.number_option(
     "--share", "Weight of B in these layers.  [default: 1 with --from]", least=0, most=1
 )
-@click.option("--out", type=values.OUTPUT, required=True, help="Generator file to write, .pt.")
+@click.option("--out", type=param_types.OUTPUT, required=True, help="Generator file to write, .pt.")
 @options.OVERWRITE
 def blend(
     a: str,
@@ -276,5 +276,5 @@ def blend(
         last=until,
         share=1.0 if share is None else share,
     )
-    own.save_loaded(out, blended, outputs=outputs)
+    native.save_loaded(out, blended, outputs=outputs)
     echo(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

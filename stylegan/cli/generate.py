@@ -10,9 +10,9 @@ import click
 from stylegan import figures
 from stylegan.cli.common import Command, Terminal, echo
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.machine.disk import OutputWriter
-from stylegan.machine.messages import pluralize
 from stylegan.sampling import generate_batches, to_pil
+from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.text import pluralize
 
 SEEDS = "0-31"
 GRID_SEEDS = 64  # a grid of more images is only written with --grid

@@ -10,21 +10,21 @@ from typing import Any
 import click
 
 from stylegan import metrics as library
-from stylegan.cli import common, options, values
+from stylegan.cli import common, options, param_types
 from stylegan.cli.common import echo, note
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, without_links
-from stylegan.machine.distributed import process_group
-from stylegan.machine.messages import error_reason
 from stylegan.metrics import MeasuredSource, Tools
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, require_libraries, score_name
 from stylegan.report import drawings_of, is_unchanged, write_report
 from stylegan.report.history import read_run
+from stylegan.utils.distributed import process_group
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, without_links
+from stylegan.utils.text import error_reason
 
 
 @click.command(cls=common.Command)
-@click.argument("sources", metavar="SOURCE...", type=values.SOURCE, nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", type=param_types.SOURCE, nargs=-1, required=True)
 @options.data_option("what a run was trained on")
 @click.option(
     "--metrics",
@@ -40,11 +40,12 @@ from stylegan.report.history import read_run
 @click.option(
     "--psi",
     "psis",
-    type=values.NUMBERS,
+    type=param_types.NUMBERS,
     default="1",
     help="Truncation; 1 is none. Several values, as in 1,0.7,0.5, are a sweep.",
 )
 @click.option(
+    "--real-baseline",
     "--yardsticks",
     is_flag=True,
     help="Split the reals: compare the generator and one half with the other half.",
@@ -60,7 +61,7 @@ from stylegan.report.history import read_run
     "Seed of the first sample; sample i has this seed plus i.",
     default=0,
     least=0,
-    most=values.MAX_SEED,
+    most=param_types.MAX_SEED,
 )
 @options.BATCH
 @options.DEVICE
@@ -68,7 +69,7 @@ from stylegan.report.history import read_run
 @click.option(
     "--classifier",
     "classifiers",
-    type=values.INPUT,
+    type=param_types.INPUT,
     multiple=True,
     help="TorchScript file, images to logits, for ls; it is executed. May be repeated.",
 )
@@ -78,7 +79,7 @@ def metrics(
     sources: tuple[str, ...],
     data: Path | None,
     names: str | None,
-    centers: values.Centers,
+    centers: param_types.Centers,
     device: str,
     feature_weights: Path | None,
     classifiers: tuple[Path, ...],
@@ -95,7 +96,7 @@ def metrics(
     program. All of them are measured, unless a number follows the name of the metric.
 
     \b
-    stylegan metrics runs/mine --yardsticks
+    stylegan metrics runs/mine --real-baseline
     stylegan metrics runs/mine --metrics eff-fd,eff-pr --psi 1,0.8,0.6,0.4
     stylegan metrics ffhq.pkl --data ffhq/ --metrics fid50k,ppl-w-end --mirror
     stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
@@ -205,7 +206,7 @@ def means(rows: Sequence[MeasuredSource]) -> list[dict[str, str]]:
 
 
 @click.command(cls=common.Command)
-@click.argument("run", type=values.INPUT)
+@click.argument("run", type=param_types.INPUT)
 @options.data_option("what the run was trained on")
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
 @options.DEVICE

@@ -10,23 +10,23 @@ import click
 import torch
 from torch import Tensor
 
-from stylegan.cli import values
+from stylegan.cli import param_types
 from stylegan.cli.common import Terminal, note
-from stylegan.cli.values import MAX_NUMBER as MOST
+from stylegan.cli.param_types import MAX_NUMBER as MOST
 from stylegan.data import default_cache_dir
 from stylegan.data.images import Fit
 from stylegan.directions import read_edits
 from stylegan.figures import LatentPoints, StyleRange, of_latents, points_from_seeds
 from stylegan.files.latents import has_styles
 from stylegan.files.loading import open_weights
-from stylegan.machine import distributed
-from stylegan.machine.disk import OutputWriter
-from stylegan.machine.limits import usual_threads
-from stylegan.machine.memory import keep_memory
 from stylegan.metrics import Tools
 from stylegan.sampling import Cutoff
 from stylegan.sampling.centers import find_centers
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils import distributed
+from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.limits import usual_threads
+from stylegan.utils.memory import keep_memory
 
 FEATURES = "metrics"  # folder of the cache for features of real images
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # such as an option of click
@@ -58,13 +58,20 @@ def use_device(device: str) -> torch.device:
 
 
 def path_option(name: str, help: str, *, default: str | None = None) -> Decorator:
-    return click.option(name, type=values.OUTPUT, default=default, help=help)
+    return click.option(name, type=param_types.OUTPUT, default=default, help=help)
 
 
 def count_option(
-    name: str, help: str, *, default: int | None = None, least: int = 1, most: int = MOST
+    name: str,
+    help: str,
+    *,
+    former: str | None = None,  # name, which is still accepted
+    default: int | None = None,
+    least: int = 1,
+    most: int = MOST,
 ) -> Decorator:
-    return click.option(name, type=click.IntRange(least, most), default=default, help=help)
+    names = [name, former] if former else [name]
+    return click.option(*names, type=click.IntRange(least, most), default=default, help=help)
 
 
 def number_option(
@@ -75,7 +82,7 @@ def number_option(
     least: float = -MOST,
     most: float = MOST,
 ) -> Decorator:
-    return click.option(name, type=values.Number(least, most), default=default, help=help)
+    return click.option(name, type=param_types.Number(least, most), default=default, help=help)
 
 
 # A flag that also takes a value, as in `--cond=1` of NVIDIA's programs.
@@ -84,30 +91,30 @@ SWITCH: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": "true", 
 
 def data_option(default: str) -> Decorator:
     text = f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]"
-    return click.option("--data", type=values.INPUT, help=text)
+    return click.option("--data", type=param_types.INPUT, help=text)
 
 
 def source_b_option(default: str) -> Decorator:
     text = f"Seeds of source B; --seeds are those of source A.  [default: {default}]"
-    return click.option("--seeds-b", type=values.SEEDS, help=text)
+    return click.option("--seeds-b", type=param_types.SEEDS, help=text)
 
 
 def channels_option(default: str | None = None) -> Decorator:
     text = "L for gray, RGB, RGBA for color with alpha; auto: as the images."
     text += "" if default else "  [default: RGB, or as configured]"
-    return click.option("--channels", type=values.CHANNEL, default=default, help=text)
+    return click.option("--channels", type=param_types.CHANNEL, default=default, help=text)
 
 
-SOURCE = click.argument("source", type=values.SOURCE)
+SOURCE = click.argument("source", type=param_types.SOURCE)
 FEATURE_WEIGHTS = click.option(
     "--feature-weights",
-    type=values.INPUT,
+    type=param_types.INPUT,
     help="Weights of Inception or VGG16.",
 )
 LATENTS = click.option(
     "--latents",
     metavar="FILE.npz",
-    type=values.INPUT,
+    type=param_types.INPUT,
     help="File of latents (ws, w or z, optionally with noise) to use instead of seeds.",
 )
 MIRROR = click.option(
@@ -120,12 +127,12 @@ PSI = number_option(
 )
 REACH = "Number of truncated layers, from the coarsest, or 'all'."
 CUTOFF = click.option(
-    "--cutoff", type=values.CUTOFF, help=f"{REACH}  [default: as in the file, else 8]"
+    "--cutoff", type=param_types.CUTOFF, help=f"{REACH}  [default: as in the file, else 8]"
 )
-CUTOFF_ALL = click.option("--cutoff", type=values.CUTOFF, default="all", help=REACH)
+CUTOFF_ALL = click.option("--cutoff", type=param_types.CUTOFF, default="all", help=REACH)
 CENTERS = click.option(
     "--centers",
-    type=values.CENTERS,
+    type=param_types.CENTERS,
     help="Truncate toward the nearest of N centers of w, which preserves variety; 'class': toward "
     "the nearest mean of a class, or that of --class; 'none': toward the average.  "
     "[default: as in the file, else none]",
@@ -157,7 +164,7 @@ RESOLUTION = count_option(
 LAYERS = click.option(
     "--layers",
     "ranges",
-    type=values.LAYER_RANGES,
+    type=param_types.LAYER_RANGES,
     callback=lambda context, option, ranges: ranges and [StyleRange(r) for r in ranges],
     help="Layers to mix, from 0, two for each resolution: 0-3,4-7,8-17.  "
     "[default: coarse, middle and fine]",
@@ -165,7 +172,7 @@ LAYERS = click.option(
 EDIT = click.option(
     "--edit",
     "edits",
-    type=values.EDIT,
+    type=param_types.EDIT,
     metavar="DIRECTION[=STRENGTH][@LAYERS]",
     multiple=True,
     help="Move along a direction of w, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by STRENGTH "
@@ -217,7 +224,7 @@ class Selection:
     class_name: str | None = None
     resolution: int | None = None
     edits: tuple[str, ...] = ()
-    centers: values.Centers = None
+    centers: param_types.Centers = None
 
     @classmethod
     def split(
@@ -236,7 +243,7 @@ class Selection:
 
     @property
     def chosen_seeds(self) -> Sequence[int]:
-        return values.seeds(self.default_seeds) if self.seeds is None else self.seeds
+        return param_types.seeds(self.default_seeds) if self.seeds is None else self.seeds
 
     @functools.cached_property
     def loaded(self) -> Pretrained:
@@ -289,7 +296,7 @@ class Selection:
 
 
 def with_centers(
-    loaded: Pretrained, centers: values.Centers, class_name: str | None = None
+    loaded: Pretrained, centers: param_types.Centers, class_name: str | None = None
 ) -> Pretrained:
     """Truncate toward the centers of `--centers`; with a class, toward those of its latents."""
     if centers is None:
@@ -318,7 +325,7 @@ def selecting(seeds: str, *options: Decorator) -> Decorator:
         also = "; with --latents their numbers, from 0"
         default = f"{seeds}, or all latents"
     text = f"Seeds of the images{also}.  [default: {default}]"
-    seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
+    seeds_option = [click.option("--seeds", type=param_types.SEEDS, help=text)] if seeds else []
     return together(SOURCE, *seeds_option, *options, DEVICE)
 
 

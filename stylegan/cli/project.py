@@ -6,12 +6,12 @@ from typing import Any, Literal
 import click
 
 from stylegan import projection
-from stylegan.cli import common, options, values
+from stylegan.cli import common, options, param_types
 from stylegan.cli.common import Terminal, echo
 from stylegan.data import Crop
 from stylegan.files.loading import open_weights
-from stylegan.machine.disk import OutputWriter
-from stylegan.machine.messages import pluralize
+from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.text import pluralize
 
 
 def tuning_options(
@@ -26,7 +26,7 @@ def tuning_options(
 
 @click.command(cls=common.Command)
 @options.SOURCE
-@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=values.INPUT)
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=param_types.INPUT)
 @click.option(
     "--space",
     type=click.Choice(["w", "w+"]),
@@ -43,7 +43,7 @@ def tuning_options(
     "--search-noise", "Initial noise on w, relative to the spread of w.", default=0.05, least=0
 )
 @options.count_option(
-    "--seed", "Seed of all random numbers.", default=0, least=0, most=values.MAX_SEED
+    "--seed", "Seed of all random numbers.", default=0, least=0, most=param_types.MAX_SEED
 )
 @click.option(
     "--distance",

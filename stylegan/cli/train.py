@@ -11,26 +11,26 @@ import click
 import torch
 from tqdm import tqdm
 
-from stylegan.cli import common, options, values
+from stylegan.cli import common, options, param_types
 from stylegan.cli.common import Terminal, command, echo, first_process
 from stylegan.config import TrainConfig, parse_options
 from stylegan.data import Store
 from stylegan.data.prepare import format_bytes
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.distributed import process_group
-from stylegan.machine.messages import duration
 from stylegan.metrics import METRICS, default_names
+from stylegan.metrics.comparison import StoreImages
 from stylegan.metrics.engine import require
 from stylegan.metrics.evaluation import evaluation_of, measurable
-from stylegan.metrics.sources import StoreImages
 from stylegan.planning import DEFAULT_CONFIG, TrainRequest, plan
 from stylegan.report import Drawings, truncation_sweep, write_report
 from stylegan.training import Evaluation, Stopped, TrainingProgress
 from stylegan.training.costs import Machine, StepCosts
 from stylegan.training.interrupts import ignore_save_signal
+from stylegan.utils.distributed import process_group
+from stylegan.utils.text import duration
 
-MEMORY_OF_GPU = 16 * 2**30  # bytes, assumed by --processes: of the smaller V100
+MEMORY_OF_GPU = 16 * 2**30  # bytes, assumed by --plan-gpus: of the smaller V100
 
 
 def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[str, object]:
@@ -46,7 +46,7 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 @options.data_option("the bundled faces")
 @click.option(
     "--config",
-    type=values.SOURCE,
+    type=param_types.SOURCE,
     metavar="NAME",
     help="Name (`stylegan configs` lists them), TOML file, or auto: fitted to data and machine.  "
     f"[default: that of the run, else auto with --data, {DEFAULT_CONFIG} without]",
@@ -57,7 +57,7 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 @options.number_option(
     "--minutes", "Length, in minutes on this machine, estimated from trial steps.", least=0.5
 )
-@options.count_option("--width", "Maximum number of channels of a layer.")
+@options.count_option("--max-channels", "Maximum number of channels of a layer.", former="--width")
 @click.option(
     "-o",
     "overrides",
@@ -78,7 +78,7 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 @click.option("--strict", is_flag=True, help="Fail if an image cannot be used.")
 @click.option(
     "--init-from",
-    type=values.SOURCE,
+    type=param_types.SOURCE,
     metavar="SOURCE",
     help="Weights to start from, as for generate.",
 )
@@ -89,7 +89,7 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 )
 @click.option(
     "--batch-gpu",
-    type=click.IntRange(1, values.MAX_NUMBER),
+    type=click.IntRange(1, param_types.MAX_NUMBER),
     help="Number of images at a time per process.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of all random numbers.")
@@ -104,7 +104,9 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 )
 @click.option("--dry-run", is_flag=True, help="Print the whole plan without training.")
 @options.count_option(
-    "--processes", "With --dry-run: plan for this many GPUs, which need not exist here."
+    "--plan-gpus",
+    "With --dry-run: plan for this many GPUs, which need not exist here.",
+    former="--processes",
 )
 @click.option("--preflight/--no-preflight", default=True, help="Run trial steps before training.")
 @click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
@@ -132,7 +134,7 @@ def train(
     threads: int | None,
     workers: int,
     dry_run: bool,
-    processes: int | None,
+    plan_gpus: int | None,
     preflight: bool,
     tensorboard: bool,
     names: str | None,
@@ -149,7 +151,7 @@ def train(
     stylegan train --data photos/ --out runs/mine
     stylegan train --out runs/mine --kimg 200        longer
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
-    stylegan train --data photos/ --config ffhq-1024 --dry-run --processes 8 --device cuda
+    stylegan train --data photos/ --config ffhq-1024 --dry-run --plan-gpus 8 --device cuda
     """
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
@@ -165,8 +167,8 @@ def train(
         "seed": seed,
     }
     request = TrainRequest(options=options_of(overrides, flags), **requested)
-    if processes is not None:
-        show_plan_elsewhere(request, processes, device, dry_run=dry_run)
+    if plan_gpus is not None:
+        show_plan_elsewhere(request, plan_gpus, device, dry_run=dry_run)
         return
     tools = options.measuring_tools(feature_weights)
     place = options.use_device(device)
@@ -217,11 +219,11 @@ def show_plan_elsewhere(
 ) -> None:
     """Print the plan for `processes` GPUs, which need not exist here."""
     if not dry_run:
-        raise click.UsageError("--processes requires --dry-run; torchrun starts processes")
+        raise click.UsageError("--plan-gpus requires --dry-run; torchrun starts processes")
     if request.minutes is not None:
-        raise click.UsageError("--processes excludes --minutes, which runs trial steps")
+        raise click.UsageError("--plan-gpus excludes --minutes, which runs trial steps")
     if device != "cuda":
-        raise click.UsageError("--processes plans for GPUs: add --device cuda")
+        raise click.UsageError("--plan-gpus plans for GPUs: add --device cuda")
     machine = Machine(torch.device("cuda"), MEMORY_OF_GPU, processes=processes)
     planned = plan(request, machine)
     print_hint(*planned.lines, *planned.preview_elsewhere())

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from stylegan import video as library
-from stylegan.cli import options, values
+from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, Terminal, echo
 from stylegan.cli.options import Decorator, Selection
 from stylegan.figures import StyleRange, default_columns, style_ranges
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import OutputWriter
-from stylegan.machine.messages import pluralize
 from stylegan.sampling.curves import frame_positions, spherical, spline
+from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.text import pluralize
 
 POINTS = 4  # per walk, unless seeds are chosen
 SEEDS_B = "10-13"  # seeds of source B
@@ -112,7 +112,7 @@ def film_command(
     LOOP,
     click.option(
         "--grid",
-        type=values.GRID,
+        type=param_types.GRID,
         default="1x1",
         help="Columns and rows of walks. Each goes through its part of the seeds, in their order, "
         f"by default {POINTS} of them.",
@@ -190,7 +190,7 @@ def mixing(
 @film_command(
     "0-5",
     options.LATENTS,
-    click.option("--psis", type=values.PAIR, default="1,-1", help="First and last psi."),
+    click.option("--psis", type=param_types.PAIR, default="1,-1", help="First and last psi."),
     *(LOOP, options.CUTOFF_ALL, options.CENTERS, options.EDIT, options.RESOLUTION),
     length=6,
 )
@@ -209,7 +209,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     options.LATENTS,
     click.option(
         "--strengths",
-        type=values.PAIR,
+        type=param_types.PAIR,
         default="-1,1",
         help="First and last factor of the strengths of edits.",
     ),

@@ -7,10 +7,10 @@ import os
 import re
 from pathlib import Path
 
-from stylegan.machine import distributed
-from stylegan.machine.caches import Kind
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import ALLOW_OVERWRITE
+from stylegan.utils import distributed
+from stylegan.utils.caches import Kind
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 from .check import Findings
 from .images import Preparation, formats
@@ -131,7 +131,7 @@ def check_same_images(
 ) -> None:
     """Raise ValueError (with `advice`) unless the run was trained on these images.
 
-    `trained_on` is the `training_identity` that the run has stored, for images up to `resolution`.
+    `trained_on` is the `training_hash` that the run has stored, for images up to `resolution`.
     """
     if trained_on == data.training_hash(resolution, labels=labels):
         return

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.messages import (
+from stylegan.schedule import MAX_RESOLUTION, resolutions
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.text import (
     align_columns,
-    join_truncatedource_on_rank0,
+    join_truncated,
     pluralize,
     sanitize,
 )
-from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 from .images import MODES, Fit, Preparation, normalize
 from .labels import Labels
@@ -28,7 +28,7 @@ from .store import Skipped, Store, identity_of, is_store
 Size = tuple[int, int]  # width, height
 MAX_NAMED = 12  # files named in a line
 MAX_GROUPS = 8  # reasons
-MAX_SEEN = 256  # images that `needed_channels` reads
+MAX_SEEN = 256  # images that `detect_channels` reads
 NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason, ignored when reasons are grouped
 
 
@@ -61,7 +61,7 @@ class Findings:
         return self.labels.names if self.labels else []
 
     def training_hash(self, resolution: int, *, labels: bool) -> str:
-        """`Store.training_identity` of a store of these images, checked at this resolution."""
+        """`Store.training_hash` of a store of these images, checked at this resolution."""
         rows = self.labels.rows if labels and self.labels else None
         names = [name.encode("utf-8", "replace").decode() for name in self.label_names]  # as stored
         return identity_of(self.levels, rows, names)
@@ -116,13 +116,13 @@ def grouped(skipped: Sequence[Skipped]) -> list[str]:
         first = images[0].reason
         names = [sanitize(image.name) for image in images]
         reason = first.partition(":")[0] if first.startswith(SMALL) else first
-        return f"{pluralize(len(names), 'image')}: {reason}: {join_truncatedource_on_rank0(names, MAX_NAMED, ', ')}"
+        return (
+            f"{pluralize(len(names), 'image')}: {reason}: {join_truncated(names, MAX_NAMED, ', ')}"
+        )
 
     lines = [line(images) for images in largest[:MAX_GROUPS]]
     if others := [image for images in largest[MAX_GROUPS:] for image in images]:
-        names = join_truncatedource_on_rank0(
-            [sanitize(image.name) for image in others], MAX_NAMED, ", "
-        )
+        names = join_truncated([sanitize(image.name) for image in others], MAX_NAMED, ", ")
         lines.append(f"{pluralize(len(others), 'image')} for other reasons: {names}")
     return lines
 

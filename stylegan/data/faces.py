@@ -17,8 +17,8 @@ from PIL import Image, ImageFilter
 
 from stylegan.data.images import decode, image_errors, is_image, quiet_decoding
 from stylegan.data.labels import MAX_VALUE, csv_lines
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import (
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import (
     KEEP_EXISTING,
     OutputWriter,
     attach_filename,

@@ -14,9 +14,9 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps, PngImagePlugin, TiffImagePlugin, features
 
-from stylegan.machine.disk import attach_filename, is_of_system, what_begins_with
-from stylegan.machine.messages import error_reason, sanitize
 from stylegan.schedule import check_resolution
+from stylegan.utils.filesystem import attach_filename, is_of_system, what_begins_with
+from stylegan.utils.text import error_reason, sanitize
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
 HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
@@ -271,7 +271,7 @@ def premultiply(pixels: np.ndarray) -> np.ndarray:
 
 
 def unpremultiply(pixels: np.ndarray) -> np.ndarray:
-    """Undo `premultiplied` as closely as 8 bits allow: uint8 (..., 4, H, W) -> the same shape."""
+    """Undo `premultiply` as closely as 8 bits allow: uint8 (..., 4, H, W) -> the same shape."""
     alpha = np.maximum(pixels[..., 3:, :, :], 1).astype(np.uint16)
     colors = (pixels[..., :3, :, :] * np.uint16(255) + alpha // 2) // alpha
     colors = np.minimum(colors, 255).astype(np.uint8)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize, sanitize
+from stylegan.utils.text import join_truncated, pluralize, sanitize
 
 from .images import is_image
 
@@ -43,7 +43,7 @@ def match_labels(
 def describe_labels(names: Sequence[str], vectors: bool | None) -> str:
     """The first labels, and whether they are classes or vectors if known, for a message."""
     kind = {True: "vectors of ", False: "classes ", None: ""}[vectors]
-    return kind + join_truncatedource_on_rank0([*map(sanitize, names)], 4, ", ")
+    return kind + join_truncated([*map(sanitize, names)], 4, ", ")
 
 
 class Labels(NamedTuple):
@@ -83,12 +83,10 @@ class Labels(NamedTuple):
         counts = self.counts().items()
         named = [f"{n:,} {sanitize(name)}" for name, n in counts]
         rare = [f"{n} {sanitize(name)}" for name, n in counts if n < FEW_IMAGES]
-        lines = [
-            f"{pluralize(len(named), 'label')}: {join_truncatedource_on_rank0(named, MAX_NAMED, ', ')}"
-        ]
+        lines = [f"{pluralize(len(named), 'label')}: {join_truncated(named, MAX_NAMED, ', ')}"]
         if rare:
             few = f"labels with fewer than {FEW_IMAGES} images are learned poorly"
-            lines.append(f"{few}: {join_truncatedource_on_rank0(rare, MAX_NAMED, ', ')}")
+            lines.append(f"{few}: {join_truncated(rare, MAX_NAMED, ', ')}")
         return lines
 
 
@@ -117,7 +115,7 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
             (twice, _), *_ = Counter(composed(name) for name, _ in pairs).most_common(1)
             raise ValueError(f"{twice} has two labels")
         if missing := [name for name in images if composed(name) not in label_of]:
-            examples = join_truncatedource_on_rank0(list(map(sanitize, missing)), 3, ", ")
+            examples = join_truncated(list(map(sanitize, missing)), 3, ", ")
             there = f"; its first name is {pairs[0][0]}" if pairs else ""
             raise ValueError(
                 f"{pluralize(len(missing), 'image')} without a label: {examples}{there}"

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.distributed import to_device
+from stylegan.utils.distributed import to_device
 
 from .prepare import prefetch_map
 from .store import Store

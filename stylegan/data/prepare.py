@@ -15,12 +15,12 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import atomic_folder, check_folder, is_of_system
-from stylegan.machine.limits import limits
-from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import error_reason, pluralize
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import atomic_folder, check_folder, is_of_system
+from stylegan.utils.limits import limits
+from stylegan.utils.lineage import sha256_of
+from stylegan.utils.text import error_reason, pluralize
 
 from .images import Fit, Preparation, normalize, premultiply, quiet_decoding, to_chw
 from .sources import Pictures, SequenceSource, Source, open_source, summarize_skipped

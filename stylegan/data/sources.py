@@ -17,10 +17,10 @@ from typing import IO, ClassVar
 import numpy as np
 from PIL import Image
 
-from stylegan.machine.disk import as_value_error, check_not_placeholder
-from stylegan.machine.messages import (
+from stylegan.utils.filesystem import as_value_error, check_not_placeholder
+from stylegan.utils.text import (
     error_reason,
-    join_truncatedource_on_rank0,
+    join_truncated,
     pluralize,
     sanitize,
 )
@@ -122,7 +122,7 @@ class Source(ABC):
         for what, names in (("run folders", self.runs), ("grids of generated samples", self.grids)):
             if names:
                 lines.append(
-                    f"left out as {what}: {join_truncatedource_on_rank0(list(map(sanitize, names)), 4, ', ')}"
+                    f"left out as {what}: {join_truncated(list(map(sanitize, names)), 4, ', ')}"
                 )
         folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
         if not self.label_files and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
@@ -149,9 +149,7 @@ def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> 
     """Raise ValueError if a sub-folder of `include` does not exist."""
     folders = {first_folder(name) for name in files}
     if missing := [folder for folder in include if folder not in folders]:
-        known = join_truncatedource_on_rank0(
-            sorted(sanitize(folder) for folder in folders if folder), 20, ", "
-        )
+        known = join_truncated(sorted(sanitize(folder) for folder in folders if folder), 20, ", ")
         wanted = ", ".join(map(repr, missing))
         raise ValueError(f"no sub-folder {wanted} in {path}; available: {known or 'none'}")
 
@@ -263,7 +261,7 @@ class TFRecordSource(Source):
     def __init__(self, path: Path, files: Sequence[Path], include: Sequence[str] = ()) -> None:
         name, *others = sorted({re.sub(r"-r\d\d$", "", file.stem) for file in files})
         if others:
-            sets = join_truncatedource_on_rank0(list(map(sanitize, (name, *others))), 3, ", ")
+            sets = join_truncated(list(map(sanitize, (name, *others))), 3, ", ")
             raise ValueError(f"{path} contains several data sets ({sets}); give one file")
         self.file = max(files, key=lambda file: file.stat().st_size)
         self.records = list(tfrecords.records(self.file))
@@ -371,14 +369,12 @@ def kinds_of(names: Iterable[str]) -> str:
         pluralize(n, f"{sanitize(e)} file") if e else f"{pluralize(n, 'file')} without an extension"
         for e, n in endings
     ]
-    return join_truncatedource_on_rank0(kinds, 6, ", ")
+    return join_truncated(kinds, 6, ", ")
 
 
 def summarize_skipped(skipped: Sequence[Skipped]) -> str:
     """The first names and reasons, for a message."""
-    return join_truncatedource_on_rank0(
-        [sanitize(f"{name} ({reason})") for name, reason in skipped], most=5
-    )
+    return join_truncated([sanitize(f"{name} ({reason})") for name, reason in skipped], most=5)
 
 
 def hidden(part: str) -> bool:

@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import as_value_error, attach_filename
-from stylegan.machine.plain import validate_json
 from stylegan.schedule import check_resolution, resolutions
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import as_value_error, attach_filename
+from stylegan.utils.validation import validate_json
 
 from .images import MODES, Crop, Fit, Preparation, unpremultiply
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.machine.disk import attach_filename
+from stylegan.utils.filesystem import attach_filename
 
 from .images import MODES
 

@@ -2,7 +2,9 @@
 
 from stylegan.networks.edits import Edit
 
-from .files import (
+from .finding import COUNT, METHODS, Directions, Method, draw_directions, find_directions
+from .learning import check_name, examples_of, fit_hyperplane, to_directions
+from .storage import (
     default_path,
     load_directions,
     load_or_find_directions,
@@ -11,5 +13,3 @@ from .files import (
     save_directions,
     updated,
 )
-from .finding import COUNT, METHODS, Directions, Method, draw_directions, find_directions
-from .learning import check_name, examples_of, fit_hyperplane, to_directions

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.figures import image_table
-from stylegan.machine.messages import suggestion
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.text import suggestion
 
 Method = Literal["pca", "sefa", "svm"]
 ALL_METHODS: tuple[Method, ...] = get_args(Method)

@@ -14,11 +14,11 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
 from stylegan.files.latents import read_latents
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import without_links
-from stylegan.machine.messages import join_truncatedource_on_rank0, require_module, sanitize
 from stylegan.metrics.separability import best_plane
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import without_links
+from stylegan.utils.text import join_truncated, require_module, sanitize
 
 FOLDS = 5  # of cross-validation, each with a fifth of either side
 MIN_EXAMPLES = 5  # examples of each side
@@ -85,9 +85,7 @@ def examples_of(
     `positive`. Raises ValueError if some are in both."""
     sides = [latents_of(loaded, place, class_name, console) for place in (positive, negative)]
     if both := sides[0].keys() & sides[1].keys():
-        raise ValueError(
-            f"{join_truncatedource_on_rank0(sorted(both))} is in both {positive} and {negative}"
-        )
+        raise ValueError(f"{join_truncated(sorted(both))} is in both {positive} and {negative}")
     w = [torch.cat(list(side.values())) for side in sides]
     return torch.cat(w), np.repeat([True, False], [len(rows) for rows in w])
 
@@ -108,7 +106,7 @@ def latents_of(
     if others or not files + images:
         raise ValueError(
             f"{place} must hold images named by seed, as stylegan generate does (seed0012.png), or "
-            f"latents (.npz); found {join_truncatedource_on_rank0(others, 3, ', ') if others else 'neither'}"
+            f"latents (.npz); found {join_truncated(others, 3, ', ') if others else 'neither'}"
         )
     generator = loaded.generator
     config = loaded.generator.config

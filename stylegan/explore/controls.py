@@ -7,12 +7,12 @@ from typing import Any, Literal
 from torch import Tensor
 
 from stylegan.directions import Directions
-from stylegan.directions.texts import parsed
-from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize
+from stylegan.directions.edit_syntax import parsed
 from stylegan.networks.edits import Edit
 from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.text import join_truncated, sanitize
 
 FIRST_SEED = 10  # initially shown: a good sample of both bundled generators
 SLIDER_SEEDS = 9999  # the largest seed of a slider; any seed can be typed
@@ -128,9 +128,7 @@ def moves_of(texts: Sequence[str], edits: Sequence[Edit]) -> Moves:
     """Edits by the texts of `--edit` that they were parsed from."""
     moves = {str(parsed(text)): edit for text, edit in zip(texts, edits, strict=True)}
     if len(moves) < len(edits):
-        raise ValueError(
-            f"edits must differ, but one is given twice: {join_truncatedource_on_rank0(texts)}"
-        )
+        raise ValueError(f"edits must differ, but one is given twice: {join_truncated(texts)}")
     return moves
 
 

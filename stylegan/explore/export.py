@@ -16,9 +16,9 @@ from stylegan import sampling
 from stylegan.explore.controls import Controls, Moves
 from stylegan.explore.page import scene_of, styles_of
 from stylegan.explore.server import FOLDER
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
-from stylegan.machine.messages import require_module
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
+from stylegan.utils.text import require_module
 
 RUNTIME = {  # file in the page's folder: file in dist/ of the npm package onnxruntime-web
     "onnxruntime/ort.js": "ort.wasm.bundle.min.mjs",
@@ -99,7 +99,7 @@ class PageNetwork(nn.Module):
         stored: (), factor of the stored noise, which is added to `noise`.
         noise: all maps, flattened and concatenated.
         """
-        look = self.loaded.settings
+        settings = self.loaded.settings
         config = self.generator.config
         ws = styles_of(self.loaded, z, labels if config.label_dim else None, plane, mixed, psi)
         if self.directions:
@@ -107,10 +107,10 @@ class PageNetwork(nn.Module):
         maps = self.noise_maps()
         parts = noise.split([m.numel() for m in maps]) if maps else []
         given = [m * stored + part.view_as(m) for m, part in zip(maps, parts, strict=True)]
-        images = look.synthesize(self.generator, ws, given or "none")
+        images = settings.synthesize(self.generator, ws, given or "none")
         levels = sampling.quantize(images, premultiplied=config.premultiplied)
-        if look.active_rectangle:
-            rows, columns = sampling.active_part(look.active_rectangle, *levels.shape[2:])
+        if settings.active_rectangle:
+            rows, columns = sampling.active_part(settings.active_rectangle, *levels.shape[2:])
             levels = levels[:, :, rows, columns]
         alpha = levels[:, 3:] if levels.shape[1] == 4 else torch.full_like(levels[:, :1], 255)
         colors = levels[:, :3].expand(-1, 3, -1, -1)  # of a gray image, three equal ones

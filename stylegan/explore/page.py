@@ -14,10 +14,10 @@ from torch import Tensor
 from stylegan import projection, sampling
 from stylegan.explore.controls import PLANE, Controls, Moves, Values, View
 from stylegan.files.latents import write_latents
-from stylegan.machine.lineage import describe_lineage
-from stylegan.machine.messages import sanitize
 from stylegan.networks.edits import apply_edits
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.lineage import describe_lineage
+from stylegan.utils.text import sanitize
 
 LOOKS = 40  # images that a search shows
 Answer = dict[str, object]
@@ -67,7 +67,7 @@ class Page:
         size = loaded.settings.synthesis_resolution
         channels = network.config.image_channels
         target = projection.read_target(
-            content, resolution=size, channels=channels, premultiply=premultiplied,
+            content, resolution=size, channels=channels, premultiplied=premultiplied,
             crop=loaded.crop, name=name,
         )  # fmt: skip
         (wanted,) = sampling.to_uint8(target, premultiplied=premultiplied)

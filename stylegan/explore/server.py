@@ -13,7 +13,7 @@ from socket import socket
 from typing import TypeVar
 
 from stylegan.explore.page import Answer, Page
-from stylegan.machine.messages import error_reason
+from stylegan.utils.text import error_reason
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")  # accepted host names; others may be a foreign page's DNS entry

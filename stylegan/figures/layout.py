@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
 from stylegan.sampling import over_checkerboard, to_pil
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
 
 MIN_CELL = 96  # pixels; images are scaled into this range by integer factors
 MAX_CELL = 512

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.machine.disk import (
+from stylegan.utils.filesystem import (
     KEEP_EXISTING,
     OutputWriter,
     as_value_error,
     attach_filename,
     check_not_placeholder,
 )
-from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize, sanitize
+from stylegan.utils.text import join_truncated, pluralize, sanitize
 
 FORMAT = "stylegan"
 VERSION = 1
@@ -85,7 +85,7 @@ class InertListStub(list[object]):
 
 
 class InertMapping:
-    """Like `Inert`, for dict subclasses: torch fills dictionaries of one exact type only."""
+    """Like `InertListStub`, for dict subclasses: torch fills dictionaries of one exact type only."""
 
     def __new__(cls, *args: object) -> OrderedDict[object, object]:  # type: ignore[misc]
         return OrderedDict()
@@ -257,9 +257,7 @@ def match_state_dict(wanted: Mapping[str, Tensor], weights: object) -> dict[str,
     problems = mismatches(wanted, tensors)
     if problems:
         texts = [f"{sanitize(name)} {reason}" for name, reason in problems.items()]
-        raise ValueError(
-            f"the weights do not fit the network: {join_truncatedource_on_rank0(texts)}"
-        )
+        raise ValueError(f"the weights do not fit the network: {join_truncated(texts)}")
     for name, tensor in tensors.items():
         is_broken = ~tensor.isfinite()
         if is_broken.any():

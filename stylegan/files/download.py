@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import torch
 
-from stylegan.machine.lineage import sha256_of
+from stylegan.utils.lineage import sha256_of
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
 BUNDLED = ("faces64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stylegan.files.formats import SHARED
+from stylegan.files.formats.native import save_safetensors
 from stylegan.files.formats.official import LICENSE
-from stylegan.files.formats.own import save_safetensors
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
-from stylegan.machine.lineage import describe_lineage, license_of
-from stylegan.machine.messages import require_module, sanitize
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
+from stylegan.utils.lineage import describe_lineage, license_of
+from stylegan.utils.text import require_module, sanitize
 
 README = "README.md"  # the model card
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, by the Hub's identifier

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from stylegan.files.checkpoint import is_npy, npy_array, npz_arrays
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
-from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import map_latents
 from stylegan.schedule import resolutions
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
+from stylegan.utils.text import join_truncated, sanitize
 
 DIRECTIONS = "stylegan-directions"  # `format` of a file of directions, which is .npz too
 FORMS = "ws (N, layers, w_dim), w (N, w_dim) or z (N, z_dim)"
@@ -107,7 +107,7 @@ def latent_kind(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
     names = [name for name in arrays if not NOISE.fullmatch(name)]
     rows = {"ws": (config.num_ws(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
     if len(names) != 1 or names[0] not in rows:
-        there = join_truncatedource_on_rank0(list(map(sanitize, names)), 4, ", ") or "none"
+        there = join_truncated(list(map(sanitize, names)), 4, ", ") or "none"
         raise ValueError(f"expected one array of styles, {FORMS}, got {there}")
     kind = names[0]
     shape = tuple(arrays[kind].shape)

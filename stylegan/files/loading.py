@@ -13,11 +13,11 @@ from stylegan.files.download import BUNDLED, bundled_file, fetch
 from stylegan.files.formats import SHARED, read_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import attach_filename, without_links
-from stylegan.machine.lineage import public_address
-from stylegan.machine.messages import join_truncatedource_on_rank0
 from stylegan.networks import NetworkConfig, make_generator
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import attach_filename, without_links
+from stylegan.utils.lineage import public_address
+from stylegan.utils.text import join_truncated
 
 ACCEPTED = (
     "a run folder, a file of weights (stylegan generate --help lists the kinds), an https address "
@@ -72,13 +72,11 @@ def open_weights(
         for network in weights.networks().values():
             network.to(map_location)
         loaded = weights.loaded
-        left_out = tuple(map(str, unusable))
-        if loaded is not None and left_out:
-            reasons = join_truncatedource_on_rank0(
-                [f"not used: {reason}" for reason in left_out], 3
-            )
+        skipped_files = tuple(map(str, unusable))
+        if loaded is not None and skipped_files:
+            reasons = join_truncated([f"not used: {reason}" for reason in skipped_files], 3)
             loaded = loaded.replace(origin=f"{loaded.origin}; {reasons}")
-        return replace(weights, loaded=loaded, source=str(source), left_out=left_out)
+        return replace(weights, loaded=loaded, source=str(source), skipped_files=skipped_files)
     raise unusable[0]
 
 

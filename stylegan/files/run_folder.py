@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stylegan.config import TrainConfig, load_config, to_toml
-from stylegan.machine.disk import ALLOW_OVERWRITE, LOCK, check_folder, file_id, lock, unfinished
-from stylegan.machine.distributed import run_on_rank0
-from stylegan.machine.lineage import SECTION, Lineage, from_dicts, sha256_of
-from stylegan.machine.lineage import to_toml as lineage_toml
-from stylegan.machine.messages import sanitize
-from stylegan.machine.records import append_line, read_lines
-from stylegan.machine.toml import read_toml
+from stylegan.utils.distributed import run_on_rank0
+from stylegan.utils.filesystem import ALLOW_OVERWRITE, LOCK, check_folder, file_id, lock, unfinished
+from stylegan.utils.lineage import SECTION, Lineage, from_dicts, sha256_of
+from stylegan.utils.lineage import to_toml as lineage_toml
+from stylegan.utils.records import append_line, read_lines
+from stylegan.utils.text import sanitize
+from stylegan.utils.toml import read_toml
 
 CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # log events that imply a saved state

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from stylegan.machine.lineage import Lineage, LineageEntry
 from stylegan.networks import Discriminator, Generator
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.lineage import Lineage, LineageEntry
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,4 +91,4 @@ class Weights:
     def with_lineage_of(self, entry: LineageEntry) -> Self:
         """Copy whose lineage is the file itself, `entry`: for foreign and bundled files."""
         loaded = self.loaded and self.loaded.replace(lineage=(entry,))
-        return dataclasses.replace(self, loaded=loaded, lineage=(entry,), own_entry=entry)
+        return dataclasses.replace(self, loaded=loaded, lineage=(entry,), lineage_entry=entry)

@@ -14,17 +14,17 @@ from typing import IO
 import numpy as np
 from torch import Tensor
 
-from stylegan.machine.caches import Kind, entries, evict
-from stylegan.machine.disk import ALLOW_OVERWRITE
-from stylegan.machine.distributed import (
+from stylegan.metrics.comparison import rank_range
+from stylegan.metrics.features import Tools
+from stylegan.utils.caches import Kind, entries, evict
+from stylegan.utils.distributed import (
     all_gather,
     rank,
     run_on_all_ranks,
     run_on_rank0,
     world_size,
 )
-from stylegan.metrics.features import Tools
-from stylegan.metrics.sources import rank_range
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 CHUNK_BYTES = 2**24  # sent between processes
 MAX_BYTES = 2**33  # of the cache; beyond that, the least recently used arrays are deleted

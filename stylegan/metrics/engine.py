@@ -10,9 +10,18 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from stylegan.machine import distributed, messages
-from stylegan.machine.messages import error_reason
-from stylegan.machine.records import (
+from stylegan.metrics import feature_metrics
+from stylegan.metrics.comparison import Comparison
+from stylegan.metrics.efficientnet import load_efficientnet, weights_path
+from stylegan.metrics.features import Tools, inception
+from stylegan.metrics.lpips import load_lpips
+from stylegan.metrics.measurement import FAILURES, Measurement, Metric
+from stylegan.metrics.path_length import path_length
+from stylegan.metrics.separability import separability
+from stylegan.metrics.statistics import GROUPS, MIN_FOR_NEIGHBORHOODS
+from stylegan.metrics.swd import swd
+from stylegan.utils import distributed, text
+from stylegan.utils.records import (
     append_line,
     device_name,
     finite_float,
@@ -20,16 +29,7 @@ from stylegan.machine.records import (
     to_line,
     versions,
 )
-from stylegan.metrics import families
-from stylegan.metrics.efficientnet import load_efficientnet, weights_path
-from stylegan.metrics.features import Tools, inception
-from stylegan.metrics.lpips import load_lpips
-from stylegan.metrics.measurement import FAILURES, Measurement, Metric
-from stylegan.metrics.path_length import path_length
-from stylegan.metrics.separability import separability
-from stylegan.metrics.sources import Comparison
-from stylegan.metrics.statistics import GROUPS, MIN_FOR_NEIGHBORHOODS
-from stylegan.metrics.wasserstein import swd
+from stylegan.utils.text import error_reason
 
 MIN_IMAGES = 2  # images of any metric
 of_inception = partial(
@@ -47,15 +47,15 @@ of_eff = partial(
 )
 SHARES: dict[str, Any] = {"least": MIN_FOR_NEIGHBORHOODS, "lower_is_better": False}
 METRICS: dict[str, Metric] = {  # a script may add its own
-    "fid": of_inception(families.fid, help="Frechet Inception distance", least=2),
-    "kid": of_inception(families.kid, help="kernel Inception distance", least=2),
+    "fid": of_inception(feature_metrics.fid, help="Frechet Inception distance", least=2),
+    "kid": of_inception(feature_metrics.kid, help="kernel Inception distance", least=2),
     "pr": of_inception(
-        families.precision_recall, best_by="precision", help="precision and recall", **SHARES
+        feature_metrics.precision_recall, best_by="precision", help="precision and recall", **SHARES
     ),
     "is": of_inception(
-        families.inception_score,
+        feature_metrics.inception_score,
         help="Inception score",
-        least=families.SPLITS,
+        least=feature_metrics.SPLITS,
         reals=False,
         lower_is_better=False,
     ),
@@ -78,13 +78,13 @@ METRICS: dict[str, Metric] = {  # a script may add its own
     ),
     "swd": Metric(swd, images=16_384, help="sliced Wasserstein distance, per resolution"),
     "eff-fd": of_eff(
-        families.eff_fd, help="Frechet distance, EfficientNet features", least=2 * GROUPS
+        feature_metrics.eff_fd, help="Frechet distance, EfficientNet features", least=2 * GROUPS
     ),
     "eff-kid": of_eff(
-        families.eff_kid, help="kernel distance, EfficientNet features", least=2 * GROUPS
+        feature_metrics.eff_kid, help="kernel distance, EfficientNet features", least=2 * GROUPS
     ),
     "eff-pr": of_eff(
-        families.eff_pr,
+        feature_metrics.eff_pr,
         best_by="eff-precision",
         help="precision, recall, EfficientNet features",
         **SHARES,
@@ -224,7 +224,7 @@ def require_libraries(requests: Sequence[MetricRequest]) -> None:
     """Raises ValueError if a metric lacks a library."""
     for request in requests:
         for module, package in METRICS[request.kind].libraries.items():
-            messages.require_module(module, packages=package, purpose=request.name)
+            text.require_module(module, packages=package, purpose=request.name)
 
 
 def require(requests: Sequence[MetricRequest], tools: Tools, device: torch.device) -> None:

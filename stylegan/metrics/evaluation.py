@@ -5,9 +5,9 @@ import math
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files.run_folder import RunFolder
+from stylegan.metrics.comparison import Comparison, Conditions, StoreImages
 from stylegan.metrics.engine import METRICS, MetricRequest, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
-from stylegan.metrics.sources import Comparison, Conditions, StoreImages
 from stylegan.sampling import SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import Stage

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan.files import checkpoint, download
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import run_on_all_ranks
-from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import error_reason
 from stylegan.ops import without_tf32
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.distributed import run_on_all_ranks
+from stylegan.utils.lineage import sha256_of
+from stylegan.utils.text import error_reason
 
 MAX_SIDE = 256  # pixels a side of the input of VGG16 and classifiers, as in the official code
 AVERAGED_DOWN = f"box averages down to {MAX_SIDE}, none up"

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files.download import hash_prefix
-from stylegan.machine.lineage import sha256_of
 from stylegan.metrics.features import as_rgb, public_weights, weights_errors
+from stylegan.utils.lineage import sha256_of
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
 MIN_SIDE = 16  # pixels a side: VGG16 halves the image four times

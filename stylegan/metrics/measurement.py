@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from stylegan.metrics.cache import cached, gathered_rows
+from stylegan.metrics.comparison import Comparison, StoreImages
 from stylegan.metrics.features import FeatureNetwork, Scores, Tools
-from stylegan.metrics.sources import Comparison, StoreImages
 
 # of one metric; the others are still measured
 FAILURES = (ModuleNotFoundError, ValueError, OSError)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from stylegan.figures import grid
+from stylegan.metrics.comparison import Comparison
 from stylegan.metrics.efficientnet import efficientnet, weights_path
 from stylegan.metrics.features import FeatureNetwork
-from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import distances
 
 REFERENCES = 1000  # at most as many training images give the typical distance

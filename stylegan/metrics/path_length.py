@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.distributed import all_gather, run_on_all_ranks
+from stylegan.metrics.comparison import Comparison, GeneratorSamples
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
 from stylegan.metrics.lpips import load_lpips
 from stylegan.metrics.measurement import Measurement
-from stylegan.metrics.sources import Comparison, GeneratorSamples
 from stylegan.sampling import deterministic_fp32, map_latents
 from stylegan.sampling.curves import slerp
+from stylegan.utils.distributed import all_gather, run_on_all_ranks
 
 EPSILON = 1e-4  # length of a step, relative to the path between two latents
 TRIM_PERCENT = 1  # of the lengths are dropped at either end

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.machine.distributed import run_on_all_ranks, run_on_rank0
-from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import error_reason
 from stylegan.metrics.cache import gathered_rows
+from stylegan.metrics.comparison import Comparison
 from stylegan.metrics.features import AVERAGED_DOWN, Scores, averaged_down
 from stylegan.metrics.measurement import Measurement
-from stylegan.metrics.sources import Comparison
+from stylegan.utils.distributed import run_on_all_ranks, run_on_rank0
+from stylegan.utils.lineage import sha256_of
+from stylegan.utils.text import error_reason
 
 if TYPE_CHECKING:
     from sklearn.svm import LinearSVC

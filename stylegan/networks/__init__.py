@@ -6,7 +6,7 @@ Karras, Laine, Aila 2019, arXiv 1812.04948.
 from collections.abc import Mapping
 from typing import TypeVar
 
-from stylegan.machine.messages import sanitize
+from stylegan.utils.text import sanitize
 
 from .config import NetworkConfig
 from .discriminator import Discriminator

@@ -6,9 +6,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from stylegan.machine.plain import validated
 from stylegan.ops import Activation
 from stylegan.schedule import check_resolution
+from stylegan.utils.validation import validated
 
 # Upper bounds are beyond what anyone trains: they reject damaged and hostile files before networks
 # are created.

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling, streams
-from stylegan.machine.plain import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
 from stylegan.ops import downsample
 from stylegan.projection.distance import Distance
 from stylegan.schedule import check_resolution
+from stylegan.utils.validation import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 
 Space = Literal["w", "w+"]
 START_PSI = 0.5  # truncation of the random w at which starts from 1 on begin

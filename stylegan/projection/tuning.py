@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import sampling, streams
-from stylegan.machine.plain import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
 from stylegan.projection.search import check_finite, spread_of_w
+from stylegan.utils.validation import NonNegativeFloat, PositiveFloat, PositiveInt, validated
 
 SAMPLES = 10_000  # number of w for their spread
 
@@ -87,14 +87,16 @@ def tune(
     tuned = copy.deepcopy(generator).requires_grad_(False)
     tuned.synthesis.requires_grad_(True)
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
-    look = sampling.SamplingSettings(config.resolution if resolution is None else resolution, alpha)
+    settings = sampling.SamplingSettings(
+        config.resolution if resolution is None else resolution, alpha
+    )
 
     def fit(ws: Tensor, noise: Noise, others: Tensor, weight: float) -> tuple[Tensor, Tensor]:
         """Distances (N,) of images from `others` (N, C, r, r), and their losses (N,).
 
         Their weighted sum is backpropagated here, so only one graph is in memory.
         """
-        images = look.synthesize(tuned, ws, noise)
+        images = settings.synthesize(tuned, ws, noise)
         far = distance(images, others)
         losses = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
         if losses.requires_grad:
@@ -112,7 +114,7 @@ def tune(
                 distances[rows], _ = fit(ws[rows], noise_of_rows or "const", targets[rows], 1 / n)
                 if options.locality:
                     with torch.no_grad():
-                        before = look.synthesize(generator, near[rows], "const")
+                        before = settings.synthesize(generator, near[rows], "const")
                     _, locality[rows] = fit(near[rows], "const", before, options.locality / n)
         check_finite(torch.cat([distances, locality]), "tuning", step, "a smaller --locality")
         if step == options.steps:

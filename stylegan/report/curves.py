@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stylegan.machine.messages import escape_control_chars
-from stylegan.machine.records import finite_float
 from stylegan.metrics import Result
 from stylegan.metrics.engine import interval_text, kind_of, score_name
 from stylegan.report.history import RunHistory
 from stylegan.schedule import phases
+from stylegan.utils.records import finite_float
+from stylegan.utils.text import escape_control_chars
 
 POINTS = 250  # per line; more are averaged
 DOTS = 30  # up to which points have markers

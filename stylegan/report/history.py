@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from stylegan.config import TrainConfig
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.records import finite_float, read_lines
 from stylegan.metrics import Result
+from stylegan.utils.records import finite_float, read_lines
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")

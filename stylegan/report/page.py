@@ -11,16 +11,16 @@ from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
 from stylegan.figures import evenly
-from stylegan.machine.disk import ALLOW_OVERWRITE, KEEP_EXISTING, OutputWriter
-from stylegan.machine.messages import duration, pluralize
-from stylegan.machine.records import finite_float
-from stylegan.machine.toml import toml_value
-from stylegan.machine.version import __version__
 from stylegan.report import curves
 from stylegan.report.curves import short
-from stylegan.report.drawings import Captioned, Drawings
 from stylegan.report.history import ENDS, RunHistory, moment, read_run
+from stylegan.report.images import Captioned, Drawings
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, stage_at
+from stylegan.utils.filesystem import ALLOW_OVERWRITE, KEEP_EXISTING, OutputWriter
+from stylegan.utils.records import finite_float
+from stylegan.utils.text import duration, pluralize
+from stylegan.utils.toml import toml_value
+from stylegan.utils.version import __version__
 
 NEWEST_SIDE = 1024  # maximum pixels of the newest samples
 GRID_SIDE = 768  # and of earlier ones

@@ -1,6 +1,6 @@
 """Sampling: images of seeds, centers for truncation, curves in latent space."""
 
-from .look import (
+from .generation import (
     DEFAULT_CUTOFF,
     DEFAULT_PSI,
     MAX_SEED,

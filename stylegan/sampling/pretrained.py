@@ -13,12 +13,9 @@ from torch import Tensor, nn
 from stylegan.config import DataConfig
 from stylegan.data.images import Crop, Fit
 from stylegan.data.labels import parse_label_weights
-from stylegan.machine.lineage import Lineage, LineageEntry, to_dicts
-from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize, suggestion
-from stylegan.machine.plain import NonNegativeInt, validate
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, Noise, SynthesisNetwork
 from stylegan.networks.edits import Edit, total_offset
-from stylegan.sampling.look import (
+from stylegan.sampling.generation import (
     Cutoff,
     SamplingSettings,
     checked_rows,
@@ -28,12 +25,15 @@ from stylegan.sampling.look import (
     map_latents,
 )
 from stylegan.schedule import check_resolution
+from stylegan.utils.lineage import Lineage, LineageEntry, to_dicts
+from stylegan.utils.text import join_truncated, sanitize, suggestion
+from stylegan.utils.validation import NonNegativeInt, validate
 
 
 class Pretrained(nn.Module):
     """A generator with its description, from a file or from memory.
 
-    `generator` is the network, a pure function of its inputs. `look` has the settings that calls
+    `generator` is the network, a pure function of its inputs. `settings` are those that calls
     and samples follow; those of a file stop at the resolution that training had reached, as the
     layers beyond are untrained.
     """
@@ -41,7 +41,7 @@ class Pretrained(nn.Module):
     def __init__(
         self,
         generator: Generator,
-        look: SamplingSettings | None = None,
+        settings: SamplingSettings | None = None,
         origin: str = "memory",  # the kind and name of its file
         *,
         images_seen: int | None = None,  # None = unknown
@@ -55,7 +55,7 @@ class Pretrained(nn.Module):
         config = generator.config
         self.generator = generator
         self.training = generator.training
-        self.settings = look or SamplingSettings(config.resolution)
+        self.settings = settings or SamplingSettings(config.resolution)
         self.origin = origin
         self.images_seen = validate(NonNegativeInt | None, images_seen, "images_seen")  # type: ignore[arg-type]
         self.label_names = validate(tuple[str, ...], label_names, "label_names")
@@ -126,8 +126,8 @@ class Pretrained(nn.Module):
         return type(self)(**{name: getattr(self, name) for name in arguments} | changes)
 
     def with_settings(self, **changes: object) -> Self:
-        """Copy with other sampling settings, see `Look.but`; the network is shared."""
-        return self.replace(look=self.settings.override(**changes))  # type: ignore[arg-type]
+        """Copy with other sampling settings, see `SamplingSettings.override`; the network is shared."""
+        return self.replace(settings=self.settings.override(**changes))  # type: ignore[arg-type]
 
     def forward(
         self,
@@ -139,7 +139,7 @@ class Pretrained(nn.Module):
     ) -> Tensor:
         """Generate images (N, C, r, r), nominally in [-1, 1], from z (N, z_dim), with gradients.
 
-        All settings except psi are those of `look`; `shown` changes them. "random" `noise` is drawn
+        All settings except psi are those of `settings`; `with_settings` changes them. "random" `noise` is drawn
         from torch's global generator at every call.
         """
         if not len(z):
@@ -185,7 +185,7 @@ class Pretrained(nn.Module):
         """Generate samples uint8 (H, W, C) one by one, without padding: see `sampling.render`.
 
         seeds: one for each sample; with `ws` they serve random noise only.
-        psi, cutoff, edits: replace settings of `look`, see `Look.but`.
+        psi, cutoff, edits: replace `settings`, see `SamplingSettings.override`.
         ws: (N, num_styles, w_dim), not truncated, instead of the seeds' own.
         labels: (N or 1, label_dim); by default the classes alternate, see `labels_of`.
         noise: "const" by default.
@@ -196,10 +196,10 @@ class Pretrained(nn.Module):
             seeds = range(len(ws))
         if labels is None and ws is None:
             labels = self.labels_of(seeds)
-        look = self.settings.override(psi=psi, cutoff=cutoff, edits=edits)
+        settings = self.settings.override(psi=psi, cutoff=cutoff, edits=edits)
         noise = "const" if noise is None else noise
         for chunk in generate_batches(
-            self.generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch
+            self.generator, settings, seeds, ws=ws, labels=labels, noise=noise, batch=batch
         ):
             yield from chunk
 
@@ -249,7 +249,7 @@ class Pretrained(nn.Module):
             return f"labels in turn: {len(self.label_rows)} of the data, as --class is not given"
         names = self.label_names or [f"class {i}" for i in range(count)]
         turns = [f"seed {i} is {sanitize(name, 40)}" for i, name in enumerate(names)]
-        return f"classes in turn, as no --class is given: {join_truncatedource_on_rank0(turns, 4, ', ')}"
+        return f"classes in turn, as no --class is given: {join_truncated(turns, 4, ', ')}"
 
     def label(self, class_name: str | None) -> Tensor | None:
         """The label (1, label_dim) of a class by name or number, or a mixture `smile=0.7,sad=0.3`.

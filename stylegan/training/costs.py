@@ -16,10 +16,6 @@ import torch
 
 from stylegan.config import TrainConfig
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine import distributed
-from stylegan.machine.console import Console
-from stylegan.machine.limits import limits, usual_threads
-from stylegan.machine.messages import approximate_duration, gib
 from stylegan.networks import NetworkConfig, make_discriminator, make_generator
 from stylegan.schedule import (
     ScheduleConfig,
@@ -34,6 +30,10 @@ from stylegan.training.health import runtime_errors_explained
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 from stylegan.training.terms import has_penalty
+from stylegan.utils import distributed
+from stylegan.utils.console import Console
+from stylegan.utils.limits import limits, usual_threads
+from stylegan.utils.text import approximate_duration, gib
 
 MAX_SECONDS = 5.0  # a step that is expected to take longer is tried with few images
 MAX_STEPS = 6  # per resolution

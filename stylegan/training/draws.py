@@ -12,9 +12,9 @@ from torch import Tensor
 from stylegan import augment, streams
 from stylegan.augment import Transform
 from stylegan.config import TrainConfig
-from stylegan.machine import distributed
 from stylegan.networks import Noise
 from stylegan.schedule import Stage, resolutions
+from stylegan.utils import distributed
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from torch.distributed import DistError
 
-from stylegan.machine import distributed
-from stylegan.machine.memory import is_out_of_memory
-from stylegan.machine.messages import pluralize
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
+from stylegan.utils import distributed
+from stylegan.utils.memory import is_out_of_memory
+from stylegan.utils.text import pluralize
 
 SATURATED_LOGIT = 10.0  # docs/running.md has the measurements
 SATURATED_UPDATES = 500  # lower limit, whatever `max_saturated_kimg` is

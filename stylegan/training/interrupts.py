@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-from stylegan.machine import distributed
-from stylegan.machine.signals import signal_handler, termination_signals
 from stylegan.training.state import TrainState
+from stylegan.utils import distributed
+from stylegan.utils.signals import signal_handler, termination_signals
 
 SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save the state; not on Windows
 

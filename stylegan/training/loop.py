@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from stylegan.data import Store, batches, process_reals
-from stylegan.machine import distributed
-from stylegan.machine.console import Console
 from stylegan.schedule import Stage
 from stylegan.training.draws import Share, draw, mirror_flags
 from stylegan.training.evaluation import Evaluation
@@ -19,6 +17,8 @@ from stylegan.training.progress import Meter
 from stylegan.training.recorder import Recorder
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
+from stylegan.utils import distributed
+from stylegan.utils.console import Console
 
 
 def train(

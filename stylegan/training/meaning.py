@@ -6,8 +6,8 @@ from torch import Tensor
 
 from stylegan.files.weights import Weights
 from stylegan.layers import Equalized
-from stylegan.machine.toml import toml_value
 from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.utils.toml import toml_value
 
 Network = Generator | Discriminator
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from stylegan.machine import distributed
+from stylegan.utils import distributed
 
 
 @dataclass(frozen=True)

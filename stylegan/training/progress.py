@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import torch
 
 from stylegan.config import TrainConfig
-from stylegan.machine import distributed
 from stylegan.schedule import Stage
 from stylegan.training.state import TrainState
 from stylegan.training.step import Metrics
+from stylegan.utils import distributed
 
 
 @dataclass(frozen=True, kw_only=True)

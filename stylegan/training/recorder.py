@@ -17,17 +17,17 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_generator
+from stylegan.files.formats.native import save_generator
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine import distributed
-from stylegan.machine.console import Console
-from stylegan.machine.disk import ALLOW_OVERWRITE
-from stylegan.machine.lineage import to_dicts
-from stylegan.machine.messages import error_reason
-from stylegan.machine.records import append_line, device_name, to_line, versions
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
+from stylegan.utils import distributed
+from stylegan.utils.console import Console
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
+from stylegan.utils.lineage import to_dicts
+from stylegan.utils.records import append_line, device_name, to_line, versions
+from stylegan.utils.text import error_reason
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -192,9 +192,11 @@ class Recorder:
         labels = None
         if generator.config.label_dim:
             labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
-        look = sampling.SamplingSettings(stage.resolution, stage.alpha, psi=1.0)
+        settings = sampling.SamplingSettings(stage.resolution, stage.alpha, psi=1.0)
         seeds = range(SAMPLE_IMAGES)
-        rows = sampling.generate_batches(generator, look, seeds, labels=labels, batch=GRID_COLUMNS)
+        rows = sampling.generate_batches(
+            generator, settings, seeds, labels=labels, batch=GRID_COLUMNS
+        )
         path = self.folder.sample_file(self.state.images_seen)
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 

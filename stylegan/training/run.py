@@ -15,12 +15,6 @@ from stylegan.data.cache import check_same_images
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.machine import distributed
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import as_value_error
-from stylegan.machine.distributed import run_on_all_ranks, run_on_rank0
-from stylegan.machine.limits import limits, usual_threads
-from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize, require_module
 from stylegan.ops import (
     HALF,
     has_fast_matmul,
@@ -37,6 +31,12 @@ from stylegan.training.interrupts import collect_signals, ignore_save_signal
 from stylegan.training.recorder import Recorder
 from stylegan.training.state import Counters, Payload, TrainState
 from stylegan.training.transfer import check_frozen, check_warmup, initialize_from
+from stylegan.utils import distributed
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.distributed import run_on_all_ranks, run_on_rank0
+from stylegan.utils.filesystem import as_value_error
+from stylegan.utils.limits import limits, usual_threads
+from stylegan.utils.text import join_truncated, pluralize, require_module
 
 
 def start(
@@ -67,7 +67,7 @@ def start(
 
     SIGINT, SIGTERM and SIGHUP stop training after the current step: the state is saved and
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError (`Diverged` is
-    one) and OSError (`LostContact` is one) are mistakes that a user can correct.
+    one) and OSError (`ProcessLostError` is one) are mistakes that a user can correct.
     """
     require_module("torchvision", packages="torch torchvision", purpose="a grid of samples")
     device = distributed.resolve_device(str(device))
@@ -282,15 +282,13 @@ def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | N
             damaged.append(str(error))
             continue
         if damaged:
-            console.info(
-                f"{join_truncatedource_on_rank0(damaged, 3)}; continuing from {path.name} instead"
-            )
+            console.info(f"{join_truncated(damaged, 3)}; continuing from {path.name} instead")
         with refusing_state(path, folder):
             Counters.of(payload)
         return path, payload
     if damaged:
         raise ValueError(
-            f"no state of {folder.path} is usable ({join_truncatedource_on_rank0(damaged, 3)}); restore one from a "
+            f"no state of {folder.path} is usable ({join_truncated(damaged, 3)}); restore one from a "
             "backup, or choose another --out"
         )
     if folder.has_lost_its_states():
@@ -346,7 +344,7 @@ def saved_config(
         f"--init-from {folder.path} --out OTHER",
     )
     with refusing_state(path, folder):
-        saved = build_config(payload["config"], unknown_parts=True)
+        saved = build_config(payload["config"], allow_unregistered=True)
     if different := differences(saved, config):
         raise ValueError(
             f"{path} cannot be resumed: it belongs to a run of another configuration "

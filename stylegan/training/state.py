@@ -14,13 +14,13 @@ from stylegan import config as configuration
 from stylegan.augment import AugmentStrength, StrengthValues
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
-from stylegan.machine.lineage import Lineage, StoredLineage, to_dicts
-from stylegan.machine.plain import NonNegativeInt, PositiveInt, validate
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
 from stylegan.sampling import Resolution
 from stylegan.schedule import SchedulePosition, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks
+from stylegan.utils.lineage import Lineage, StoredLineage, to_dicts
+from stylegan.utils.validation import NonNegativeInt, PositiveInt, validate
 
 NETWORKS = ("generator", "discriminator", "generator_ema")
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from stylegan import augment
 from stylegan.config import TrainConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, PairLoss
-from stylegan.machine import distributed
 from stylegan.networks import Generator
 from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
@@ -27,6 +26,7 @@ from stylegan.training.terms import (
     generator_terms,
     penalty_weights,
 )
+from stylegan.utils import distributed
 
 Metrics = dict[str, Tensor]  # loss terms and logits by name, averaged over the images of this rank
 
@@ -36,7 +36,7 @@ def train_step(
 ) -> Metrics:
     """Update the discriminator, the average generator, then the generator.
 
-    During `d_warmup_kimg` only the discriminator is updated. An adaptive augmentation needs
+    During `d_only_kimg` only the discriminator is updated. An adaptive augmentation needs
     `state.strength.adapt()` after every step.
 
     reals: processed images of this rank, (n, C, r, r) at the resolution of `stage`.
@@ -71,19 +71,19 @@ def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
 def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
     """Freeze parameters that this stage does not use, and wrap the networks in DDP.
 
-    `freeze_d` also freezes D's blocks from this resolution up (Mo et al. 2020). Unlike there,
+    `freeze_d_from` also freezes D's blocks from this resolution up (Mo et al. 2020). Unlike there,
     from_rgb stays trainable, since a transfer may have refitted it.
     """
     generator = state.generator
     discriminator = state.discriminator
-    freeze_d = state.config.freeze_d_from
+    freeze_d_from = state.config.freeze_d_from
     for network in (generator, discriminator):
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
-    if freeze_d:
+    if freeze_d_from:
         for resolution, block in discriminator.blocks.items():
-            if int(resolution) >= freeze_d:
+            if int(resolution) >= freeze_d_from:
                 block.requires_grad_(False)
     # A frozen weight that equals its average stays equal, so it can be left out.
     pairs = zip(state.generator_ema.parameters(), generator.parameters(), strict=True)

@@ -14,13 +14,13 @@ from stylegan.files import checkpoint
 from stylegan.files.formats.foreign import mean_w
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
-from stylegan.machine.distributed import run_on_all_ranks, run_on_rank0
-from stylegan.machine.lineage import NONCOMMERCIAL, license_of
-from stylegan.machine.messages import join_truncatedource_on_rank0, sanitize
 from stylegan.schedule import phases, resolutions, stage_at
 from stylegan.training import meaning
 from stylegan.training.refitting import Errors, refit
 from stylegan.training.state import TrainState
+from stylegan.utils.distributed import run_on_all_ranks, run_on_rank0
+from stylegan.utils.lineage import NONCOMMERCIAL, license_of
+from stylegan.utils.text import join_truncated, sanitize
 
 WARMUP_KIMG = 1.0  # an untrained D told rendered from drawn faces after 20 steps
 MAX_WARMUP = 1 / 12  # of a training
@@ -35,10 +35,10 @@ OF_LABELS = (EMBEDDING, "head.out.weight", "head.out.bias")  # a row for each la
 INITIAL_RESOLUTION = "schedule.initial_resolution"
 
 
-def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
+def sizes(weights: Weights, *, max_channels: int | None = None) -> dict[str, object]:
     """Options for a network like that of `weights`, but for the resolution and a given `width`."""
     config = weights.require_loaded().generator.config
-    left_out = OF_DATA if width is None else OF_DATA | WIDTHS
+    left_out = OF_DATA if max_channels is None else OF_DATA | WIDTHS
     fields = dataclasses.asdict(config).items()
     return {f"network.{name}": value for name, value in fields if name not in left_out}
 
@@ -86,7 +86,7 @@ def warmup(weights: Weights, config: TrainConfig, labels: Labels | None) -> dict
     _, end, stage = phases(config.schedule)[0]
     stable_kimg = end / 1000 if stage.alpha == 1 else 0.0
     kimg = min(WARMUP_KIMG, MAX_WARMUP * config.schedule.total_kimg, stable_kimg)
-    return {"d_warmup_kimg": round(kimg, 3)}  # whole images
+    return {"d_only_kimg": round(kimg, 3)}  # whole images
 
 
 def warmup_lines(config: TrainConfig) -> list[str]:
@@ -95,7 +95,7 @@ def warmup_lines(config: TrainConfig) -> list[str]:
         return []
     first, after = (stage_at(n, config.schedule) for n in (0, round(1000 * alone)))
     growing = "" if first.growth == after.growth else ", while the resolution grows"
-    return [f"the discriminator trains alone for the first {alone:g} kimg{growing} (d_warmup_kimg)"]
+    return [f"the discriminator trains alone for the first {alone:g} kimg{growing} (d_only_kimg)"]
 
 
 def check_warmup(config: TrainConfig) -> None:
@@ -104,12 +104,12 @@ def check_warmup(config: TrainConfig) -> None:
     length = config.schedule.total_kimg
     if alone >= length:
         raise ValueError(
-            f"d_warmup_kimg must be less than the length of {length:g} kimg (--kimg), got {alone:g}"
+            f"d_only_kimg must be less than the length of {length:g} kimg (--kimg), got {alone:g}"
         )
 
 
 def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
-    """Raises ValueError if `freeze_d` would freeze blocks that are not trained."""
+    """Raises ValueError if `freeze_d_from` would freeze blocks that are not trained."""
     size = config.network.resolution
     critic = weights.discriminator if weights else None
     kept = [r for r in resolutions(size) if 2 * r >= config.freeze_d_from]  # and their outputs
@@ -122,8 +122,8 @@ def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
     if config.freeze_d_from and not trained:
         found = f"{weights} holds none" if weights else "there is none without --init-from"
         raise ValueError(
-            f"freeze_d needs a discriminator trained at {size}x{size} with the same widths, but "
-            f"{found}; pass -o freeze_d=0, or another source or size"
+            f"freeze_d_from needs a discriminator trained at {size}x{size} with the same widths, but "
+            f"{found}; pass -o freeze_d_from=0, or another source or size"
         )
 
 
@@ -242,9 +242,7 @@ def about_labels(
         return [f"{weights} has none of the labels: all are reinitialized"]
     if order is not None:
         new = [sanitize(name) for name, place in zip(names, order, strict=True) if place is None]
-        starting = (
-            f"; reinitialized: {join_truncatedource_on_rank0(new, MAX_NAMED, ', ')}" if new else ""
-        )
+        starting = f"; reinitialized: {join_truncated(new, MAX_NAMED, ', ')}" if new else ""
         return [f"labels are copied from those of the same name in {weights}{starting}"]
     count = weights.require_loaded().generator.config.label_dim
     if not count or count != state.config.network.label_dim:

@@ -1,7 +1,6 @@
 """Videos of a generator: walks through its latent space, morphs, training runs."""
 
-from stylegan.video.encoding import FORMATS, check_clip, write_video
-from stylegan.video.films import (
+from stylegan.video.clips import (
     Clip,
     between,
     edit_clip,
@@ -12,3 +11,4 @@ from stylegan.video.films import (
     truncation_clip,
     walk_in_z,
 )
+from stylegan.video.encoding import FORMATS, check_clip, write_video

@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 from stylegan.figures import save_image
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter
-from stylegan.machine.messages import require_module
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
+from stylegan.utils.text import require_module
 
 # Maximum frames per second, by ending. Viewers show .gif frames shorter than 1/50 s for 1/10 s.
 FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}

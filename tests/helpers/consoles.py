@@ -1,7 +1,7 @@
 """Consoles that tests look at."""
 
-from stylegan.machine.console import Console
 from stylegan.training import TrainingProgress
+from stylegan.utils.console import Console
 
 
 class RecordingConsole(Console):

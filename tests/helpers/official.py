@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 
-from stylegan.files.formats.correspondence import (
+from stylegan.files.formats.official_names import (
     DISCRIMINATOR_SETTINGS,
     GENERATOR_SETTINGS,
     config_from_official,

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from helpers import ROOT
-from stylegan.machine import distributed
+from stylegan.utils import distributed
 
 TIMEOUT_SECONDS = 900  # on a busy machine
 

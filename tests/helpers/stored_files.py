@@ -25,7 +25,7 @@ from stylegan import load_generator
 from stylegan.data import Store, cached_store, read_image
 from stylegan.directions import find_directions, load_directions, read_edits, save_directions
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_generator, save_safetensors
+from stylegan.files.formats.native import save_generator, save_safetensors
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.training import TrainState
 

@@ -58,15 +58,18 @@ def loaded_of(
     trained_on=None,
     lineage=(),
     active_rectangle=None,
-    **look,
+    **settings,
 ):
     """One as if from a file that says this of it; its look has the network's resolution unless
     another is given."""
-    look = {"resolution": generator.config.resolution, "rectangle": active_rectangle} | look
-    look = SamplingSettings(**look)
+    settings = {
+        "resolution": generator.config.resolution,
+        "active_rectangle": active_rectangle,
+    } | settings
+    settings = SamplingSettings(**settings)
     return Pretrained(
         generator,
-        look,
+        settings,
         images_seen=images_seen,
         label_names=label_names,
         label_rows=label_rows,

@@ -52,13 +52,13 @@ KINDS = {  # of training, each of which must be exact alone, resumed, and in sev
     "relativistic": RELATIVISTIC | {"r2_gamma": 2.0, "batch_gpu": 2},
     "first moments": {"adam_beta1": 0.5},
     "labels": {"network": {"label_dim": 3}},
-    "stored noise, no mixing": {"noise": "const", "style_mixing": 0.0},
+    "stored noise, no mixing": {"noise_mode": "const", "style_mixing": 0.0},
     "traditional": {"network": BASELINE | {"mapping_layers": 1, "noise": False}},
     "deviation": {"network": {"deviation_group": 2}},
     "micro-batches": {"batch_gpu": 2, "network": {"deviation_group": 2}},
     "recomputation": {"checkpoint_activations": True, "r2_gamma": 2.0},
-    "frozen": {"freeze_d": 8},
-    "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}, "batch_gpu": 2},
+    "frozen": {"freeze_d_from": 8},
+    "ada": {"augment": {"kind": "ada", "ada_kimg": 0.05}, "batch_gpu": 2},
     "all of ada": {
         "augment": {"kind": "ada", "transforms": ["bgc", "imgfilter", "noise", "cutout"]}
     },

@@ -10,11 +10,11 @@ from helpers.consoles import RecordingConsole
 from helpers.processes import one_of
 from helpers.tiny_training import KINDS, QUIET, merge, tiny_config
 from stylegan.data import Store
-from stylegan.machine import distributed
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, TrainState, draw, start, train_step
 from stylegan.training.loop import real_batches
+from stylegan.utils import distributed
 
 BATCH = 8
 COMPARED = (  # each between one process and two
@@ -32,7 +32,7 @@ STAGES = [  # of ten steps: growing twice
 
 def config_of(kind, **changes):
     """Of a kind of training; with stored noise, and deviations only where the kind has them."""
-    whole = {"noise": "const", "network": {"deviation_group": 0}}
+    whole = {"noise_mode": "const", "network": {"deviation_group": 0}}
     if kind == "micro-batches":
         changes = {"network": {"deviation_group": 0}} | changes
     return tiny_config(**merge(merge(whole, KINDS[kind]), changes))
@@ -88,7 +88,7 @@ def fixed_signs():
 def strengths(resume_before=None):
     """The probability of the published rule after each of 20 steps with those signs; the state is
     saved and restored in between."""
-    published = {"kind": "ada", "transforms": ["blit"], "speed_kimg": 500.0}
+    published = {"kind": "ada", "transforms": ["blit"], "ada_kimg": 500.0}
     config = config_of("ada", augment=published)
     share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
 

@@ -6,15 +6,15 @@ from typing import Literal
 
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENSE, bundled_name
-from stylegan.files.formats import own
+from stylegan.files.formats import native
 from stylegan.files.formats.foreign import UnknownLayout, import_weights
 from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.formats.program import save_onnx, save_program
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, check_not_placeholder
-from stylegan.machine.lineage import LineageEntry, lineage_entry
-from stylegan.machine.messages import error_reason, require_module
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, check_not_placeholder
+from stylegan.utils.lineage import LineageEntry, lineage_entry
+from stylegan.utils.text import error_reason, require_module
 
 SHARED = "model.safetensors"  # weights in a folder for the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # cannot be read back
@@ -36,8 +36,8 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     if not path.is_file():  # reading a pipe or device may never end
         raise ValueError(f"{path} is neither a file nor a folder")
     check_not_placeholder(path)
-    if own.is_safetensors(path):
-        return own.load_safetensors(path, name=name)
+    if native.is_safetensors(path):
+        return native.load_safetensors(path, name=name)
     if checkpoint.is_npz(path):
         return load_npz(path, name=name)
     with open(path, "rb") as file:  # 0x80: a pickle, of the official program or old torch
@@ -51,7 +51,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         refusal = error
         content = checkpoint.read_torch(path, inert=not checkpoint.is_old(path))
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT and not refusal:
-        weights = own.weights_of(content, path, name=name)
+        weights = native.weights_of(content, path, name=name)
         entry = weights.lineage_entry
         # a bundled file is its own origin, also a copy of it
         if entry and (bundled := bundled_name(path, entry.sha256)):
@@ -91,7 +91,7 @@ def export(
             ".safetensors, or convert it with --centers none"
         )
     if ending == ".safetensors":
-        own.save_safetensors(path, loaded, outputs=outputs)
+        native.save_safetensors(path, loaded, outputs=outputs)
         return
     write = save_onnx if ending == ".onnx" else save_program
     write(path, loaded, noise or "const", outputs)

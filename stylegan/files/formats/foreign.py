@@ -13,11 +13,11 @@ from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, Tensors
 from stylegan.files.formats.matching import network_from
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import as_value_error
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
 from stylegan.sampling import SamplingSettings, cyclic_one_hot, map_latents
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
+from stylegan.utils.filesystem import as_value_error
 
 AVERAGED = 10_240  # latents for w_avg, if a file lacks it
 CHUNK = 1024  # latents at a time

@@ -12,21 +12,21 @@ from torch import Tensor
 
 from stylegan import networks
 from stylegan.files.checkpoint import npz_arrays
-from stylegan.files.formats import correspondence
-from stylegan.files.formats.correspondence import (
+from stylegan.files.formats import official_names
+from stylegan.files.formats.matching import N, growth, network_from
+from stylegan.files.formats.native import HEAD, from_json, weights_of
+from stylegan.files.formats.official_names import (
     GENERATOR_SETTINGS,
     config_from_official,
     truncation_from_official,
 )
-from stylegan.files.formats.matching import N, growth, network_from
-from stylegan.files.formats.own import HEAD, from_json, weights_of
-from stylegan.files.formats.pickles import OfficialNetwork, read_networks
+from stylegan.files.formats.official_pickle import OfficialNetwork, read_networks
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import as_value_error
-from stylegan.machine.lineage import lineage_entry, to_dicts
-from stylegan.machine.messages import sanitize
 from stylegan.sampling import Rectangle, SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import as_value_error
+from stylegan.utils.lineage import lineage_entry, to_dicts
+from stylegan.utils.text import sanitize
 
 Variables = Mapping[str, npt.ArrayLike]  # official path, relative to the network -> array
 Arguments = Mapping[str, object]  # official keyword arguments; missing ones have the defaults
@@ -38,13 +38,13 @@ LODS = ("lod", "G_synthesis/lod")  # level of detail: the first of these counts
 
 def mapping_from_official(variables: Variables, settings: Arguments) -> networks.MappingNetwork:
     """Mapping network from `Dense0/weight`, ...; `dlatent_broadcast` is ignored."""
-    config = config_from_official(settings, correspondence.MAPPING_SETTINGS)
+    config = config_from_official(settings, official_names.MAPPING_SETTINGS)
     return network_from_variables(lambda: networks.MappingNetwork(config), variables, settings)
 
 
 def synthesis_from_official(variables: Variables, settings: Arguments) -> networks.SynthesisNetwork:
     """Synthesis network from `4x4/Conv/weight`, ..."""
-    config = config_from_official(settings, correspondence.SYNTHESIS_SETTINGS)
+    config = config_from_official(settings, official_names.SYNTHESIS_SETTINGS)
     return network_from_variables(lambda: networks.SynthesisNetwork(config), variables, settings)
 
 
@@ -63,15 +63,15 @@ def discriminator_from_official(
     variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
 ) -> networks.Discriminator:
     """Discriminator from `4x4/Conv/weight`, ..."""
-    config = config or config_from_official(settings, correspondence.DISCRIMINATOR_SETTINGS)
+    config = config or config_from_official(settings, official_names.DISCRIMINATOR_SETTINGS)
     return network_from_variables(lambda: networks.Discriminator(config), variables, settings)
 
 
 def network_from_variables(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
     """Build a network by `make` from official arrays, at any level of detail."""
     tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
-    fused = correspondence.fusion_from_official(settings)
-    return network_from(make, lambda state: correspondence.official_matches(state, fused), tensors)
+    fused = official_names.fusion_from_official(settings)
+    return network_from(make, lambda state: official_names.official_matches(state, fused), tensors)
 
 
 def tensor(path: str, value: npt.ArrayLike) -> Tensor:
@@ -92,7 +92,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
             generator_from_official(ema.variables, ema.settings, config),
             dataclasses.replace(
                 look_of(ema.variables, ema.settings, config.resolution),
-                rectangle=rectangle_in_name(path.name, config.resolution),
+                active_rectangle=rectangle_in_name(path.name, config.resolution),
             ),
             f"{LAYOUT} {path}",
         )
@@ -122,10 +122,10 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     meta = from_json(more, path, entry="meta") if more else {}
     with as_value_error(path, "cannot be used"):
         generator = generator_from_official(arrays, settings)
-        look = look_of(arrays, settings, generator.config.resolution)
+        sampling_settings = look_of(arrays, settings, generator.config.resolution)
     payload = {
         **HEAD,
-        **look.to_plain(),
+        **sampling_settings.to_plain(),
         "images_seen": None,
         "lineage": () if meta else to_dicts([lineage_entry(path, name=name)]),
         **meta,
@@ -149,9 +149,9 @@ def shared_configs(
     for field, value in dataclasses.asdict(config).items():
         if value != (theirs := getattr(other, field)):
             raise ValueError(f"{field} must be equal in G and Gs, got {theirs} and {value}")
-    d_config = config_from_official(d.settings, correspondence.DISCRIMINATOR_SETTINGS)
+    d_config = config_from_official(d.settings, official_names.DISCRIMINATOR_SETTINGS)
     of_d_alone = {"deviation_group", "deviation_features"}
-    common = {"blur", *correspondence.DISCRIMINATOR_SETTINGS.values()} - of_d_alone
+    common = {"blur", *official_names.DISCRIMINATOR_SETTINGS.values()} - of_d_alone
     if any(getattr(config, field) != getattr(d_config, field) for field in common):
         return config, d_config
     deviation = {field: getattr(d_config, field) for field in of_d_alone}

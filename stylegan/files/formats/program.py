@@ -13,10 +13,10 @@ from torch.export import Dim, ExportedProgram
 
 from stylegan import sampling
 from stylegan.files.checkpoint import FORMAT
-from stylegan.files.formats.own import description_as_json
-from stylegan.machine.disk import OutputWriter
+from stylegan.files.formats.native import description_as_json
 from stylegan.networks import Noise
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.filesystem import OutputWriter
 
 # Oldest opset that torch exports, and the oldest format with it (ONNX 1.13, ONNX Runtime 1.14).
 ONNX_OPSET = 18
@@ -37,7 +37,7 @@ class Program(nn.Module):
     def __init__(self, loaded: Pretrained, noise: str) -> None:
         super().__init__()
         self.generator = loaded.generator
-        self.look = loaded.settings
+        self.settings = loaded.settings
         self.stored: Noise = "none" if noise == "none" else "const"  # if no maps are passed
 
     def forward(
@@ -49,12 +49,12 @@ class Program(nn.Module):
     ) -> Tensor:
         """Generate images (N, C, H, W) without padding; psi () overrides that of the file."""
         ws = self.generator.broadcast(self.generator.mapping(z, labels))
-        styles = self.look.truncate_and_edit(ws, self.generator.w_avg, psi)
-        images = self.look.synthesize(self.generator, styles, noise or self.stored)
+        styles = self.settings.truncate_and_edit(ws, self.generator.w_avg, psi)
+        images = self.settings.synthesize(self.generator, styles, noise or self.stored)
         images = sampling.unpremultiply(images) if self.generator.config.premultiplied else images
-        if self.look.active_rectangle is None:
+        if self.settings.active_rectangle is None:
             return images
-        rows, columns = sampling.active_part(self.look.active_rectangle, *images.shape[2:])
+        rows, columns = sampling.active_part(self.settings.active_rectangle, *images.shape[2:])
         return images[:, :, rows, columns]
 
 

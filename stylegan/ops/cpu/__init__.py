@@ -5,9 +5,9 @@ docs/performance.md says what they gain. Images stay in channels-last order.
 
 | implementation | used for |
 |---|---|
-| `Unfolded`: one matrix product | 3x3, 256 channels or more, even sizes, few pixels |
+| `Im2colConv`: one matrix product | 3x3, 256 channels or more, even sizes, few pixels |
 | `Winograd`: few multiplications | the same with more pixels |
-| `UnfoldedByTap`: one product, too | either of these in half precision, where it pays |
+| `Im2colTapMajorConv`: one product, too | either of these in half precision, where it pays |
 | `Direct`: PyTorch's convolution | every other 3x3 convolution |
 | `F.conv2d`, also its second derivative | 1x1: colors only, hardly any time |
 | `Dense`: gradients in the weight's order | 2^20 weights or more |
@@ -15,7 +15,7 @@ docs/performance.md says what they gain. Images stay in channels-last order.
 | `adain_`, `batch_norm_`: in place | other images, if no gradient is needed |
 | leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
-Half precision without fast instructions is computed in float32 and rounded (`rounded_products`).
+Half precision without fast instructions is computed in float32 and rounded (`emulate_slow_half`).
 What R1 differentiates twice has a function for its gradient: `Bilinear` has `BilinearGradients`,
 `LeakyReLU` has `LeakyReLUGradient`, `LinearMap` is its own.
 """
@@ -123,12 +123,12 @@ def convolve(
     x = to_channels_last(x.to(matmul_dtype(x)))
     if weight.dtype in HALF.values():  # of a network that was converted as a whole
         weight = weight.to(x.dtype)
-    op = choose_config_convolution(x, weight, size)(size, scale)
+    op = choose_convolution(x, weight, size)(size, scale)
     y = product(BlurredInput(op) if blur_first else op, x, weight)
     return y if bias is None else y.add_(bias.to(y.dtype)[:, None, None])
 
 
-def choose_config_convolution(
+def choose_convolution(
     x: Tensor, weight: Tensor, size: Resize
 ) -> type[Direct | Winograd | Im2colConv]:
     """Choose the fastest implementation for these shapes, this dtype and this CPU."""

@@ -1,7 +1,7 @@
 """3x3 convolutions that keep, double or halve the size, as bilinear maps.
 
-`Direct` is PyTorch's convolution. `Unfolded` is one matrix product, for images smaller than the
-weight; `UnfoldedByTap` is the same for larger ones in half precision. The module `winograd` has the
+`Direct` is PyTorch's convolution. `Im2colConv` is one matrix product, for images smaller than the
+weight; `Im2colTapMajorConv` is the same for larger ones in half precision. The module `winograd` has the
 one with few multiplications.
 """
 
@@ -92,8 +92,8 @@ class Direct(BilinearMap):
         if x is None:  # only its shape is read; PyTorch would copy the one of `Convolution`
             x = empty_image(grad, input_shape(grad, weight, self.size))
         kernel = self.kernel(x, weight) if prepared is None else prepared
-        by_x, by_kernel = self.convolution().gradients(x, kernel, grad, needed)
-        return by_x, None if by_kernel is None else self.by_weight(by_kernel, weight)
+        grad_x, grad_kernel = self.convolution().gradients(x, kernel, grad, needed)
+        return grad_x, None if grad_kernel is None else self.grad_weight(grad_kernel, weight)
 
     def convolution(self) -> Convolution:
         return Convolution(1 if self.size == "same" else 2, transposed=self.size == "double")
@@ -105,12 +105,12 @@ class Direct(BilinearMap):
         wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
         return to_channels_last(wide.reshape(*weight.shape[:2], 4, 4))
 
-    def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
-        by_kernel = by_kernel.to(weight.dtype)
+    def grad_weight(self, grad_kernel: Tensor, weight: Tensor) -> Tensor:
+        grad_kernel = grad_kernel.to(weight.dtype)
         if self.size == "same":
-            return by_kernel * self.scale
+            return grad_kernel * self.scale
         spread = self.spread(weight)
-        return (by_kernel.reshape(-1, 16) @ spread.t()).reshape(weight.shape)
+        return (grad_kernel.reshape(-1, 16) @ spread.t()).reshape(weight.shape)
 
     def spread(self, weight: Tensor) -> Tensor:
         make = constant(box_spread, weight)
@@ -161,27 +161,27 @@ class Im2colConv(BilinearMap):
         needed: Needed,
         prepared: OptionalTensor = None,
     ) -> InputGrads:
-        by_x = by_weight = None
+        grad_x = grad_weight = None
         if needed[0]:
             kernel = self.kernel(weight, grad.dtype) if prepared is None else prepared
-            by_x = empty_image(grad, input_shape(grad, weight, self.size))
-            for part in self.chunks(by_x, grad):
-                self.multiply(grad[part], kernel, by_x[part], first=False)
+            grad_x = empty_image(grad, input_shape(grad, weight, self.size))
+            for part in self.chunks(grad_x, grad):
+                self.multiply(grad[part], kernel, grad_x[part], first=False)
         if needed[1] and x is not None:
             small, large = (x, grad) if self.size == "double" else (grad, x)
             for part in self.chunks(x, grad):
                 product = empty(small, len(weight), weight[0].numel())
                 self.scaled_product(pixels(small[part]).t(), self.windows(large[part]), product)
-                more = self.by_weight(product, weight)
-                by_weight = more if by_weight is None else by_weight.add_(more)
-        return by_x, by_weight
+                more = self.grad_weight(product, weight)
+                grad_weight = more if grad_weight is None else grad_weight.add_(more)
+        return grad_x, grad_weight
 
     def kernel(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
         """The prepared weight, which windows are multiplied with: (a, b, 3, 3) -> (a, b 9)."""
         return weight.to(dtype).flatten(1)
 
-    def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
-        return by_kernel.view(weight.shape).to(weight.dtype)
+    def grad_weight(self, grad_kernel: Tensor, weight: Tensor) -> Tensor:
+        return grad_kernel.view(weight.shape).to(weight.dtype)
 
     def chunks(self, *images: Tensor) -> list[slice]:
         return [slice(None)]
@@ -235,7 +235,7 @@ class Im2colConv(BilinearMap):
 
 
 class Im2colTapMajorConv(Im2colConv):
-    """`Unfolded` with the channels of a tap adjacent, which is faster to copy for larger images.
+    """`Im2colConv` with the channels of a tap adjacent, which is faster to copy for larger images.
 
     The weight is converted to that order. Images are processed in parts that fit into a cache; the
     weight's gradient is summed in the dtype of the weight, also for half-precision images.
@@ -244,8 +244,8 @@ class Im2colTapMajorConv(Im2colConv):
     def kernel(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
         return weight.flatten(2).transpose(1, 2).to(dtype).reshape(len(weight), -1)
 
-    def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
-        by_tap = by_kernel.view(len(weight), 9, -1).transpose(1, 2)
+    def grad_weight(self, grad_kernel: Tensor, weight: Tensor) -> Tensor:
+        by_tap = grad_kernel.view(len(weight), 9, -1).transpose(1, 2)
         return by_tap.to(weight.dtype).reshape(weight.shape)
 
     def chunks(self, *images: Tensor) -> list[slice]:

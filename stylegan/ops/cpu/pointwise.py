@@ -135,15 +135,15 @@ class AdaIN(torch.autograd.Function):
             return (*(next(gradients) if need else None for need in needed),)
         rows = pixel_rows(grad)
         normed = torch.addcmul(-mean * inverse_deviation, pixel_rows(x), inverse_deviation)
-        by_bias = rows.sum(dim=1)
-        by_scale = (rows * normed).sum(dim=1)
-        # With g the gradient, z the normalized x and means over pixels, by_x is
+        grad_bias = rows.sum(dim=1)
+        grad_scale = (rows * normed).sum(dim=1)
+        # With g the gradient, z the normalized x and means over pixels, grad_x is
         # scale / deviation * (g - mean(g) - z * mean(g * z)).
         factor = inverse_deviation * scale[:, None]
         share = factor / -rows.shape[1]
-        by_x = torch.addcmul(share * by_bias[:, None], rows, factor)
-        by_x.addcmul_(normed, share * by_scale[:, None])
-        return as_images(by_x, x), by_scale, by_bias, None
+        grad_x = torch.addcmul(share * grad_bias[:, None], rows, factor)
+        grad_x.addcmul_(normed, share * grad_scale[:, None])
+        return as_images(grad_x, x), grad_scale, grad_bias, None
 
 
 def pixel_rows(x: Tensor) -> Tensor:

@@ -169,15 +169,15 @@ class Winograd(BilinearMap):
         prepared: OptionalTensor = None,
     ) -> InputGrads:
         shape = input_shape(grad, weight, self.size)
-        by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
-        by_kernels = None
+        grad_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
+        grad_kernels = None
         kernels = prepared
         if needed[0] and kernels is None:
             kernels = self.kernels(weight)
-        inner = to_nhwc(by_x)
+        inner = to_nhwc(grad_x)
         outer = to_nhwc(grad)
         images = None if x is None else to_nhwc(x)
-        for part in self.chunks(by_x, grad):
+        for part in self.chunks(grad_x, grad):
             planes = self.planes(outer[part], first=False)
             if needed[0] and kernels is not None:
                 self.multiply(planes, kernels, inner[part], first=False)
@@ -186,9 +186,9 @@ class Winograd(BilinearMap):
                 large = self.planes(images[part], first=True)
                 if self.size == "double":
                     small, large = large, small
-                by_kernels = add_product(by_kernels, small.transpose(1, 2), large)
-        by_w = None if by_kernels is None else self.by_weight(by_kernels, weight)
-        return by_x if needed[0] else None, by_w
+                grad_kernels = add_product(grad_kernels, small.transpose(1, 2), large)
+        grad_w = None if grad_kernels is None else self.grad_weight(grad_kernels, weight)
+        return grad_x if needed[0] else None, grad_w
 
     def chunks(self, *images: Tensor) -> Iterator[slice]:
         """Ranges of images whose planes fit into a cache together."""
@@ -215,8 +215,8 @@ class Winograd(BilinearMap):
         planes = torch.mm(self.numbers(weight), weight.reshape(-1, 9).t())
         return planes.view(-1, *weight.shape[:2])
 
-    def by_weight(self, by_kernels: Tensor, weight: Tensor) -> Tensor:
-        return torch.mm(by_kernels.flatten(1).t(), self.numbers(weight)).view(weight.shape)
+    def grad_weight(self, grad_kernels: Tensor, weight: Tensor) -> Tensor:
+        return torch.mm(grad_kernels.flatten(1).t(), self.numbers(weight)).view(weight.shape)
 
     def numbers(self, weight: Tensor) -> Tensor:
         """Matrix (planes, 9) from a 3x3 weight to the numbers that planes are multiplied with."""

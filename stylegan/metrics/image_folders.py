@@ -15,11 +15,11 @@ from stylegan.data.sources import summarize_skipped
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import run_on_rank0
-from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize
-from stylegan.metrics.sources import CPU, DEFAULTS, Comparison, Conditions, StoreImages, prepared
+from stylegan.metrics.comparison import CPU, DEFAULTS, Comparison, Conditions, StoreImages, prepared
 from stylegan.schedule import MAX_RESOLUTION, resolutions
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.distributed import run_on_rank0
+from stylegan.utils.text import join_truncated, pluralize
 
 
 def open_pictures(
@@ -102,9 +102,7 @@ def common_size(found: Sequence[Findings]) -> int:
     for resolution in resolutions(MAX_RESOLUTION):
         if sizes == {(resolution, resolution)}:
             return resolution
-    names = join_truncatedource_on_rank0(
-        [f"{width}x{height}" for width, height in sorted(sizes)], 4, ", "
-    )
+    names = join_truncated([f"{width}x{height}" for width, height in sorted(sizes)], 4, ", ")
     for_all = min(findings.resolution() or 0 for findings in found)
     larger = min(MAX_RESOLUTION, 2 * for_all or 4)
     left_out = sum(f.all_sizes.total() - f.counts_by_resolution().get(larger, 0) for f in found)
@@ -113,5 +111,5 @@ def common_size(found: Sequence[Findings]) -> int:
         ways.insert(0, f"--resolution {for_all} brings all to one size, as training does")
     raise ValueError(
         f"images are compared as squares of one size (4, 8, ... {MAX_RESOLUTION} pixels), and "
-        f"there are sizes {names}; {join_truncatedource_on_rank0(ways[: 2 if left_out else 1])}"
+        f"there are sizes {names}; {join_truncated(ways[: 2 if left_out else 1])}"
     )

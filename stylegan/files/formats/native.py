@@ -13,13 +13,13 @@ from stylegan.config import DataConfig
 from stylegan.files import checkpoint
 from stylegan.files.formats.matching import Match, network_from
 from stylegan.files.weights import Weights
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, as_value_error
-from stylegan.machine.lineage import Lineage, from_dicts, license_of, lineage_entry, to_dicts
-from stylegan.machine.messages import require_module
-from stylegan.machine.plain import validate
 from stylegan.sampling import DEFAULT_CUTOFF, DEFAULT_PSI, Rectangle, SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import ScheduleConfig, stage_at
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, as_value_error
+from stylegan.utils.lineage import Lineage, from_dicts, license_of, lineage_entry, to_dicts
+from stylegan.utils.text import require_module
+from stylegan.utils.validation import validate
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
@@ -35,7 +35,7 @@ def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
     with as_value_error(path, f"is a {kind} that cannot be used"):
         weights = parsed_weights(payload, path, kind)
     entry = lineage_entry(path, license_of(weights.lineage), name=name)
-    return dataclasses.replace(weights, own_entry=entry)
+    return dataclasses.replace(weights, lineage_entry=entry)
 
 
 def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
@@ -57,13 +57,13 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
     if is_state:
         schedule = validate(ScheduleConfig, payload["config"]["schedule"])
         stage = stage_at(payload["schedule_images"], schedule)
-        look = SamplingSettings(stage.resolution, stage.alpha)
+        settings = SamplingSettings(stage.resolution, stage.alpha)
         average = network_of(networks.make_generator, config, payload["generator_ema"])
         generator = network_of(networks.make_generator, config, payload["generator"])
         # without an entry label_rows it is unknown whether labels are classes
         trained_on = payload["config"]["data"] if "label_rows" in payload else None
     else:
-        look = SamplingSettings(
+        settings = SamplingSettings(
             payload["resolution"], payload["alpha"], payload["psi"], payload["cutoff"]
         )
         average = network_of(networks.make_generator, config, payload["weights"])
@@ -72,7 +72,9 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
     loaded = Pretrained(
         average,
         dataclasses.replace(
-            look, centers=payload.get("centers"), rectangle=payload.get("active_rectangle")
+            settings,
+            centers=payload.get("centers"),
+            active_rectangle=payload.get("active_rectangle"),
         ),
         f"{kind} {path}",
         images_seen=payload["images_seen"],
@@ -124,10 +126,10 @@ def save_generator(
 ) -> None:
     """Write a generator file with this description; see `Pretrained`."""
     resolution = generator.config.resolution if resolution is None else resolution
-    look = SamplingSettings(resolution, alpha, psi, cutoff, active_rectangle=active_rectangle)
+    settings = SamplingSettings(resolution, alpha, psi, cutoff, active_rectangle=active_rectangle)
     said = Pretrained(
         generator,
-        look,
+        settings,
         images_seen=images_seen,
         label_names=label_names,
         label_rows=label_rows,

@@ -11,19 +11,19 @@ from stylegan.config import to_toml
 from stylegan.data.images import is_image
 from stylegan.files.loading import check_there, open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import run_on_all_ranks
-from stylegan.machine.messages import pluralize
+from stylegan.metrics.comparison import DEFAULTS, Comparison, Conditions, StoreImages, store_of
 from stylegan.metrics.engine import METRICS, MIN_IMAGES, MetricRequest, Result, evaluate, parse
 from stylegan.metrics.features import Tools
-from stylegan.metrics.pictures import holds_pictures, open_pictures
-from stylegan.metrics.sources import DEFAULTS, Comparison, Conditions, StoreImages, store_of
+from stylegan.metrics.image_folders import holds_pictures, open_pictures
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.distributed import run_on_all_ranks
+from stylegan.utils.text import pluralize
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSource:
-    """A source and its results. A yardstick is compared with half of the reals: the source itself,
+    """A source and its results. A baseline is compared with half of the reals: the source itself,
     or the other half."""
 
     name: str
@@ -32,7 +32,7 @@ class MeasuredSource:
     psi: float | None = None  # None: not a generator
     run: RunFolder | None = None  # that the source belongs to
     setting: object = None  # hashable, equal for runs that differ only in their seed
-    is_yardstick: bool = False
+    is_baseline: bool = False
     results: list[Result] = field(default_factory=list)  # so far
 
     def measure(self, tools: Tools) -> Iterator[Result]:
@@ -42,9 +42,9 @@ class MeasuredSource:
             yield result
 
     def missing(self) -> list[str]:
-        """Requested metrics without a result; none for a yardstick, which may lack some."""
+        """Requested metrics without a result; none for a baseline, which may lack some."""
         measured = [result.metric for result in self.results]
-        names = [request.name for request in self.requests if not self.is_yardstick]
+        names = [request.name for request in self.requests if not self.is_baseline]
         return [name for name in names if name not in measured]
 
 
@@ -60,7 +60,7 @@ def compare(
 ) -> Iterator[MeasuredSource]:
     """Open one source after the other and yield its rows, which measure the metrics of `names`.
 
-    A generator, changed by `adjust`, has a row for each psi, an image folder has one; yardsticks
+    A generator, changed by `adjust`, has a row for each psi, an image folder has one; baselines
     follow. If `data` is None, a run is compared with its training images.
     """
     for source in sources:
@@ -94,7 +94,7 @@ def compare(
                 for psi in dict.fromkeys(conditions.psis)
             ]
         yield from rows
-        if conditions.yardsticks:
+        if conditions.real_baseline:
             yield from real_baselines(rows[0], tools.console)
 
 
@@ -127,7 +127,7 @@ def real_baselines(row: MeasuredSource, console: Console) -> list[MeasuredSource
     most = len(reals.images()) // 2 * reals.ways
     if most < MIN_IMAGES:
         images = pluralize(len(reals.images()), "real image")
-        console.info(f"no yardsticks: a half of {images} is too few")
+        console.info(f"no baseline of reals: a half of {images} is too few")
         return []
     name = "another half of the reals"
     half = replace(row.comparison, reals=replace(reals, step=2))
@@ -136,8 +136,8 @@ def real_baselines(row: MeasuredSource, console: Console) -> list[MeasuredSource
     against = f"{row.name} against half of the reals"
     of_half = replace(half, samples=other_half)
     return [
-        MeasuredSource(against, half, requests, row.psi, row.run, is_yardstick=True),
-        MeasuredSource(name, of_half, requests, run=row.run, is_yardstick=True),
+        MeasuredSource(against, half, requests, row.psi, row.run, is_baseline=True),
+        MeasuredSource(name, of_half, requests, run=row.run, is_baseline=True),
     ]
 
 

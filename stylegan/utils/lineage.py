@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from stylegan.machine.messages import sanitize
-from stylegan.machine.plain import validate
-from stylegan.machine.toml import toml_value
+from stylegan.utils.text import sanitize
+from stylegan.utils.toml import toml_value
+from stylegan.utils.validation import validate
 
 NONCOMMERCIAL = "CC BY-NC"  # prefix of licenses that apply to networks trained from the weights
 UNKNOWN = "unknown"
@@ -77,7 +77,7 @@ def to_dicts(lineage: Lineage) -> list[dict[str, str]]:
 
 
 def from_dicts(values: object) -> tuple[LineageEntry, ...]:
-    """Inverse of `to_plain`. Raises ValueError for invalid values."""
+    """Inverse of `to_dicts`. Raises ValueError for invalid values."""
     return validate(StoredLineage, values, SECTION)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import click
 
 from stylegan.data.images import channels_of
-from stylegan.machine.messages import sanitize
+from stylegan.utils.text import sanitize
 
 T = TypeVar("T")
 Centers = int | Literal["class", "none"] | None

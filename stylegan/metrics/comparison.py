@@ -17,12 +17,12 @@ from stylegan.data.labels import describe_labels, match_labels
 from stylegan.data.sources import summarize_skipped
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine import distributed
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import run_on_rank0
-from stylegan.machine.messages import pluralize
 from stylegan.networks import Generator, Noise
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
+from stylegan.utils import distributed
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.distributed import run_on_rank0
+from stylegan.utils.text import pluralize
 
 CPU = torch.device("cpu")
 NO_REALS = "this metric compares with real images; pass --data"
@@ -153,10 +153,12 @@ class GeneratorSamples:
 
     def sample_batch(self, indices: range, num: int) -> Tensor:
         """Samples uint8 (n, C, r, r), which do not depend on `num`."""
-        look = replace(self.loaded.settings, rectangle=None)  # padding included, as in stores
+        settings = replace(
+            self.loaded.settings, active_rectangle=None
+        )  # padding included, as in stores
         (images,) = sampling.generate_batches(
             self.generator,
-            look,
+            settings,
             self.seeds(indices),
             labels=self.labels(indices),
             noise=self.noise,
@@ -176,13 +178,13 @@ class GeneratorSamples:
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """Synthesize images (n, C, r, r), nominally in [-1, 1], not clamped, from w (n, w_dim)."""
-        look = self.loaded.settings
-        styles = look.truncate_and_edit(self.generator.broadcast(w), self.generator.w_avg)
-        images = look.synthesize(self.generator, styles, noise)
+        settings = self.loaded.settings
+        styles = settings.truncate_and_edit(self.generator.broadcast(w), self.generator.w_avg)
+        images = settings.synthesize(self.generator, styles, noise)
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def protocol(self) -> dict[str, dict[str, object]]:
-        look = self.loaded.settings
+        settings = self.loaded.settings
         return {
             "generator": {
                 "origin": self.loaded.origin,
@@ -191,13 +193,13 @@ class GeneratorSamples:
             },
             "fakes": {
                 "resolution": self.resolution,
-                "alpha": look.alpha,
-                "psi": look.psi,
-                "cutoff": look.cutoff,
+                "alpha": settings.alpha,
+                "psi": settings.psi,
+                "cutoff": settings.cutoff,
                 "noise": self.noise,
                 "seed": self.seed,
-                **({} if look.centers is None else {"centers": len(look.centers)}),
-                **({"edits": len(look.edits)} if look.edits else {}),
+                **({} if settings.centers is None else {"centers": len(settings.centers)}),
+                **({"edits": len(settings.edits)} if settings.edits else {}),
             },
         }
 
@@ -210,7 +212,7 @@ class Conditions:
     noise: Literal["const", "random"] = "random"  # of generators
     resolution: int | None = None  # to which images are resized; None: their own
     mirror: bool | None = None  # flip half of the reals; None: as in training
-    yardsticks: bool = False  # also measure half of the reals
+    real_baseline: bool = False  # also measure half of the reals
     seed: int = 0  # of the first sample
     batch: int | None = None  # images at a time; None: what fits into little memory
 

@@ -16,12 +16,12 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.plain import NonNegativeInt, Probability, check_number, validate_fields
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_labels
 from stylegan.networks.edits import Edit, apply_edits
 from stylegan.ops import MAX_PSI, at_least_float32, downsample_to, nearest, truncate, without_tf32
 from stylegan.schedule import check_resolution, resolutions
+from stylegan.utils.validation import NonNegativeInt, Probability, check_number, validate_fields
 
 DEFAULT_PSI = 0.7  # default truncation, as in the official code; a file may store another
 DEFAULT_CUTOFF = 8  # default number of truncated layers
@@ -70,8 +70,8 @@ class SamplingSettings:
             alpha=Probability,
             psi=Psi,
             cutoff=NonNegativeInt | None,
-            rectangle=Edges | None,
-            drawn=NonNegativeInt,
+            active_rectangle=Edges | None,
+            synthesis_resolution=NonNegativeInt,
         )
         object.__setattr__(self, "drawn", self.synthesis_resolution or self.resolution)
         if self.centers is not None:
@@ -101,7 +101,7 @@ class SamplingSettings:
         return replace(
             self,
             resolution=size,
-            drawn=drawn,
+            synthesis_resolution=drawn,
             alpha=self.alpha if drawn == self.synthesis_resolution else 1.0,
             psi=self.psi if psi is None else psi,
             cutoff=None if isinstance(layers, str) else layers,
@@ -278,7 +278,7 @@ def default_batch(resolution: int) -> int:
 
 def generate_batches(
     generator: Generator,
-    look: SamplingSettings,
+    settings: SamplingSettings,
     seeds: Sequence[int],
     *,
     ws: Tensor | None = None,
@@ -296,8 +296,8 @@ def generate_batches(
     """
     config = generator.config
     like = generator.w_avg  # dtype and device of all inputs
-    size = check_resolution(look.synthesis_resolution, config.resolution)
-    check_resolution(look.resolution, size)
+    size = check_resolution(settings.synthesis_resolution, config.resolution)
+    check_resolution(settings.resolution, size)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
@@ -327,12 +327,12 @@ def generate_batches(
                 styles = generator.broadcast(map_latents(generator, z, part_labels))
             else:
                 styles = rows_of(part, ws)
-            styles = look.truncate_and_edit(styles, like)
+            styles = settings.truncate_and_edit(styles, like)
             # The float images get no name, so their memory is free before the next batch.
             pixels = to_uint8(
-                look.synthesize(generator, styles, maps), premultiplied=config.premultiplied
+                settings.synthesize(generator, styles, maps), premultiplied=config.premultiplied
             )
-        yield crop_padding(pixels, look.active_rectangle)
+        yield crop_padding(pixels, settings.active_rectangle)
 
 
 def generate(
@@ -350,8 +350,10 @@ def generate(
 ) -> Iterator[np.ndarray]:
     """Generate images as `render` does, with the settings as arguments."""
     resolution = generator.config.resolution if resolution is None else resolution
-    look = SamplingSettings(resolution, alpha, psi, cutoff)
-    return generate_batches(generator, look, seeds, ws=ws, labels=labels, noise=noise, batch=batch)
+    settings = SamplingSettings(resolution, alpha, psi, cutoff)
+    return generate_batches(
+        generator, settings, seeds, ws=ws, labels=labels, noise=noise, batch=batch
+    )
 
 
 def crop_padding(images: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import torch
 
+from stylegan.directions.edit_syntax import parsed
 from stylegan.directions.finding import (
     ALL_METHODS,
     COUNT,
@@ -17,17 +18,16 @@ from stylegan.directions.finding import (
     Method,
     find_directions,
 )
-from stylegan.directions.texts import parsed
 from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED, WEIGHTS
-from stylegan.files.formats.own import from_json
+from stylegan.files.formats.native import from_json
 from stylegan.files.latents import DIRECTIONS, checked_numbers
 from stylegan.files.run_folder import RunFolder
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import KEEP_EXISTING, OutputWriter, as_value_error
 from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, as_value_error
 
 VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.distributed import run_on_rank0
 from stylegan.metrics.cache import gathered_rows
+from stylegan.metrics.comparison import rank_range
 from stylegan.metrics.features import Scores
 from stylegan.metrics.measurement import Measurement
-from stylegan.metrics.sources import rank_range
 from stylegan.metrics.statistics import GROUPS, interval_95
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.distributed import run_on_rank0
 
 PATCH = 7  # pixels a side
 PATCHES = 128  # per level of an image

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from stylegan.files.formats.matching import FUSED_FROM, Match, numbers_in
-from stylegan.machine.messages import suggestion
 from stylegan.networks import NetworkConfig
+from stylegan.utils.text import suggestion
 
 T = TypeVar("T", bound=bool | int | float | str)
 

@@ -5,8 +5,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from stylegan.machine.disk import attach_filename
-from stylegan.machine.messages import sanitize
+from stylegan.utils.filesystem import attach_filename
+from stylegan.utils.text import sanitize
 
 
 def read_toml(path: Path) -> dict[str, object]:

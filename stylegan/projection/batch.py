@@ -14,10 +14,16 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.data.images import Crop, Fit, decode, premultiply, quiet_decoding, to_chw
 from stylegan.figures import save_image
-from stylegan.files.formats.own import save_loaded
+from stylegan.files.formats.native import save_loaded
 from stylegan.files.latents import read_latents, write_latents
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.disk import (
+from stylegan.networks import Generator
+from stylegan.projection.distance import Distance, psnr
+from stylegan.projection.search import SearchOptions, SearchState, project
+from stylegan.projection.tuning import TuningOptions, tune
+from stylegan.sampling import Rectangle
+from stylegan.sampling.pretrained import Pretrained, weights_sha256
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.filesystem import (
     KEEP_EXISTING,
     OutputWriter,
     as_value_error,
@@ -25,14 +31,8 @@ from stylegan.machine.disk import (
     attach_filename,
     output_stem,
 )
-from stylegan.machine.lineage import sha256_of
-from stylegan.machine.messages import join_truncatedource_on_rank0, pluralize
-from stylegan.networks import Generator
-from stylegan.projection.distance import Distance, psnr
-from stylegan.projection.search import SearchOptions, SearchState, project
-from stylegan.projection.tuning import TuningOptions, tune
-from stylegan.sampling import Rectangle
-from stylegan.sampling.pretrained import Pretrained, weights_sha256
+from stylegan.utils.lineage import sha256_of
+from stylegan.utils.text import join_truncated, pluralize
 
 LATENTS = "latents.npz"
 TARGET = "target.png"
@@ -48,7 +48,7 @@ def read_target(
     *,
     resolution: int,
     channels: int,
-    premultiply: bool = False,
+    premultiplied: bool = False,
     crop: Crop = "center",
     name: str = "image",
 ) -> Tensor:
@@ -66,7 +66,7 @@ def read_target(
     with quiet_decoding():
         decoded = decode(image, channels=channels, name=name)
         pixels = to_chw(Fit.parse(crop).square(decoded, resolution))
-        pixels = premultiply(pixels) if premultiply else pixels
+        pixels = premultiply(pixels) if premultiplied else pixels
     return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1
 
 
@@ -131,7 +131,7 @@ class ProjectionRequest:
             image,
             resolution=self.loaded.settings.synthesis_resolution,
             channels=config.image_channels,
-            premultiply=config.premultiplied,
+            premultiplied=config.premultiplied,
             crop=self.square,
         )
 
@@ -238,7 +238,7 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
     asked.pop("settings")  # compared one by one
     if other := [name for name, value in asked.items() if done.get(name) != value]:
         raise ValueError(
-            f"{file} exists, with another {join_truncatedource_on_rank0(other, 3, ', ')}; pass --overwrite, or choose "
+            f"{file} exists, with another {join_truncated(other, 3, ', ')}; pass --overwrite, or choose "
             "another --out"
         )
     return True

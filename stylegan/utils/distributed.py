@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from stylegan.machine import console as voice
-from stylegan.machine.console import SILENT, Console
-from stylegan.machine.signals import signal_handler, termination_signals
+from stylegan.utils import console as voice
+from stylegan.utils.console import SILENT, Console
+from stylegan.utils.signals import signal_handler, termination_signals
 
 PARENT = os.getppid()  # torchrun, if it started this process
 WATCH_SECONDS = 1.0  # between two checks that the parent is alive

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from stylegan.machine.messages import sanitize
+from stylegan.utils.text import sanitize
 
 FORM = "pca:2=+3@0-3: a direction, how far, and the layers"
 SHAPE = re.compile(

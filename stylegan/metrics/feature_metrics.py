@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 import torch
 
-from stylegan.machine.distributed import run_on_rank0
 from stylegan.metrics import statistics
 from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FeatureNetwork, Scores, inception
 from stylegan.metrics.measurement import Measurement
 from stylegan.metrics.statistics import NEIGHBORHOOD, fraction_in_manifold
+from stylegan.utils.distributed import run_on_rank0
 
 KID_SUBSETS = 100
 KID_SUBSET_SIZE = 1000

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stylegan.machine.messages import error_reason
+from stylegan.utils.text import error_reason
 
 
 class OfficialFileError(ValueError):

@@ -1,6 +1,6 @@
 """Console interface: where the library sends messages and progress."""
 
-from stylegan.machine.messages import message
+from stylegan.utils.text import message
 
 joined_rank = 0  # of this process in its process group, also after the group has ended
 

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stylegan.machine.messages import sanitize, suggestion
+from stylegan.utils.text import sanitize, suggestion
 
 Value = TypeVar("Value")
 
@@ -54,7 +54,7 @@ def validated(kind: type[Value]) -> type[Value]:
 def validate_fields(owner: object, **kinds: Any) -> None:
     """Validate the named fields of a frozen dataclass, in its `__post_init__`.
 
-    For classes that `checked` cannot take because they also hold tensors or functions.
+    For classes that `validated` cannot take because they also hold tensors or functions.
     """
     for name, kind in kinds.items():
         object.__setattr__(owner, name, validate(kind, getattr(owner, name), name))
@@ -74,7 +74,7 @@ def validate(kind: type[Value], values: object, where: object = "") -> Value:
 
 
 def check_number(values: object) -> None:
-    """Raise ValueError for more than `MOST_VALUES`, before they are copied."""
+    """Raise ValueError for more than `MAX_VALUES`, before they are copied."""
     waiting = [values]
     number = 0
     while waiting:

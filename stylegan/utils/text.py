@@ -24,7 +24,7 @@ def message(text: str) -> str:
     return line if len(line) <= 2000 else f"{line[:1400]} ... {line[-595:]}"
 
 
-def join_truncatedource_on_rank0(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
+def join_truncated(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
     """Join the first `most` texts; "and N more" stands for the rest."""
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return between.join([*texts[:most], *more])

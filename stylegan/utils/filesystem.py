@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-from stylegan.machine.messages import error_reason
+from stylegan.utils.text import error_reason
 
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial", re.S)
 UNFINISHED = ".unfinished"  # suffix of a folder while it is written
@@ -94,7 +94,7 @@ def as_value_error(path: Path | str, what: str, advice: str = "") -> Iterator[No
 
 
 def unfinished(*folders: Path) -> list[Path]:
-    """Temporary files that killed calls of `Outputs.file` left in the folders."""
+    """Temporary files that killed calls of `OutputWriter.file` left in the folders."""
     hidden = [path for folder in folders for path in folder.glob(".*")]
     return [path for path in hidden if PARTIAL.fullmatch(path.name)]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from stylegan.machine.disk import attach_filename
-from stylegan.machine.version import __version__
+from stylegan.utils.filesystem import attach_filename
+from stylegan.utils.version import __version__
 
 MAX_NUMBER = 1e40  # beyond float32: not a measurement, and too large to plot
 LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
