@@ -91,7 +91,7 @@ License: the code and the weights are MIT; {pictures}.
 
 
 def _bundled(
-    name: str, subject: str, pictures: str, *, labels: str = ""
+    name: str, subject: str, images: str, *, labels: str = ""
 ) -> "_Callable[..., _Module]":
     def entry(pretrained: bool = True, *, map_location: "_Device" = "cpu") -> "_Module":
         from stylegan.files.loading import load_generator, untrained_generator
@@ -100,7 +100,7 @@ def _bundled(
             return load_generator(name, map_location=map_location)
         return untrained_generator(load_generator(name).config, map_location=map_location)
 
-    entry.__doc__ = _BUNDLED.format(name=name, subject=subject, pictures=pictures, labels=labels)
+    entry.__doc__ = _BUNDLED.format(name=name, subject=subject, images=images, labels=labels)
     return entry
 
 

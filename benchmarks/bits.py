@@ -74,7 +74,7 @@ def merged(options: Options, changes: Options) -> dict[str, Any]:
     return {**options, **sections}
 
 
-def write_pictures(folder: Path) -> Path:
+def write_images(folder: Path) -> Path:
     """Random images in two sub-folders, which are their classes."""
     random = np.random.default_rng(0)
     for i in range(14):
@@ -92,11 +92,11 @@ def tensors(value: Any, path: str = "") -> dict[str, torch.Tensor]:
     return {name: x for key, part in parts for name, x in tensors(part, f"{path}/{key}").items()}
 
 
-def digest(options: Options, pictures: Path, out: Path) -> str:
+def digest(options: Options, images: Path, out: Path) -> str:
     """SHA-256 of the networks and the moments of Adam after a training with those options."""
     standard = {"network": NETWORK, "schedule": SCHEDULE, "data": {"mirror": True}}
     config = build_config(merged(standard, options))
-    start(config, pictures, out, device="cpu", preflight=False, tensorboard=False)
+    start(config, images, out, device="cpu", preflight=False, tensorboard=False)
     payload = torch.load(max(out.glob("state-*.pt")), weights_only=True)
     hashed = hashlib.sha256()
     for name, tensor in sorted(tensors(payload).items()):
@@ -108,10 +108,10 @@ def digest(options: Options, pictures: Path, out: Path) -> str:
 def digests() -> dict[str, str]:
     """Of all set-ups, by the package that this process imports."""
     with tempfile.TemporaryDirectory() as folder:
-        pictures = write_pictures(Path(folder, "pictures"))
+        images = write_images(Path(folder, "pictures"))
         os.environ["STYLEGAN_CACHE"] = str(Path(folder, "cache"))
         return {
-            name: digest(changes, pictures, Path(folder, name)) for name, changes in SETUPS.items()
+            name: digest(changes, images, Path(folder, name)) for name, changes in SETUPS.items()
         }
 
 

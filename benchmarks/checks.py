@@ -279,11 +279,11 @@ def make_source(folder: Path, size: int) -> Path:
     out = folder / f"{size}" / "all"
     out.mkdir(parents=True)
     for i in range(PHOTOGRAPHS):
-        picture = photograph(np.random.default_rng(i), size)
+        image = photograph(np.random.default_rng(i), size)
         if i % 2:
-            picture.save(out / f"{i:06}.jpg", quality=92)
+            image.save(out / f"{i:06}.jpg", quality=92)
         else:
-            picture.save(out / f"{i:06}.png")
+            image.save(out / f"{i:06}.png")
     return out.parent
 
 

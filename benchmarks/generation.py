@@ -61,8 +61,8 @@ def command(settings: Settings) -> Trial:
         sampling.generate(generator, seeds, psi=PSI, batch=batch, noise=noise)
         for _ in itertools.count()
     )
-    pictures = itertools.chain.from_iterable(runs)
-    return Trial(lambda: next(pictures), settings["device"])
+    images = itertools.chain.from_iterable(runs)
+    return Trial(lambda: next(images), settings["device"])
 
 
 def textbook(settings: Settings) -> Trial:

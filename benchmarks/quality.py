@@ -170,7 +170,7 @@ def main(
         raise click.UsageError("other programs need --others FOLDER, with their clones")
     keep_settings(out / "settings.json", settings | {"data": str(data)})
     size = settings["resolution"]
-    np.save(out / "data.npy", small_pictures(data, size))
+    np.save(out / "data.npy", small_images(data, size))
     environment = environment_for(1, "tuned")
     os.environ |= environment
     for seed, program in itertools.product(seeds, programs):
@@ -195,13 +195,13 @@ def keep_settings(file: Path, settings: Settings) -> None:
     file.write_text(asked)
 
 
-def small_pictures(folder: Path, size: int) -> np.ndarray:
+def small_images(folder: Path, size: int) -> np.ndarray:
     """Its PNG files, averaged down to a square: uint8 (N, 3, size, size)."""
-    pictures = []
+    images = []
     for file in sorted(folder.glob("*.png")):
-        picture = Image.open(file).convert("RGB").resize((size, size), Image.Resampling.BOX)
-        pictures.append(np.asarray(picture).transpose(2, 0, 1))
-    return np.stack(pictures)
+        image = Image.open(file).convert("RGB").resize((size, size), Image.Resampling.BOX)
+        images.append(np.asarray(image).transpose(2, 0, 1))
+    return np.stack(images)
 
 
 def train(program: str, settings: Settings, out: Path) -> None:

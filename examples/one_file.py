@@ -373,7 +373,7 @@ def stage_at(images_seen: int, config: Config) -> Stage:
     return Stage(resolution, alpha, config.batch_size, config.g_lr, config.d_lr)
 
 
-def read_pictures(path: Path) -> Tensor:
+def read_images(path: Path) -> Tensor:
     """The images of a zip, all of one size: uint8 (N, 3, r, r)."""
     with zipfile.ZipFile(path) as archive:
         names = sorted(n for n in archive.namelist() if n.endswith((".png", ".jpg", ".webp")))
@@ -382,18 +382,18 @@ def read_pictures(path: Path) -> Tensor:
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
 
 
-def pyramid(pictures: Tensor) -> dict[int, Tensor]:
+def pyramid(images: Tensor) -> dict[int, Tensor]:
     """uint8 (N, C, r, r) at r, r / 2, ... 4, averaged 2x2 and rounded."""
-    averages, levels = pictures.float(), {}
+    averages, levels = images.float(), {}
     while (resolution := averages.shape[-1]) >= 4:
         levels[resolution] = averages.round().to(torch.uint8)
         averages = downsample(averages)
     return levels
 
 
-def process_reals(pictures: Tensor, mirror: Tensor, alpha: float) -> Tensor:
+def process_reals(images: Tensor, mirror: Tensor, alpha: float) -> Tensor:
     """uint8 -> [-1, 1], flipped where `mirror` (N,), and faded as the generator's images are."""
-    reals = pictures.float() / 127.5 - 1
+    reals = images.float() / 127.5 - 1
     reals = torch.where(mirror[:, None, None, None], reals.flip(3), reals)
     return fade(upsample(downsample(reals)), reals, alpha) if alpha < 1 else reals
 
@@ -581,7 +581,7 @@ def main() -> None:
     config = Config(total_kimg=options.kimg, style_mixing=options.style_mixing)
     torch.set_num_threads(1)  # two would wait for each other where other programs use the cores
     print(f"{config.total_kimg:g} kimg on one thread; a line for each of them", flush=True)
-    train(config, read_pictures(options.data), options.out, options.device)
+    train(config, read_images(options.data), options.out, options.device)
 
 
 if __name__ == "__main__":

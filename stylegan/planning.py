@@ -353,14 +353,14 @@ def inspect_inputs(
     if drawn and not is_fixed and fits:
         given[CROP] = drawn
 
-    def of_pictures(options: Options) -> TrainConfig:
+    def of_images(options: Options) -> TrainConfig:
         """Options of data and networks; with auto, the others depend on the images."""
         if base != AUTO:
             return load_config(base, options, machine.processes)
         own = {k: value for k, value in options.items() if k.startswith(("data.", "network."))}
         return load_config(None, own)
 
-    of_data = of_pictures({**given, **request.explicit_options}).data
+    of_data = of_images({**given, **request.explicit_options}).data
     include = of_data.include
     if start and {drawn, of_data.crop} != {"center"}:
         lines.append(f"crop: {start} has {drawn}, the run {of_data.crop} (--crop, --aspect)")
@@ -380,7 +380,7 @@ def inspect_inputs(
     findings: Findings | None = None
     if is_looked_at:
         findings = inspect_images(
-            data, of_pictures({**given, **request.explicit_options}), console=console
+            data, of_images({**given, **request.explicit_options}), console=console
         )
         lines += found_lines(findings)
     elif not is_own and not stored and request.config is None:
@@ -642,9 +642,9 @@ def dependent_options(
 ) -> dict[str, object]:
     """Options that follow from another resolution, length or number of channels.
 
-    Layers above the usual resolution get as many channels as the paper's finest; `max_channels` scales all
-    in proportion. An existing run (`begun`) keeps its phases and the half-life of its average; a
-    new one is `shortened`, with a half-life of at most a twelfth of its length.
+    Layers above the usual resolution get as many channels as the paper's finest; `max_channels`
+    scales all in proportion. An existing run (`begun`) keeps its phases and the half-life of its
+    average; a new one is `shortened`, with a half-life of at most a twelfth of its length.
     """
     network = config.network
     plan = begun.schedule if begun else shortened(config.schedule)
@@ -858,7 +858,7 @@ def plan_lines(config: TrainConfig, costs: StepCosts, device: torch.device) -> l
     processes = config.schedule.num_processes
     if config.schedule.batch_size == official_batch_sizes(processes):
         batches = (
-            f"batches: the official ones for {pluralize(processes, 'process')}, all together; they are "
-            "chosen by the number of processes that a run is started with"
+            f"batches: the official ones for {pluralize(processes, 'process')}, all together; they "
+            "are chosen by the number of processes that a run is started with"
         )
     return [*lines, legend, batches]

@@ -66,7 +66,7 @@ def test_results_of_other_settings_are_left_alone_and_pictures_are_averaged_down
     pixels = np.zeros((4, 4, 3), np.uint8)
     pixels[::2, ::2] = 200  # one of four
     folder = save_picture(tmp_path / "pictures" / "0.png", pixels)
-    assert np.array_equal(quality.small_pictures(folder, 2), np.full((1, 3, 2, 2), 50))
+    assert np.array_equal(quality.small_images(folder, 2), np.full((1, 3, 2, 2), 50))
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_a_machine_is_checked_and_measured(tmp_path):
 
 
 def test_bits_are_the_same_again_and_follow_the_options(tmp_path):
-    pictures = bits.write_pictures(tmp_path / "pictures")
+    pictures = bits.write_images(tmp_path / "pictures")
     first, again = (bits.digest({}, pictures, tmp_path / name) for name in ("first", "again"))
     assert first == again
     assert first != bits.digest(bits.TINY["ADA"], pictures, tmp_path / "ada")

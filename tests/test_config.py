@@ -58,7 +58,8 @@ OWN = {  # the official program has nothing like them
     "network.generator", "network.discriminator", "seed",
     "log_kimg", "keep_states", "data.crop", "data.include",
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg",
-    "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.probability",
+    "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms",
+    "augment.probability",
     "augment.target", "augment.ada_kimg",
     "d_only_kimg", "freeze_d_from", "precision",
 }  # fmt: skip

@@ -125,7 +125,7 @@ def test_pictures_become_reals_as_ours_do(tmp_path):
     with zipfile.ZipFile(one_file.DATA) as faces:
         names = [name for name in faces.namelist() if name.endswith(".webp")][:29]
         path = archive(tmp_path / "some.zip", {name: faces.read(name) for name in names})
-    pictures, source = one_file.read_pictures(path), open_source(path)
+    pictures, source = one_file.read_images(path), open_source(path)
     for picture, name in zip(pictures, source.names, strict=True):
         assert np.array_equal(picture.numpy(), read_image(source.read(name)))
     levels, mirror = one_file.pyramid(pictures), torch.arange(29) % 3 == 0

@@ -13,7 +13,7 @@ from helpers.runs import json_lines
 from helpers.tiny_training import write_pictures
 
 from stylegan.data import Preparation, cached_store, prepare
-from stylegan.metrics import Conditions, holds_pictures, open_pictures, parse
+from stylegan.metrics import Conditions, holds_images, open_images, parse
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_folder_zip_and_store_of_the_same_pictures_give_the_same_number(samples,
 
 
 def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals):
-    comparison = open_pictures(samples, reals, Conditions(batch=2))
+    comparison = open_images(samples, reals, Conditions(batch=2))
     shown = cached_store(samples, Preparation(resolution=16)).images(16)
     np.testing.assert_array_equal(torch.cat(list(comparison.fake_batches(5))), shown[::4])
     assert parse("swd,eff-fd2k", 20) == parse("swd20,eff-fd2k")
@@ -93,8 +93,8 @@ def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_siz
     samples = write_pictures(tmp_path / "samples", n=4, size=size)
     reals = write_pictures(tmp_path / "reals", n=4, size=real_size)
     with pytest.raises(ValueError, match=r"sizes 16x16, \d\dx\d\d; --resolution 16 brings all"):
-        open_pictures(samples, reals)
-    comparison = open_pictures(samples, reals, Conditions(resolution=8))
+        open_images(samples, reals)
+    comparison = open_images(samples, reals, Conditions(resolution=8))
     assert comparison.samples.protocol()["fakes"]["resized"]
     assert comparison.reals.images().shape == (4, 3, 8, 8)
 
@@ -105,15 +105,15 @@ def test_it_is_said_before_which_resolution_keeps_all_and_what_a_larger_one_leav
     with pytest.raises(
         ValueError, match=r"--resolution 8 brings all .* 16 leaves out 1 smaller image"
     ):
-        open_pictures(tmp_path / "samples", None)
+        open_images(tmp_path / "samples", None)
     save_picture(tmp_path / "samples" / "thin.png", colors(3, 40))
     with pytest.raises(ValueError, match="; --resolution 4 leaves out 1 smaller image"):
-        open_pictures(tmp_path / "samples", None)
+        open_images(tmp_path / "samples", None)
 
 
 def test_channels_are_those_of_a_store(samples, reals, tmp_path):
     gray = prepare(samples, tmp_path / "gray", Preparation(channels=1))
-    comparison = open_pictures(gray.path, reals)
+    comparison = open_images(gray.path, reals)
     assert comparison.samples.images().shape[1] == comparison.reals.images().shape[1] == 1
 
 
@@ -132,8 +132,8 @@ def test_what_holds_pictures_is_told_from_what_holds_weights(samples, tmp_path):
         archive.writestr("a/0.png", b"")
     run = tmp_path / "run"
     write_pictures(run / "samples", n=2)
-    assert holds_pictures(str(run))
+    assert holds_images(str(run))
     (run / "config.toml").write_text("")
     pictures = [samples, tmp_path / "without-ending"]
     others = [run, tmp_path / "weights.pt", tmp_path / "none", "faces64", "https://x.org/a.zip"]
-    assert [holds_pictures(str(path)) for path in [*pictures, *others]] == [True] * 2 + [False] * 5
+    assert [holds_images(str(path)) for path in [*pictures, *others]] == [True] * 2 + [False] * 5

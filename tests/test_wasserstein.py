@@ -9,7 +9,8 @@ from helpers.tiny_generators import with_settings
 from scipy import ndimage
 
 from stylegan import load_generator, streams
-from stylegan.metrics import Comparison, Conditions, Measurement, Tools, swd as swd_module
+from stylegan.metrics import Comparison, Conditions, Measurement, Tools
+from stylegan.metrics import swd as swd_module
 from stylegan.metrics.swd import (
     DIRECTIONS,
     PATCH,

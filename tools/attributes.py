@@ -115,14 +115,14 @@ def learn(images: np.ndarray, answers: Tensor, epochs: int) -> Reader:
     return reader.eval()
 
 
-def sort_samples(pictures: np.ndarray, odds: Tensor, out: Path) -> None:
+def sort_samples(images: np.ndarray, odds: Tensor, out: Path) -> None:
     """Write samples into OUT/yes and OUT/no, those about which the reader is certain, as many of
     one as of the other; their names say their seeds."""
     for name, certainty in (("yes", odds), ("no", -odds)):
         (out / name).mkdir(parents=True)
         both = min(int((odds > CERTAIN).sum()), int((-odds > CERTAIN).sum()))
         for seed in certainty.argsort(descending=True)[:both].tolist():
-            Image.fromarray(pictures[seed]).save(out / name / f"seed{seed:04d}.png")
+            Image.fromarray(images[seed]).save(out / name / f"seed{seed:04d}.png")
 
 
 @click.command()

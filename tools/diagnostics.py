@@ -108,7 +108,7 @@ def train(name: str, folder: Path) -> None:
     """Make the run, or continue it. That it breaks down may be what it is meant to show."""
     options = [part for option in (*SMALL, *CASES[name][1]) for part in ("-o", option)]
     if name == "few-pictures":
-        options += ["--config", "quickstart", "--data", str(few_pictures(folder.parent / "few"))]
+        options += ["--config", "quickstart", "--data", str(few_images(folder.parent / "few"))]
     click.echo(shlex.join(["python", "train.py", *options]))
     command = [sys.executable, "-m", "stylegan", "train", *options, "--out", str(folder)]
     subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
@@ -116,7 +116,7 @@ def train(name: str, folder: Path) -> None:
         raise ValueError(f"training of {name} was stopped; run this again")
 
 
-def few_pictures(folder: Path) -> Path:
+def few_images(folder: Path) -> Path:
     """A folder with the first 26 of the bundled faces."""
     with zipfile.ZipFile(bundled(BUNDLED_DATA)) as faces:
         names = [name for name in faces.namelist() if name.endswith(".webp")]
@@ -183,8 +183,8 @@ def draw_samples(panel: Axes, folder: Path) -> None:
     kimg, path = RunFolder(folder).grids()[-1]
     pixels = np.asarray(Image.open(path))
     side = pixels.shape[1] // 8
-    pictures = pixels.reshape(-1, side, 8, side, 3).swapaxes(1, 2).reshape(-1, 4, side, side, 3)
-    panel.imshow(pictures.swapaxes(1, 2).reshape(-1, 4 * side, 3), interpolation="nearest")
+    images = pixels.reshape(-1, side, 8, side, 3).swapaxes(1, 2).reshape(-1, 4, side, side, 3)
+    panel.imshow(images.swapaxes(1, 2).reshape(-1, 4 * side, 3), interpolation="nearest")
     panel.set_title(f"samples at {kimg} kimg", fontsize=9)
     panel.axis("off")
 

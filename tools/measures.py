@@ -183,8 +183,8 @@ def separability(file: Path, bench: Bench) -> dict[str, dict[str, float]]:
     reader.load_state_dict(torch.load(bench.readers / "readers.pt", weights_only=True))
     accuracy = json.loads((bench.readers / "accuracy.json").read_text(encoding="utf-8"))
     seeds = range(5 * bench.samples)
-    pictures = np.stack(list(loaded.generate(seeds, psi=1, cutoff="all", noise="random")))
-    odds = read(reader.eval(), at_64(pictures.transpose(0, 3, 1, 2))).numpy()
+    images = np.stack(list(loaded.generate(seeds, psi=1, cutoff="all", noise="random")))
+    odds = read(reader.eval(), at_64(images.transpose(0, 3, 1, 2))).numpy()
     z = sampling.latents(seeds, loaded.generator.config.z_dim)
     spaces = {"z": z.numpy()}
     if has_mapping(loaded.generator):

@@ -575,15 +575,15 @@ def draw_band(axes: Axes, name: str, curves: Sequence[Mapping[str, float]], colo
 
 def draw_samples(records: Mapping[str, Record], out: Path, file: Path) -> None:
     """16 samples of the same latents for seed 0 of each row that is finished, a row each."""
-    pictures: list[np.ndarray] = []
+    images: list[np.ndarray] = []
     labels: list[str] = []
     for row in ROWS:
         if f"{row}-seed0" in records and RunFolder(out / f"{row}-seed0").generators():
             loaded = open_weights(out / f"{row}-seed0").require_loaded()
-            pictures.extend(loaded.generate(range(16), psi=1, cutoff="all"))
+            images.extend(loaded.generate(range(16), psi=1, cutoff="all"))
             labels += [row, *[""] * 15]
-    if pictures:
-        grid(pictures, 16, labels).save(file)
+    if images:
+        grid(images, 16, labels).save(file)
 
 
 def carry_out_all(

@@ -250,8 +250,8 @@ def closing_lines(run: RunFolder, config: TrainConfig, store: Store) -> list[str
     seeds = ["--seeds", "0-31", *(["--class", label] if label else [])]
     longer = f"{2 * config.schedule.total_kimg:.10g}"
     send = [
-        f"send:      {file} ({format_bytes(file.stat().st_size)}): one file, which every command and "
-        "stylegan.load_generator open"
+        f"send:      {file} ({format_bytes(file.stat().st_size)}): one file, which every command "
+        "and stylegan.load_generator open"
         for file in run.generators()[-1:]
     ]
     return [

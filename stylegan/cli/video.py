@@ -139,8 +139,8 @@ def walk(
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
         raise ValueError(
-            f"{pluralize(len(points.names), selection.unit)} for {pluralize(walks, 'walk')}: each requires "
-            "the same number, at least 2"
+            f"{pluralize(len(points.names), selection.unit)} for {pluralize(walks, 'walk')}: each "
+            "requires the same number, at least 2"
         )
     if space == "w" or points.z is None:
         knots = points.ws.cpu().unflatten(0, (walks, each)).transpose(0, 1)

@@ -65,8 +65,8 @@ def square_of(points: np.ndarray) -> Square:
         raise ValueError(f"{FORM}, got {points.shape}")
     if not (np.abs(points) < MAX_VALUE).all():  # also NaN
         raise ValueError(
-            f"points must be pixels, below {MAX_VALUE:g} in absolute value, got {points.min():g} to "
-            f"{points.max():g}"
+            f"points must be pixels, below {MAX_VALUE:g} in absolute value, got {points.min():g} "
+            f"to {points.max():g}"
         )
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
     eyes = (left + right) / 2

@@ -195,8 +195,8 @@ def build_labels(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
     numbers = {str(value) for value in values if names is None and NUMBER.fullmatch(str(value))}
     if len(numbers) > max(MAX_NUMBERS, len(values) / 2):
         raise ValueError(
-            f"{len(numbers)} different numbers of {pluralize(len(values), 'image')} are no classes; "
-            f'for vectors write {JSON}: {{"labels": [["a.png", [0.3]], ...]}}'
+            f"{len(numbers)} different numbers of {pluralize(len(values), 'image')} are no "
+            f'classes; for vectors write {JSON}: {{"labels": [["a.png", [0.3]], ...]}}'
         )
     if all(type(value) is int for value in values):
         present = sorted(set(values))

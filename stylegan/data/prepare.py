@@ -23,7 +23,7 @@ from stylegan.utils.lineage import sha256_of
 from stylegan.utils.text import error_reason, pluralize
 
 from .images import Fit, Preparation, normalize, premultiply, quiet_decoding, to_chw
-from .sources import Pictures, SequenceSource, Source, open_source, summarize_skipped
+from .sources import Images, SequenceSource, Source, open_source, summarize_skipped
 from .store import (
     CLASSES,
     META,
@@ -114,7 +114,7 @@ def prepare(
 
 
 def prepare_images(
-    images: Pictures,
+    images: Images,
     out: str | Path,
     preparation: Preparation = DEFAULT_PREPARATION,
     *,
@@ -221,8 +221,8 @@ def check_disk_space(folder: Path, num_images: int, preparation: Preparation) ->
     images = f"{pluralize(num_images, 'image')} at {resolution}x{resolution}"
     if free < needed:
         raise OSError(
-            f"no disk space: {images} need {format_bytes(needed)} in {folder}, which has {format_bytes(free)}; free "
-            "some (see stylegan cache), or choose another folder (STYLEGAN_CACHE) or resolution"
+            f"no disk space: {images} need {format_bytes(needed)} in {folder}, which has "
+            f"{format_bytes(free)}; free some (see stylegan cache), or choose another folder (STYLEGAN_CACHE) or resolution"
         )
     return f"{images}: {format_bytes(needed)} in {folder} ({format_bytes(free)} free)"
 

@@ -37,7 +37,7 @@ UTF8_FLAG = 0x800  # of an entry in a zip: its name is UTF-8
 SEE = "see datasets/README.md"
 ARRAYS = ".npy", ".npz"
 HOW_ARRAYS = "arrays become a store by stylegan.data.prepare_images; "
-Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
+Images = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 
 
 class Source(ABC):
@@ -304,7 +304,7 @@ class SequenceSource(Source):
 
     kind = "sequence"
 
-    def __init__(self, images: Pictures, labels: Sequence[str] | None, path: Path) -> None:
+    def __init__(self, images: Images, labels: Sequence[str] | None, path: Path) -> None:
         self.images = images
         self.classes = [None] * len(images) if labels is None else list(map(str, labels))
         if labels is not None and len(labels) != len(images):

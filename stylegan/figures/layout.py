@@ -59,13 +59,13 @@ def save_image(path: Path, image: Image.Image, *, outputs: OutputWriter = KEEP_E
 
 
 def grid(
-    pictures: np.ndarray | Sequence[np.ndarray],
+    images: np.ndarray | Sequence[np.ndarray],
     columns: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
     """Arrange images uint8 (N, H, W, C) in rows of `columns` (default: about square), each above
     its label. Small ones are upsampled by repeating pixels, large ones downsampled by averaging."""
-    return tiled([resized(to_pil(pixels)) for pixels in pictures], columns, labels)
+    return tiled([resized(to_pil(pixels)) for pixels in images], columns, labels)
 
 
 def tiled(

@@ -76,8 +76,8 @@ class StoreImages:
         most = len(self.images()) * self.ways
         if num > most:
             raise ValueError(
-                f"{pluralize(num, 'image')} requested, but there are {most:,}; request fewer, or omit "
-                "the number in the name to take all"
+                f"{pluralize(num, 'image')} requested, but there are {most:,}; request fewer, or "
+                "omit the number in the name to take all"
             )
         return self.batch(indices, spread=num)
 

@@ -176,7 +176,7 @@ class Result(NamedTuple):
         return {**setting, "network": str(self.protocol.get("sha256"))[:12]}
 
     @property
-    def pictures_name(self) -> str | None:
+    def images_name(self) -> str | None:
         """The images measured instead of a generator: samples of another program, or half of the
         reals. None for a generator."""
         # null marks images; old lines without the key are of generators

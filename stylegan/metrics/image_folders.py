@@ -22,7 +22,7 @@ from stylegan.utils.distributed import run_on_rank0
 from stylegan.utils.text import join_truncated, pluralize
 
 
-def open_pictures(
+def open_images(
     source: Path,
     data: Path | None,
     conditions: Conditions = DEFAULTS,
@@ -44,18 +44,18 @@ def open_pictures(
     resolution = conditions.resolution or common_size(found)
     preparation = dataclasses.replace(preparation, resolution=resolution)
     stores = {role: prepared(path, preparation, role, console) for role, path in folders.items()}
-    pictures = stores["pictures"]
+    images = stores["pictures"]
     samples = StoreImages(
-        store=pictures,
+        store=images,
         resolution=resolution,
         seed=conditions.seed,
         device=device,
         name=f"pictures of {source}",
         details={
-            "pictures": pictures.pixel_hash(resolution),
-            "of": len(pictures),
-            "left_out": len(pictures.skipped),
-            "channels": pictures.channels,
+            "pictures": images.pixel_hash(resolution),
+            "of": len(images),
+            "left_out": len(images.skipped),
+            "channels": images.channels,
             "resized": any(set(f.all_sizes) != {(resolution, resolution)} for f in found),
         },
     )
@@ -71,7 +71,7 @@ def open_pictures(
     return Comparison(samples, reals, batch=batch, console=console)
 
 
-def holds_pictures(source: str) -> bool:
+def holds_images(source: str) -> bool:
     """Whether a source of `stylegan metrics` is a store, a zip with an image, or a folder without a
     run or saved weights."""
     path = Path(source)

@@ -14,7 +14,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.metrics.comparison import DEFAULTS, Comparison, Conditions, StoreImages, store_of
 from stylegan.metrics.engine import METRICS, MIN_IMAGES, MetricRequest, Result, evaluate, parse
 from stylegan.metrics.features import Tools
-from stylegan.metrics.image_folders import holds_pictures, open_pictures
+from stylegan.metrics.image_folders import holds_images, open_images
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.distributed import run_on_all_ranks
@@ -64,8 +64,8 @@ def compare(
     follow. If `data` is None, a run is compared with its training images.
     """
     for source in sources:
-        if holds_pictures(source):
-            comparison = open_pictures(
+        if holds_images(source):
+            comparison = open_images(
                 Path(source), data, conditions, device=device, console=tools.console
             )
             assert isinstance(comparison.samples, StoreImages)
@@ -147,7 +147,7 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
     for path in map(Path, sources):
         if is_image(path.name) and path.is_file():
             raise ValueError(f"{path} is a single image; pass the folder with all of them")
-    folders = [source for source in sources if holds_pictures(source)]
+    folders = [source for source in sources if holds_images(source)]
     for source in sources:
         if source not in folders:
             check_there(source)

@@ -238,8 +238,8 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
     asked.pop("settings")  # compared one by one
     if other := [name for name, value in asked.items() if done.get(name) != value]:
         raise ValueError(
-            f"{file} exists, with another {join_truncated(other, 3, ', ')}; pass --overwrite, or choose "
-            "another --out"
+            f"{file} exists, with another {join_truncated(other, 3, ', ')}; pass --overwrite, or "
+            "choose another --out"
         )
     return True
 

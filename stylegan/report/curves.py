@@ -122,13 +122,13 @@ def by_metric(history: RunHistory) -> dict[str, list[Result]]:
 
 def by_setting(every: Sequence[Result]) -> dict[str, list[Result]]:
     """Groups of comparable results, named by the settings in which the groups differ."""
-    settings = [result.setting for result in every if result.pictures_name is None]
+    settings = [result.setting for result in every if result.images_name is None]
     names = dict.fromkeys(name for setting in settings for name in setting)
     differing = [n for n in names if len({str(setting.get(n)) for setting in settings}) > 1]
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in every:
         text = ", ".join(f"{name} {result.setting.get(name)}" for name in differing)
-        groups[result.pictures_name or text].append(result)
+        groups[result.images_name or text].append(result)
     return groups
 
 

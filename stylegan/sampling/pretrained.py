@@ -126,7 +126,7 @@ class Pretrained(nn.Module):
         return type(self)(**{name: getattr(self, name) for name in arguments} | changes)
 
     def with_settings(self, **changes: object) -> Self:
-        """Copy with other sampling settings, see `SamplingSettings.override`; the network is shared."""
+        """Copy with other settings, see `SamplingSettings.override`; the network is shared."""
         return self.replace(settings=self.settings.override(**changes))  # type: ignore[arg-type]
 
     def forward(
@@ -139,8 +139,8 @@ class Pretrained(nn.Module):
     ) -> Tensor:
         """Generate images (N, C, r, r), nominally in [-1, 1], from z (N, z_dim), with gradients.
 
-        All settings except psi are those of `settings`; `with_settings` changes them. "random" `noise` is drawn
-        from torch's global generator at every call.
+        All settings except psi are those of `settings`; `with_settings` changes them. "random"
+        `noise` is drawn from torch's global generator at every call.
         """
         if not len(z):
             raise ValueError("z has no rows, so there is nothing to generate")

@@ -288,8 +288,8 @@ def newest_state(folder: RunFolder, console: Console = SILENT) -> tuple[Path | N
         return path, payload
     if damaged:
         raise ValueError(
-            f"no state of {folder.path} is usable ({join_truncated(damaged, 3)}); restore one from a "
-            "backup, or choose another --out"
+            f"no state of {folder.path} is usable ({join_truncated(damaged, 3)}); restore one from "
+            "a backup, or choose another --out"
         )
     if folder.has_lost_its_states():
         raise ValueError(

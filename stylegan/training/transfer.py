@@ -122,8 +122,8 @@ def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
     if config.freeze_d_from and not trained:
         found = f"{weights} holds none" if weights else "there is none without --init-from"
         raise ValueError(
-            f"freeze_d_from needs a discriminator trained at {size}x{size} with the same widths, but "
-            f"{found}; pass -o freeze_d_from=0, or another source or size"
+            f"freeze_d_from needs a discriminator trained at {size}x{size} with the same widths, "
+            f"but {found}; pass -o freeze_d_from=0, or another source or size"
         )
 
 

@@ -79,13 +79,13 @@ def make_clip(
     cells = styles(t[:1]).shape[1]
     at_once = max(1, sampling.default_batch(loaded.settings.synthesis_resolution) // cells)
 
-    def pictures() -> Iterator[np.ndarray]:
+    def images() -> Iterator[np.ndarray]:
         for start in range(0, len(t), at_once):
             ws = styles(t[start : start + at_once]).flatten(0, 1)
             seeds = range(start * cells, start * cells + len(ws))
             yield from loaded.generate(seeds, ws=ws, noise=noise)
 
-    made = pictures()
+    made = images()
     texts = captions or [""] * len(t)
     frames = ((np.stack(list(itertools.islice(made, cells))), text) for text in texts)
     return Clip(frames, len(t), loaded.image_size(), columns, labels)

@@ -127,8 +127,8 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
         raise OfficialFileError(
-            f"{path} is damaged or truncated ({error_reason(error)}); expected {EXPECTED}; download "
-            "it again"
+            f"{path} is damaged or truncated ({error_reason(error)}); expected {EXPECTED}; "
+            "download it again"
         ) from error
     return networks
 

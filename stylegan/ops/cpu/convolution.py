@@ -1,8 +1,8 @@
 """3x3 convolutions that keep, double or halve the size, as bilinear maps.
 
 `Direct` is PyTorch's convolution. `Im2colConv` is one matrix product, for images smaller than the
-weight; `Im2colTapMajorConv` is the same for larger ones in half precision. The module `winograd` has the
-one with few multiplications.
+weight; `Im2colTapMajorConv` is the same for larger ones in half precision. The module `winograd`
+has the one with few multiplications.
 """
 
 import itertools
