@@ -256,7 +256,7 @@ class Plan:
             config = set_label_dim(config, findings)
             lines = self.image_lines(findings, config)
         check_batches(config, machine.processes)
-        costs = StepCosts.estimated(config, machine.processes)
+        costs = StepCosts.estimate(config, machine.processes)
         at = costs.largest
         lines += plan_lines(config, costs, machine.device)
         return [
@@ -629,7 +629,7 @@ def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
 
 
 def fits_in_memory(config: TrainConfig, machine: Machine) -> bool:
-    costs = StepCosts.estimated(config, config.schedule.num_processes)
+    costs = StepCosts.estimate(config, config.schedule.num_processes)
     return costs.memory[costs.largest] <= MEMORY_SHARE * machine.memory
 
 
@@ -729,7 +729,7 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> StepCo
     config = with_precision(config, device, facts.stored_config)
     with backend_flags(config):
         set_threads(threads, {})
-        return StepCosts.tried(config, device, remaining_stages(shortened(config.schedule), 0))
+        return StepCosts.measure(config, device, remaining_stages(shortened(config.schedule), 0))
 
 
 def kimg_within(

@@ -50,7 +50,11 @@ def known(images, size, machine=CPU, *, reach=None, grown=0, **changes):
     """Pictures on a machine, and weights that have grown so far."""
     device, memory, cores, processes = MACHINES[machine]
     there = Machine(torch.device(device), memory, cores, processes)
-    start = SimpleNamespace(require_loaded=lambda: SimpleNamespace(grown=grown)) if grown else None
+    start = (
+        SimpleNamespace(require_loaded=lambda: SimpleNamespace(grown_resolution=grown))
+        if grown
+        else None
+    )
     return Facts(
         RunFolder("none"), None, "auto", Path("photos"), True,
         dataclasses.replace(there, **changes), start, pictures(reach or {size: images}),
@@ -165,7 +169,7 @@ def test_the_memory_decides_the_images_at_once_then_the_resolution(monkeypatch):
         config = chosen(of=known(2000, 256, "24 GB", memory=memory))
         return config.network.resolution, config.batch_gpu
 
-    monkeypatch.setattr("stylegan.planning.Costs.estimated", estimated)
+    monkeypatch.setattr("stylegan.planning.StepCosts.estimate", estimated)
     assert found(256 * 32) == (256, 0)
     assert found(256 * 32 - 1) == (256, 16)
     assert found(256 * 4) == (256, 4)

@@ -121,7 +121,7 @@ def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
 
 def test_resolutions_to_come_take_time_by_their_operations():
     config = tiny_config()
-    costs = StepCosts.scaled(config, {4: 9.0, 8: 2.0})
+    costs = StepCosts.extrapolate(config, {4: 9.0, 8: 2.0})
     assert (costs.seconds[4], costs.seconds[8], costs.guessed) == (9.0, 2.0, {16})
     assert costs.seconds[16] == pytest.approx(
         2 * flops_per_image(config, 16) / flops_per_image(config, 8)

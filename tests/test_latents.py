@@ -117,7 +117,7 @@ def test_compressed_files_and_plain_arrays_are_read_or_it_is_said_what_fits(file
 
 def test_a_compressed_file_that_would_fill_the_memory_is_refused_before(file, monkeypatch):
     np.savez_compressed(file, ws=np.zeros((2**12, *WS[1:]), np.float32))
-    monkeypatch.setattr("stylegan.files.checkpoint.LARGEST_UNPACKED", 2**19)
+    monkeypatch.setattr("stylegan.files.checkpoint.MAX_UNPACKED", 2**19)
     with pytest.raises(ValueError, match="its entries are larger than the file"):
         read_latents(file, random_generator())
 

@@ -159,7 +159,7 @@ def test_features_of_an_earlier_version_are_used_unless_their_shape_is_another(t
 
 
 def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
-    monkeypatch.setattr("stylegan.metrics.cache.MOST_BYTES", 1500)  # two of 400 bytes and a header
+    monkeypatch.setattr("stylegan.metrics.cache.MAX_BYTES", 1500)  # two of 400 bytes and a header
     tools = Tools(tmp_path)
 
     def keep(name):

@@ -48,7 +48,7 @@ def source_of(decision):
 def begin(folder, decision):
     """A run that remembers what was decided."""
     folder.mkdir()
-    start = decision.facts.start
+    start = decision.facts.init_weights
     lineage = lineage_toml(start.child_lineage()) if start else ""
     (folder / "config.toml").write_text(to_toml(decision.config) + lineage)
     (folder / "data.txt").write_text(f"{source_of(decision).resolve()}\n")
@@ -122,7 +122,7 @@ def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_pat
             for path in (photos, other)
         )
     one_step = parse_options(["schedule.batch_size=4", "data.labels=true"])
-    sizes = {"resolution": 8, "width": 8, "kimg": 0.004}
+    sizes = {"resolution": 8, "max_channels": 8, "kimg": 0.004}
     begun = TrainRequest(tmp_path / "run", photos, "quickstart", options=one_step, **sizes)
     plan(begun, HERE, threads=1).train()
     longer = dataclasses.replace(begun, kimg=0.1)
@@ -331,7 +331,7 @@ def test_several_processes_plan_together_or_not_at_all(pictures, monkeypatch):
 
 
 def test_minutes_are_found_by_steps_of_the_configuration(pictures):
-    small = {"resolution": 8, "width": 8, "options": {"schedule.initial_resolution": 8}}
+    small = {"resolution": 8, "max_channels": 8, "options": {"schedule.initial_resolution": 8}}
     lengths = [
         plan(TrainRequest("none", pictures, minutes=minutes, **small), HERE, threads=1).config
         for minutes in (1, 60)  # far apart: other programs may use the cores
@@ -386,8 +386,8 @@ D_WARMUP = [  # for how many kimg the discriminator trains alone, from which wei
     (0, "faces64", ()),  # it has one
     (0, "faces64", ("network.image_channels=1",)),  # which is converted
     (1, "faces64", ("network.max_channels=16",)),  # which does not fit
-    (1, "faces64", (), {"width": 32}),
-    (1, "faces64", (), {"width": 32, "config": "faces-64"}),
+    (1, "faces64", (), {"max_channels": 32}),
+    (1, "faces64", (), {"max_channels": 32, "config": "faces-64"}),
     (1, "lone", ()),
     (1, "lone", ("freeze_d_from=0",), {"config": "transfer-256", "resolution": 64}),
     (0, "lone", ("d_only_kimg=0.0",)),
@@ -414,7 +414,7 @@ def test_how_long_a_discriminator_trains_alone_is_said_and_leaves_something(pict
     longer = decided(pictures, *GROWS, "d_only_kimg=0.025", **SHORT_RUN).config
     (line,) = warmup_lines(longer)
     assert "0.025 kimg" in line and "while the resolution grows" in line
-    tiny = SHORT_RUN | {"resolution": 8, "width": 8}
+    tiny = SHORT_RUN | {"resolution": 8, "max_channels": 8}
     lines = decided(pictures, "d_only_kimg=0.05", **tiny).preview()
     assert any("alone for the first 0.05 kimg" in line for line in lines)
     nothing = decided(pictures, "d_only_kimg=0.6", **tiny)
@@ -453,7 +453,7 @@ def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
     [
         {"resolution": 8, "options": {"network.resolution": 8}},
         {"kimg": 1, "options": {"schedule.total_kimg": 2}},
-        {"width": 8, "options": {"network.max_channels": 16}},
+        {"max_channels": 8, "options": {"network.max_channels": 16}},
         {"channels": 1, "options": {"network.image_channels": 3}},
         {"minutes": 1, "kimg": 1},
         {"minutes": 3, "options": {"schedule.total_kimg": 3}},

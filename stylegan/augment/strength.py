@@ -44,7 +44,7 @@ class AugmentConfig:
         if self.kind == "none" and (self.transforms or self.probability != "published"):
             raise ValueError('kind must be "ada" or "diffaugment" to use other options, got "none"')
         if self.kind != "none":
-            PIPELINES[self.kind].names_of(self.transforms)
+            PIPELINES[self.kind].parse_names(self.transforms)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -287,7 +287,7 @@ class TrainingTerminal(Terminal):
         speed = what.images_per_second
         self.seconds.pop(stage.resolution, None)  # so that it becomes the last key
         self.seconds[stage.resolution] = 1 / speed
-        costs = StepCosts.scaled(what.config, self.seconds)
+        costs = StepCosts.extrapolate(what.config, self.seconds)
         left = duration(costs.seconds_left(what.config.schedule, what.images_seen))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         kimg = min(done, total) / 1000

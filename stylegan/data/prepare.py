@@ -222,7 +222,8 @@ def check_disk_space(folder: Path, num_images: int, preparation: Preparation) ->
     if free < needed:
         raise OSError(
             f"no disk space: {images} need {format_bytes(needed)} in {folder}, which has "
-            f"{format_bytes(free)}; free some (see stylegan cache), or choose another folder (STYLEGAN_CACHE) or resolution"
+            f"{format_bytes(free)}; free some (see stylegan cache), or choose another folder "
+            "(STYLEGAN_CACHE) or resolution"
         )
     return f"{images}: {format_bytes(needed)} in {folder} ({format_bytes(free)} free)"
 

@@ -85,7 +85,7 @@ class InertListStub(list[object]):
 
 
 class InertMapping:
-    """Like `InertListStub`, for dict subclasses: torch fills only dictionaries of one exact type."""
+    """Like `InertListStub`, for dict subclasses: torch fills only dicts of one exact type."""
 
     def __new__(cls, *args: object) -> OrderedDict[object, object]:  # type: ignore[misc]
         return OrderedDict()

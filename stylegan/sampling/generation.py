@@ -73,7 +73,9 @@ class SamplingSettings:
             active_rectangle=Edges | None,
             synthesis_resolution=NonNegativeInt,
         )
-        object.__setattr__(self, "drawn", self.synthesis_resolution or self.resolution)
+        object.__setattr__(
+            self, "synthesis_resolution", self.synthesis_resolution or self.resolution
+        )
         if self.centers is not None:
             object.__setattr__(self, "centers", checked_rows("centers", self.centers))
 

@@ -115,7 +115,7 @@ class StepCosts:
     guessed: frozenset[int] = frozenset()  # resolutions where no whole batch was tried
 
     @classmethod
-    def tried(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
+    def measure(cls, config: TrainConfig, device: torch.device, stages: Sequence[Stage]) -> Self:
         """Time training steps on random images, at the resolution of each stage, and discard them.
 
         On a CPU, slow steps use few images; where even those are too slow or memory is short, the
@@ -158,14 +158,14 @@ class StepCosts:
         return cls(seconds, memory, frozenset(guessed))
 
     @classmethod
-    def estimated(cls, config: TrainConfig, processes: int) -> Self:
+    def estimate(cls, config: TrainConfig, processes: int) -> Self:
         """Estimate the memory at every resolution, for any machine; times are unknown."""
         stages = remaining_stages(config.schedule, 0)
         memory = {stage.resolution: step_bytes(config, stage, processes) for stage in stages}
         return cls({}, memory, frozenset(memory))
 
     @classmethod
-    def scaled(cls, config: TrainConfig, seconds: Mapping[int, float]) -> Self:
+    def extrapolate(cls, config: TrainConfig, seconds: Mapping[int, float]) -> Self:
         """Extrapolate from the last entry of `seconds`, per image, by the number of operations."""
         *_, last = seconds
         rate = flops_per_image(config, last) / seconds[last]
@@ -260,7 +260,7 @@ def possible_costs(
     """Costs of the stages, unless they were `tried`. Raises ValueError if a CPU lacks memory."""
     if tried is None:
         console.info("trying steps at every remaining resolution, to estimate time and memory")
-    costs = tried or StepCosts.tried(config, device, stages)
+    costs = tried or StepCosts.measure(config, device, stages)
     resolution = costs.largest
     needed = costs.memory[resolution]
     if device.type == "cpu" and distributed.max_over_ranks(needed > limits().memory):
