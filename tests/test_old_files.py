@@ -24,7 +24,7 @@ from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import differing, flat, train_tiny
 
 from stylegan import load_generator
-from stylegan.config import load_config
+from stylegan.config import flatten, load_config, unflatten
 from stylegan.data import Store
 from stylegan.files import checkpoint
 
@@ -51,8 +51,9 @@ def continued(request, tmp_path_factory):
 
 
 def state_of(path):
-    """What a state file holds, but for the number of threads, which is this machine's."""
-    return checkpoint.load(path) | {"threads": 0}
+    """Content of a state file, options by their present names, without this machine's threads."""
+    payload = checkpoint.load(path)
+    return payload | {"config": unflatten(flatten(payload["config"])), "threads": 0}
 
 
 def compared_tensors(found, expected):

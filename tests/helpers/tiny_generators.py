@@ -85,7 +85,7 @@ def tiny_loaded(resolution=16):
 
 def with_settings(loaded, **changes):
     """The same with another look."""
-    return loaded.shown(**changes)
+    return loaded.with_settings(**changes)
 
 
 def assert_same_weights(a, b, *, but=(), atol=0.0):
