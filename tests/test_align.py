@@ -25,7 +25,7 @@ def waves(size=100, shift=0.0):
     return Image.fromarray(np.rint(np.stack(planes, axis=2)).astype(np.uint8))
 
 
-def test_the_square_follows_from_the_eyes_and_the_mouth():
+def test_square_of_follows_from_the_eyes_and_the_mouth():
     # eyes 20 apart, mouth 20 below: 4 * 20 > 3.6 * 20; the center a tenth of the way to the mouth
     square = square_of(FACE)
     assert square.side == pytest.approx(80)
@@ -37,14 +37,14 @@ def test_the_square_follows_from_the_eyes_and_the_mouth():
     assert math.degrees(math.atan2(*square_of(leaning).right[::-1])) == pytest.approx(30)
 
 
-def test_68_points_are_the_middles_of_the_eyes_and_the_corners_of_the_mouth():
+def test_eyes_and_mouth_reads_68_landmarks():
     points, ring = np.zeros((68, 2)), [[-3, 0], [-1, -1], [1, -1], [3, 0], [1, 1], [-1, 1]]
     points[36:42], points[42:48] = FACE[0] + np.array(ring), FACE[1] + np.array(ring)
     points[48], points[54] = FACE[3], FACE[4]
     assert eyes_and_mouth(points) == pytest.approx(FACE[[0, 1, 3, 4]])
 
 
-def test_an_upright_face_is_cropped_and_a_leaning_one_turned_back():
+def test_aligned_crops_upright_faces_and_rotates_tilted_ones():
     points = np.add(FACE, [0, 10])  # the square is from 10.5 to 90.5, 12.5 to 92.5
     size = 80
     found = np.asarray(aligned(waves(200), points, size), float)
@@ -62,7 +62,7 @@ def test_an_upright_face_is_cropped_and_a_leaning_one_turned_back():
     (FACE + 1000, "outside of the image"),
     ((FACE - 50) * 100 + 50, "8000 pixels a side, in an image of 100x100"),
 ])  # fmt: skip
-def test_points_that_are_not_of_this_picture_are_refused(points, message):
+def test_aligned_rejects_landmarks_that_do_not_fit_the_image(points, message):
     with pytest.raises(ValueError, match=message):
         aligned(waves(), points, 16)
 
@@ -85,7 +85,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_csv_gives_the_points_of_each_face(folder):
+def test_read_landmarks_reads_several_faces_per_image(folder):
     found = read_landmarks(folder / "points.csv")
     assert [(n, len(faces)) for n, faces in found.items()] == [("a.png", 1), ("deep/b.jpg", 2)]
     assert points_of(found["deep/b.jpg"][1]) == pytest.approx(FACE + 10)
@@ -96,7 +96,7 @@ def command(folder, *arguments, source="in", out="out"):
     return ["align", folder / source, folder / out, *points, *arguments]
 
 
-def test_each_face_gets_a_picture_and_a_second_call_goes_on(folder):
+def test_align_writes_an_image_per_face_and_resumes(folder):
     printed = run_ok(*command(folder))
     assert printed.splitlines()[-1] == f"3 faces in {folder / 'out'}, 32x32"
     files = sorted(p.relative_to(folder / "out").as_posix() for p in (folder / "out").rglob("*.*"))
@@ -111,7 +111,7 @@ def test_each_face_gets_a_picture_and_a_second_call_goes_on(folder):
     assert [path.name for path in (folder / "one").iterdir()] == ["a.png"]
 
 
-def test_bad_lines_are_named_and_the_other_faces_aligned(folder):
+def test_align_names_bad_landmark_lines_and_aligns_the_rest(folder):
     (folder / "points.csv").write_text(csv_of([("lost.png", FACE)]))
     assert "not both a picture in" in run_fails(*command(folder))
     bad = {

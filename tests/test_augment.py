@@ -35,7 +35,7 @@ def test_ada_equals_the_official_pipeline(case):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("module", [ada, diffaugment])
-def test_derivatives_of_both_orders_are_right(module, channels):
+def test_augment_apply_has_correct_first_and_second_gradients(module, channels):
     names = ada.PARAMETERS if module is ada else diffaugment.NAMES
     images = torch.randn(2, channels, 6, 4, dtype=torch.float64, requires_grad=True)
     transform = drawn(module, images.shape, names)
@@ -44,7 +44,7 @@ def test_derivatives_of_both_orders_are_right(module, channels):
 
 
 @pytest.mark.parametrize("module", [ada, diffaugment])
-def test_color_leaves_alpha_alone_and_geometry_moves_it(module):
+def test_augment_color_keeps_alpha_and_geometry_moves_it(module):
     images = torch.randn(3, 4, 16, 16)
     colored = module.apply(images, drawn(module, images.shape, ["color"]))
     assert torch.equal(colored[:, 3], images[:, 3])
@@ -58,7 +58,7 @@ def test_color_leaves_alpha_alone_and_geometry_moves_it(module):
 
 
 @pytest.mark.parametrize("module", [ada, diffaugment])
-def test_a_part_of_a_batch_is_transformed_as_in_the_whole(module):
+def test_select_rows_transforms_part_of_a_batch_like_the_whole(module):
     names = ada.PARAMETERS if module is ada else diffaugment.NAMES
     images = torch.randn(6, 3, 32, 32, dtype=torch.float64)
     transform = drawn(module, images.shape, names)
@@ -81,7 +81,7 @@ SHIFT_0 = {"color": 1.0, "translation": 24 / 25, "cutout": 1.0}
 
 
 @pytest.mark.parametrize("name", [*ada.PARAMETERS, *diffaugment.NAMES[1:]])
-def test_the_share_of_images_touched_is_the_probability(name):
+def test_augment_probability_is_the_fraction_of_changed_images(name):
     module = ada if name in ada.PARAMETERS else diffaugment
     visible = VISIBLE.get(name, 1.0) if module is ada else SHIFT_0[name]
     if name == "imgfilter":
@@ -109,7 +109,7 @@ def plain_diffaugment(image, brightness, saturation, contrast, shift, edges):
     return result
 
 
-def test_diffaugment_is_the_published_one_image_by_image():
+def test_diffaugment_equals_the_published_transforms():
     images = torch.randn(8, 3, 16, 16, dtype=torch.float64)
     transform = drawn(diffaugment, images.shape, diffaugment.NAMES)
     assert transform.shift.abs().max() <= 2
@@ -146,7 +146,7 @@ def published_warp(images, matrices, margins):
 
 
 @pytest.mark.parametrize("at_once", [1, 2**20])
-def test_images_are_seen_through_matrices_as_published(at_once, monkeypatch):
+def test_warp_equals_the_published_warp_for_any_chunk_size(at_once, monkeypatch):
     """A few at a time, or all together."""
     monkeypatch.setitem(resampling.CHUNK_SIZE, "cpu", at_once)
     images = torch.randn(8, 3, 24, 20, dtype=torch.float64)
@@ -155,7 +155,7 @@ def test_images_are_seen_through_matrices_as_published(at_once, monkeypatch):
     assert_close(ada.apply(images, transform), expected, rtol=0, atol=1e-11)
 
 
-def test_adding_in_a_fixed_order_adds_what_sampling_backward_adds():
+def test_spread_in_order_equals_bilinear_sample_transposed():
     """Also from beyond the edges; a GPU in deterministic mode takes it."""
     samples = torch.randn(2, 3, 7, 5, dtype=torch.float64)
     grid = torch.rand(2, 7, 5, 2, dtype=torch.float64) * 2.6 - 1.3
@@ -166,7 +166,7 @@ def test_adding_in_a_fixed_order_adds_what_sampling_backward_adds():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_gpu_transforms_as_a_cpu_does(deterministic, monkeypatch):
+def test_augment_apply_on_gpu_equals_cpu(deterministic, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     images = torch.randn(6, 3, 32, 32)
     transform = drawn(ada, images.shape, ada.PARAMETERS)
@@ -189,7 +189,7 @@ def test_a_gpu_transforms_as_a_cpu_does(deterministic, monkeypatch):
 # In training
 
 
-def test_training_moves_the_strength_by_the_rule_also_over_a_resume():
+def test_augment_strength_follows_the_ada_rule_across_a_resume():
     expected, probability = [], 0.0
     for signs in fixed_signs().mean(dim=1).split(4):
         expected += [probability] * 3
@@ -202,7 +202,7 @@ def test_training_moves_the_strength_by_the_rule_also_over_a_resume():
         assert strengths(resume_before=step) == seen
 
 
-def test_r1_differentiates_by_the_images_before_they_are_transformed():
+def test_r1_penalty_differentiates_at_the_unaugmented_images():
     """With D(x) = a * sum(x) and images multiplied by c, the penalty is (a c)^2 for each number."""
     config = tiny_config(augment={"kind": "ada", "probability": 1.0})
     reals, factor = torch.randn(4, 3, 8, 8), 1.7

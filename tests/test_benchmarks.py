@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from helpers.pictures import save_picture
 
 
-def test_ratios_are_of_rounds():
+def test_contest_ratio_compares_rounds_not_medians():
     slow = contest.Result("slow", seconds=[2.0, 30.0, 8.0, 1.0])
     fast = contest.Result("fast", seconds=[1.0, 10.0, 4.0])  # failed in the fourth round
     assert contest.ratio(slow, fast).median == 2.0  # not 8 / 4 of medians: rounds are compared
 
 
-def test_a_contest_runs_in_rounds_and_says_who_failed(tmp_path):
+def test_contest_runs_rounds_and_reports_failures(tmp_path):
     log = tmp_path / "log"
     (tmp_path / "trials.py").write_text(
         "import pathlib, time\n"
@@ -45,7 +45,7 @@ def test_a_contest_runs_in_rounds_and_says_who_failed(tmp_path):
     assert (gone.seconds, gone.error) == ([], "exit code 3")
 
 
-def test_a_part_that_fails_or_takes_too_long_says_so(tmp_path):
+def test_everything_run_reports_failures_and_timeouts(tmp_path):
     def result(program, limit=60.0):
         part = everything.Part("part", ["-c", program])
         (row,) = everything.run([part], "cpu", limit, tmp_path)
@@ -57,7 +57,7 @@ def test_a_part_that_fails_or_takes_too_long_says_so(tmp_path):
     assert result("import time; time.sleep(600)", 0.2) == "cut off"
 
 
-def test_results_of_other_settings_are_left_alone_and_pictures_are_averaged_down(tmp_path):
+def test_quality_rejects_results_of_other_settings_and_shrinks_images(tmp_path):
     file = tmp_path / "out" / "settings.json"
     for _ in range(2):
         quality.keep_settings(file, {"kimg": 60.0})
@@ -70,7 +70,7 @@ def test_results_of_other_settings_are_left_alone_and_pictures_are_averaged_down
 
 
 @pytest.mark.slow
-def test_a_machine_is_checked_and_measured(tmp_path):
+def test_everything_checks_and_measures_a_machine(tmp_path):
     options = ["--device", "cpu", "--minutes", "60", "--out", str(tmp_path)]
     done = CliRunner().invoke(everything.main, options, catch_exceptions=False)
     text = (tmp_path / "everything.md").read_text()
@@ -80,7 +80,7 @@ def test_a_machine_is_checked_and_measured(tmp_path):
         assert title in text
 
 
-def test_bits_are_the_same_again_and_follow_the_options(tmp_path):
+def test_bits_digest_is_reproducible_and_depends_on_options(tmp_path):
     pictures = bits.write_images(tmp_path / "pictures")
     first, again = (bits.digest({}, pictures, tmp_path / name) for name in ("first", "again"))
     assert first == again

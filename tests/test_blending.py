@@ -34,7 +34,7 @@ def files(tmp_path):
 @pytest.mark.parametrize(
     ("first", "last", "taken"), [(8, None, {8, 16}), (4, 8, {4, 8}), (16, 16, {16})]
 )
-def test_layers_of_some_resolutions_are_the_others(first, last, taken):
+def test_blend_takes_the_chosen_resolutions_from_the_second(first, last, taken):
     a, b = loaded(0), loaded(1)
     found = blend(a, b, first=first, last=last).generator.state_dict()
     for name, ours in a.generator.state_dict().items():
@@ -42,7 +42,7 @@ def test_layers_of_some_resolutions_are_the_others(first, last, taken):
         assert torch.equal(found[name], theirs if resolution_of(name) in taken else ours), name
 
 
-def test_a_share_is_between_both_and_leaves_the_parents_alone():
+def test_blend_share_interpolates_and_keeps_both_parents():
     a, b = loaded(0), loaded(1)
     before = {name: t.clone() for name, t in a.generator.state_dict().items()}
     found = blend(a, b, first=8, share=0.25).generator.state_dict()
@@ -53,7 +53,7 @@ def test_a_share_is_between_both_and_leaves_the_parents_alone():
     assert all(torch.equal(t, before[n]) for n, t in a.generator.state_dict().items())
 
 
-def test_a_whole_network_between_two_has_an_average_of_its_own():
+def test_blend_of_whole_networks_recomputes_w_avg():
     a, b = loaded(0), loaded(1)
     network = blend(a, b, share=0.5).generator
     weights = network.state_dict()
@@ -68,7 +68,7 @@ def test_a_whole_network_between_two_has_an_average_of_its_own():
         assert all(torch.equal(same[n], t) for n, t in parent.generator.state_dict().items())
 
 
-def test_what_cannot_be_blended_is_refused():
+def test_blend_rejects_networks_that_do_not_match():
     wide = dataclasses.replace(TINY, w_dim=4, max_channels=4)
     with pytest.raises(ValueError, match=r"w_dim 8 and 4, max_channels 8 and 4"):
         blend(loaded(0), loaded(1, wide), share=0.5)
@@ -91,14 +91,14 @@ def test_what_cannot_be_blended_is_refused():
             blend(loaded(0), loaded(1), first=first, last=last)
 
 
-def test_without_a_share_the_centers_of_the_first_stay():
+def test_blend_with_share_0_keeps_the_centers_of_the_first():
     centers = torch.ones(2, 8)
     a = loaded(0).with_settings(centers=centers)
     assert torch.equal(blend(a, loaded(1), share=0).settings.centers, centers)
     assert blend(a, loaded(1), share=0.5).settings.centers is None  # w means something else there
 
 
-def test_labels_are_blended_by_name():
+def test_blend_matches_labels_by_name():
     config = dataclasses.replace(TINY, label_dim=2)
     a = loaded(0, config, label_names=("a", "b"))
     turned = loaded(1, config, label_names=("b", "a"))
@@ -106,7 +106,7 @@ def test_labels_are_blended_by_name():
     assert torch.equal(embedding, turned.generator.mapping.label_embedding.flip(0))
 
 
-def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path):
+def test_blend_command_writes_the_lineage_of_both_parents(files, tmp_path):
     a, b = files
     run_ok("blend", a, b, "--from", 8, "--until", 8, "--out", tmp_path / "c.pt")
     found = load_generator(tmp_path / "c.pt")

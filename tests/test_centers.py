@@ -20,7 +20,7 @@ def blobs(sizes=(30, 20, 10), spread=0.1, apart=10.0):
     return rows, torch.stack([rows[kinds == i].mean(dim=0) for i in range(len(sizes))])
 
 
-def test_clusters_are_found_the_largest_first():
+def test_kmeans_sorts_clusters_by_size():
     rows, means = blobs()
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(2))
     assert_close(kmeans(rows[order], 3), means)
@@ -28,7 +28,7 @@ def test_clusters_are_found_the_largest_first():
     assert torch.equal(kmeans(rows, 5), kmeans(rows, 5))
 
 
-def test_each_row_is_pulled_toward_its_nearest_center():
+def test_truncate_and_edit_pulls_toward_the_nearest_center():
     centers = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
     ws = torch.tensor([[[1.0, 1.0], [8.0, 2.0]], [[-4.0, 0.0], [6.0, 6.0]]])
     assert_close(nearest(ws, centers)[..., 0], torch.tensor([[0.0, 10.0], [0.0, 10.0]]))
@@ -41,7 +41,7 @@ def test_each_row_is_pulled_toward_its_nearest_center():
     assert_close(half[:, 1], ws[:, 1])
 
 
-def test_one_center_that_is_the_average_changes_nothing():
+def test_centers_equal_to_w_avg_change_nothing():
     loaded = tiny_loaded()
     same = with_settings(loaded, centers=loaded.generator.w_avg[None])
     for plain, centered in zip(loaded.generate([1, 2]), same.generate([1, 2]), strict=True):
@@ -53,7 +53,7 @@ def test_one_center_that_is_the_average_changes_nothing():
     )
 
 
-def test_the_mean_of_a_class_is_that_of_its_latents():
+def test_find_centers_of_a_class_gives_the_mean_of_its_w():
     generator = random_generator(LABELED)
     means = find_centers(generator, "class")
     w = sampling.sample_w(generator, 10_000)
@@ -70,7 +70,7 @@ def test_the_mean_of_a_class_is_that_of_its_latents():
 
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
-def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
+def test_centers_option_is_stored_in_files_and_can_be_overridden(source, tmp_path, ending):
     run_ok("convert", source, tmp_path / "c.pt", "--centers", 4)
     path = tmp_path / f"c{ending}"
     if ending != ".pt":
@@ -91,7 +91,7 @@ def test_a_file_keeps_its_centers_and_uses_them(source, tmp_path, ending):
     assert np.array_equal(shown["none"], shown["plain"])
 
 
-def test_centers_that_cannot_be_are_refused(source):
+def test_centers_option_rejects_missing_classes_and_wrong_shapes(source):
     assert "no means of classes" in run_fails("generate", source, "--centers", "class")
     with pytest.raises(ValueError, match="centers must be rows of 8 numbers"):
         with_settings(load_generator(source), centers=torch.zeros(2, 7))

@@ -34,13 +34,13 @@ def same(payload):
     return torch.equal(payload["weights"]["x"], PAYLOAD["weights"]["x"])
 
 
-def test_a_saved_file_is_an_ordinary_file_of_torch_and_an_ordinary_zip(saved):
+def test_checkpoint_save_writes_a_plain_torch_file_and_a_valid_zip(saved):
     assert same(torch.load(saved, weights_only=True))
     assert zipfile.ZipFile(saved).testzip() is None
     assert same(checkpoint.load(saved))
 
 
-def test_a_changed_byte_anywhere_is_noticed_or_changes_nothing(saved):
+def test_checkpoint_load_detects_every_harmful_byte_change(saved):
     content, noticed = saved.read_bytes(), 0
     assert len(content) > 12_000
     for place in range(0, len(content), 97):
@@ -55,14 +55,14 @@ def test_a_changed_byte_anywhere_is_noticed_or_changes_nothing(saved):
     assert noticed > 120
 
 
-def test_a_file_with_the_digest_of_older_versions_loads(saved):
+def test_checkpoint_load_accepts_the_digest_of_older_versions(saved):
     comment = b"sha256:" + b"0" * 64
     content = saved.read_bytes()
     saved.write_bytes(content[:-2] + len(comment).to_bytes(2, "little") + comment)
     assert same(checkpoint.load(saved))
 
 
-def test_a_packed_file_of_much_content_is_refused(saved):
+def test_checkpoint_load_rejects_compressed_entries(saved):
     with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(2**20))
     with pytest.raises(ValueError, match="its entries are larger than the file"):
@@ -70,7 +70,7 @@ def test_a_packed_file_of_much_content_is_refused(saved):
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 12_000])
-def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size):
+def test_checkpoint_save_keeps_the_old_file_on_a_full_disk(saved, size):
     other = {**PAYLOAD, "weights": {"x": torch.zeros(3000)}}
     with largest_file(size), pytest.raises(OSError, match="File too large"):
         checkpoint.save(saved, "generator", other, outputs=ALLOW_OVERWRITE)
@@ -79,7 +79,7 @@ def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size)
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.webp", "film.gif"])
-def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tmp_path, name):
+def test_write_video_names_the_file_and_cleans_up_on_a_full_disk(tmp_path, name):
     frames = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), np.uint8)
     with largest_file(1000), pytest.raises(OSError, match="File too large") as caught:
         write_video(tmp_path / name, iter(frames), count=3, fps=25)
@@ -87,7 +87,7 @@ def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tm
     assert not list(tmp_path.iterdir())
 
 
-def test_every_writer_keeps_a_file_that_exists_unless_outputs_replace(tmp_path):
+def test_allow_overwrite_is_needed_by_every_writer_to_replace_a_file(tmp_path):
     path, film = tmp_path / "mine.npz", tmp_path / "mine.gif"
     loaded = load_generator("glyphs64")
     network, ws = loaded.generator, torch.zeros(1, 2, 3)
@@ -112,14 +112,14 @@ def test_every_writer_keeps_a_file_that_exists_unless_outputs_replace(tmp_path):
         assert {file.read_bytes() for file in (path, film)} != {b"mine"}
 
 
-def test_keeping_is_the_default_of_outputs_everywhere():
+def test_keep_existing_is_the_default_of_every_outputs_parameter():
     package = Path(checkpoint.__file__).parents[1]
     texts = [file.read_text() for file in package.rglob("*.py")]
     defaults = [name for text in texts for name in re.findall(r"outputs: Outputs = (\w+)", text)]
     assert set(defaults) == {"KEEPING"} and len(defaults) > 10
 
 
-def test_an_error_while_writing_leaves_the_old_file(tmp_path):
+def test_allow_overwrite_keeps_the_old_file_if_writing_fails(tmp_path):
     path = tmp_path / "config.toml"
     ALLOW_OVERWRITE.text(path, "old")
     with pytest.raises(KeyboardInterrupt), ALLOW_OVERWRITE.file(path) as file:

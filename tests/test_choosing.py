@@ -99,18 +99,18 @@ CHOSEN = [  # pictures on a machine, options that were asked for, and some of wh
 
 
 @pytest.mark.parametrize(("of", "asked", "expected"), CHOSEN)
-def test_what_is_asked_for_stays_and_the_rest_is_chosen_for_it(of, asked, expected):
+def test_auto_config_keeps_explicit_options_and_chooses_the_rest(of, asked, expected):
     found = flatten(to_dict(chosen(*asked, of=of)))
     assert {name: found[name] for name in expected} == expected
 
 
-def test_a_width_caps_the_channels_and_a_large_network_has_gamma_of_its_size():
+def test_auto_config_follows_max_channels_and_scales_large_r1_gamma():
     assert chosen(*OWN, of=known(300, 64, "24 GB"), max_channels=64).network.max_channels == 64
     large = chosen("network.resolution=1024", "schedule.batch_size=16")
     assert large.r1_gamma_at(1024) == pytest.approx(0.0002 * 1024**2 / 16, rel=0.05)
 
 
-def test_another_resolution_has_r1_as_strong_for_each_pixel_of_a_stage():
+def test_gamma_of_size_keeps_r1_gamma_per_pixel_across_resolutions():
     usual = load_config("quickstart").r1_gamma
     assert usual == {4: 1.6, 16: 0.4, 32: 0.05}
     for size, expected in (
@@ -131,7 +131,7 @@ def kimg_within(seconds, plan, seconds_per_image, *, keep_phases=False):
     return planning.kimg_within(minutes, config, request, costs)
 
 
-def test_the_length_of_a_training_is_what_so_many_seconds_allow():
+def test_kimg_within_is_what_the_given_minutes_allow():
     plan = ScheduleConfig(resolution=32, initial_resolution=32)
     assert kimg_within(60, plan, {32: 0.01}) == pytest.approx(6, rel=0.005)
     growing = ScheduleConfig(resolution=32, initial_resolution=8, stable_kimg=7, fade_kimg=5)
@@ -143,7 +143,7 @@ def test_the_length_of_a_training_is_what_so_many_seconds_allow():
     assert kimg_within(half_grown, growing, costs) == pytest.approx(100, rel=0.005)
 
 
-def test_the_half_life_of_the_average_is_a_twelfth_of_a_short_training_at_most():
+def test_ema_half_life_kimg_is_at_most_a_twelfth_of_a_short_run():
     config = load_config("quickstart", {"schedule.total_kimg": 12})
     assert config.ema_half_life_kimg == 2
     assert dependent_options(config, 32)["ema_half_life_kimg"] == 1
@@ -152,7 +152,7 @@ def test_the_half_life_of_the_average_is_a_twelfth_of_a_short_training_at_most()
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 8, 16])
 @pytest.mark.parametrize("images", [100, 70_000])
-def test_each_process_has_whole_groups_of_the_minibatch_deviation(images, processes):
+def test_auto_config_batches_hold_whole_minibatch_stddev_groups(images, processes):
     for machine in ("a CPU, 23 GiB", "24 GB"):
         config = chosen(of=known(images, 64, machine, processes=processes))
         for _, _, stage in phases(config.schedule):
@@ -160,7 +160,7 @@ def test_each_process_has_whole_groups_of_the_minibatch_deviation(images, proces
         assert config.schedule.num_processes == processes
 
 
-def test_the_memory_decides_the_images_at_once_then_the_resolution(monkeypatch):
+def test_auto_config_lowers_batch_gpu_then_resolution_to_fit_memory(monkeypatch):
     def estimated(config, processes):  # at 256: 4 GiB of the device for 4 images
         resolution = config.network.resolution
         return StepCosts({}, {resolution: resolution * (config.batch_gpu or 32) * 0.6})
@@ -187,7 +187,7 @@ def fit(name, *options, **how):
 
 
 @pytest.mark.parametrize("resolution", [16, 64, 128, 256, 1024])
-def test_another_resolution_of_the_quickstart_has_wide_layers_and_time_for_the_last(resolution):
+def test_dependent_options_keep_layers_wide_and_the_last_stage_long(resolution):
     config = fit("quickstart", f"network.resolution={resolution}")
     assert config.network.channels(resolution) >= FINEST_CHANNELS
     *_, (first, end, stage) = phases(config.schedule)
@@ -195,7 +195,7 @@ def test_another_resolution_of_the_quickstart_has_wide_layers_and_time_for_the_l
     assert end - first >= end / 2
 
 
-def test_a_short_training_grows_in_half_of_it_and_shows_samples_a_dozen_times():
+def test_dependent_options_fit_growth_and_ticks_to_a_short_run():
     plan = fit("ffhq-256", "schedule.total_kimg=120").schedule
     assert (plan.stable_kimg, plan.fade_kimg) == (6.0, 6.0)  # ten phases in 60 kimg
     assert set(plan.tick_kimg.values()) == {10.0}
@@ -205,7 +205,7 @@ def test_a_short_training_grows_in_half_of_it_and_shows_samples_a_dozen_times():
     assert shortened(without_growth).stable_kimg == 600
 
 
-def test_a_run_that_has_begun_keeps_its_phases():
+def test_dependent_options_keep_the_phases_of_a_started_run():
     begun = fit("ffhq-256", "schedule.total_kimg=120")
     longer = fit("ffhq-256", "schedule.total_kimg=240", begun=begun).schedule
     assert (longer.stable_kimg, longer.tick_kimg) == (

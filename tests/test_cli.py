@@ -71,7 +71,7 @@ def bar_lines(capsys):
     return capsys.readouterr().err.replace("\n", "\r").count("\r")
 
 
-def test_a_bar_writes_few_lines_into_a_file_and_none_where_stderr_is_closed(capsys, monkeypatch):
+def test_terminal_progress_is_brief_in_files_and_off_without_stderr(capsys, monkeypatch):
     monkeypatch.setattr("stylegan.cli.common.BAR_SECONDS", 0)
     assert 1 <= bar_lines(capsys) <= 3  # the beginning, and clearing it
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -95,7 +95,7 @@ def failing(error):
         (OSError(errno.ENOSPC, "No space left on device", "a.pt"), "Error: a.pt: No space left"),
     ],
 )
-def test_mistakes_of_the_user_are_one_line_and_ours_keep_their_traceback(error, line):
+def test_command_shows_tracebacks_of_bugs_but_not_of_user_errors(error, line):
     result = CliRunner().invoke(failing(error), [])
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert result.stderr.startswith(line)
@@ -113,7 +113,7 @@ def test_mistakes_of_the_user_are_one_line_and_ours_keep_their_traceback(error, 
         ("signal.signal(signal.SIGHUP, signal.SIG_IGN)", "SIGHUP", 0, ""),  # as under nohup
     ],
 )
-def test_a_signal_ends_a_command_with_one_line_and_without_leaving_a_part_of_a_file(
+def test_ending_at_signals_prints_one_line_and_leaves_no_partial_file(
     before, name, code, line, tmp_path
 ):
     program = f"""
@@ -143,7 +143,7 @@ with ending_at_signals():
     [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")],
 )
 @pytest.mark.parametrize("options", [[], [click.Option(["--batch"]), click.Option(["--device"])]])
-def test_a_full_memory_is_told_in_one_line_with_what_helps(error, options):
+def test_command_explains_out_of_memory_in_one_line(error, options):
     def fail(**given):
         raise error
 
@@ -153,7 +153,7 @@ def test_a_full_memory_is_told_in_one_line_with_what_helps(error, options):
     assert f"out of memory; {helps} (" in result.output
 
 
-def test_other_errors_of_the_program_are_shown_as_they_are():
+def test_command_passes_other_runtime_errors_through():
     def fail(**given):
         raise RuntimeError("shapes differ")
 
@@ -165,7 +165,7 @@ def test_other_errors_of_the_program_are_shown_as_they_are():
 # prepare and check
 
 
-def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_path):
+def test_prepare_command_follows_options_and_lists_skipped_images(photos, tmp_path):
     out = tmp_path / "store"
     text = run_ok("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", "L")
     store = Store(out)
@@ -179,7 +179,7 @@ def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_pa
     assert Store(tmp_path / "dogs").label_names == ["dogs"]
 
 
-def test_check_prints_the_findings_and_lists_the_bad_and_strict_fails(photos):
+def test_check_command_prints_findings_and_fails_with_strict(photos):
     text = run_ok("check", photos)
     assert text.splitlines()[0] == f"folder {photos}: 4 usable images"
     assert "resolution  images that reach it\n     16x16                     4\n" in text
@@ -193,7 +193,7 @@ def test_check_prints_the_findings_and_lists_the_bad_and_strict_fails(photos):
 # info
 
 
-def test_info_of_a_generator_file(tmp_path):
+def test_info_describes_a_generator_file(tmp_path):
     path, generator = tmp_path / "mine.pt", Generator(TINY)
     save_generator(path, generator, images_seen=1234567, resolution=8, alpha=0.25, cutoff=None)
     found = {line[:12].strip(): line[13:] for line in run_ok("info", path).splitlines()}
@@ -213,7 +213,7 @@ def test_info_of_a_generator_file(tmp_path):
 # Text that others made
 
 
-def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
+def test_info_and_generate_escape_control_characters_in_names(tmp_path):
     path = tmp_path / "a\x1b[31m\nb.pt"
     save_generator(path, random_generator(LABELED), label_names=["x\x1b[2J\ny", "z", "0"])
     for words in [("info", path), ("generate", path, "--seeds", 0, "--out", tmp_path / "o\x1b")]:
@@ -247,13 +247,13 @@ HOSTILE_WORDS = {  # command -> words for which ESC is a file that no command ca
 
 
 @pytest.mark.parametrize("group", ["figure", "video", "directions"])
-def test_a_group_without_words_prints_the_lines_of_its_help(group):
+def test_command_group_without_arguments_prints_its_help(group):
     assert stylegan(group).output.splitlines() == stylegan(group, "--help").output.splitlines()
 
 
 @pytest.mark.parametrize("name", [ESC, "missing" + ESC])
 @pytest.mark.parametrize("used", COMMANDS)
-def test_no_command_prints_a_raw_escape_of_a_name(used, name, tmp_path, monkeypatch):
+def test_every_command_escapes_control_characters_in_file_names(used, name, tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / ESC).write_text("neither weights nor pictures")
@@ -265,7 +265,7 @@ def test_no_command_prints_a_raw_escape_of_a_name(used, name, tmp_path, monkeypa
         assert result.output.replace("\n", "").isprintable()
 
 
-def test_messages_are_cut_in_the_middle_and_results_are_not(capsys):
+def test_echo_stderr_truncates_in_the_middle_and_echo_does_not(capsys):
     line = f"{'x' * 3000}\x1b: what to do"
     with click.Context(Command("any")):
         note(line)
@@ -281,14 +281,14 @@ def test_messages_are_cut_in_the_middle_and_results_are_not(capsys):
     ("name", "called"),
     [("stylegan", "stylegan"), ("my parts.py", "python 'my parts.py'")],
 )
-def test_commands_that_are_told_call_the_script_that_adds_parts(monkeypatch, name, called):
+def test_command_text_starts_with_the_script_that_is_running(monkeypatch, name, called):
     monkeypatch.setattr(sys, "argv", [name])
     tell = click.Command("tell", callback=lambda: click.echo(command("info", "a b")))
     root = click.Group("main", {"tell": tell})
     assert CliRunner().invoke(root, ["tell"], prog_name=name).output == f"{called} info 'a b'\n"
 
 
-def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch, source):
+def test_path_options_expand_the_home_folder(tmp_path, monkeypatch, source):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)  # where a folder called ~ would appear
@@ -308,7 +308,7 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch, source):
     assert not (home / "~").exists()
 
 
-def test_options_of_plain_text_name_no_file():
+def test_string_options_take_no_paths():
     """Those that do have a type of cli/param_types.py, which knows the home folder."""
     outer = [main.get_command(click.Context(main), name) for name in COMMANDS]
     inner = [

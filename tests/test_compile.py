@@ -50,20 +50,20 @@ def assert_same(network, *inputs, backend="eager", **options):
 
 
 @pytest.mark.parametrize("options", [{}, ABLATIONS], ids=["usual", "ablations"])
-def test_a_compiled_generator_has_the_same_images_and_gradients(options):
+def test_compile_keeps_images_and_gradients_of_the_generator(options):
     config = dataclasses.replace(SMALL, **options)
     generator = random_generator(config, biases=True).double().train()
     assert_same(generator, Z, LABELS if config.label_dim else None, **LOOK)
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
-def test_a_compiled_discriminator_has_the_same_logits_and_gradients(recomputed):
+def test_compile_keeps_logits_and_gradients_of_the_discriminator(recomputed):
     discriminator = Discriminator(SMALL).double()
     discriminator.checkpoint_activations = recomputed
     assert_same(discriminator, torch.randn(4, 3, 8, 8).double(), LABELS, alpha=0.3)
 
 
-def test_what_a_compiled_discriminator_computes_is_differentiated_twice():
+def test_compile_keeps_second_derivatives_of_the_discriminator():
     discriminator = Discriminator(SMALL).double()
     reals = torch.randn(4, 3, 8, 8).double().requires_grad_()
 
@@ -76,7 +76,7 @@ def test_what_a_compiled_discriminator_computes_is_differentiated_twice():
     assert_close(r1(compiled(discriminator)), r1(discriminator))
 
 
-def test_parts_and_inference_mode_are_compiled():
+def test_compile_covers_mapping_and_synthesis_in_inference_mode():
     generator = random_generator(SMALL, biases=True).double()
     with torch.inference_mode():
         w = generator.mapping(Z, LABELS)
@@ -93,7 +93,7 @@ COMPILED = pytest.param("glyphs64", "inductor", marks=pytest.mark.slow)
 @pytest.mark.parametrize(
     ("name", "backend"), [("faces64", "eager"), ("glyphs64", "eager"), COMPILED]
 )
-def test_a_loaded_generator_is_compiled(name, backend):
+def test_compile_keeps_images_of_a_pretrained_generator(name, backend):
     generator = load_generator(name)
     labels = torch.eye(generator.config.label_dim)[:2] if generator.config.label_dim else None
     z = torch.randn(2, generator.config.z_dim)
@@ -105,7 +105,7 @@ def test_a_loaded_generator_is_compiled(name, backend):
 
 
 @pytest.mark.slow
-def test_a_compiler_keeps_the_values_of_a_training_network():
+def test_compile_with_inductor_keeps_values_of_training_networks():
     reals = torch.randn(4, 3, 8, 8)
     assert_same(Discriminator(SMALL), reals, LABELS.float(), backend="inductor")
     generator = random_generator(SMALL, biases=True).train()

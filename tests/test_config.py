@@ -75,7 +75,7 @@ def from_paper(name: str) -> dict:
     return {k: v for k, v in values.items() if v != paper[k] and k != "schedule.resolution"}
 
 
-def test_the_defaults_are_the_papers():
+def test_train_config_defaults_equal_the_paper():
     values = flat(load_config(None))
     assert {name: values[name] for name in PAPER} == PAPER
     assert set(option_names()) == set(PAPER) | OWN
@@ -83,7 +83,7 @@ def test_the_defaults_are_the_papers():
 
 
 @pytest.mark.parametrize("name", config_names())
-def test_bundled_configurations_train_on_1_2_4_and_8_processes(name):
+def test_bundled_configs_split_over_1_2_4_and_8_processes(name):
     for processes in PROCESSES:
         config = load_config(name, num_processes=processes)
         for _, _, stage in phases(config.schedule):
@@ -98,7 +98,7 @@ def test_bundled_configurations_train_on_1_2_4_and_8_processes(name):
 
 
 @pytest.mark.parametrize("name", config_names())
-def test_the_complete_file_of_a_run_gives_the_same_configuration(name):
+def test_to_toml_and_to_dict_round_trip_through_build_config(name):
     for processes in PROCESSES:
         config = load_config(name, ['data.include=["a \\"b\\"", "ü\\u007f"]'], processes)
         text = to_toml(config)
@@ -136,11 +136,11 @@ WITHOUT_NOISE = {**NO_MIXING, "network.noise": False}
         ("table4-style-based-2", {"network.mapping_layers": 2}),
     ],
 )
-def test_tables_of_the_paper(name, changes):
+def test_paper_table_configs_equal_the_rows_of_the_paper(name, changes):
     assert from_paper(f"paper/{name}") == {"data.mirror": True, **dict(changes)}
 
 
-def test_data_sets_of_the_paper():
+def test_data_set_configs_equal_the_settings_of_the_paper():
     capped = {4: 0.001, 128: 0.0015, 256: 0.002}
     expected = {
         "ffhq-1024": {"data.mirror": True},
@@ -204,7 +204,7 @@ WRONG_OPTIONS = [  # an option, and the words that name it and say what is wrong
 
 
 @pytest.mark.parametrize(("option", "words"), WRONG_OPTIONS)
-def test_wrong_options_are_refused_by_name(option, words):
+def test_load_config_rejects_wrong_options_by_name(option, words):
     with pytest.raises(ValueError, match=words) as error:
         load_config(None, [option])
     assert "\n" not in str(error.value)
@@ -212,7 +212,7 @@ def test_wrong_options_are_refused_by_name(option, words):
 
 @pytest.mark.parametrize("depth", [150, 210, 900, 3000])
 @pytest.mark.parametrize(("opening", "closing"), [("a.", "b=1"), ("[", "]"), ("{a=", "}")])
-def test_options_nested_too_deeply_are_refused_in_one_line(depth, opening, closing):
+def test_load_config_rejects_deep_nesting_in_one_line(depth, opening, closing):
     """By whichever reader meets its limit first: Python's of TOML, JSON's, or recursion."""
     if opening == "a.":
         text = opening * depth + closing
@@ -225,7 +225,7 @@ def test_options_nested_too_deeply_are_refused_in_one_line(depth, opening, closi
     assert "num_processes" not in str(error.value)  # the whole configuration
 
 
-def test_values_from_python_need_not_be_unicode_to_be_refused_in_one_line():
+def test_build_config_rejects_non_unicode_text_in_one_line():
     with pytest.raises(ValueError, match=r"^a value is nested .* text that is not Unicode$"):
         configuration.build_config({"data": {"include": "\udce9"}})
 
@@ -239,7 +239,7 @@ def test_values_from_python_need_not_be_unicode_to_be_refused_in_one_line():
         (3000 * b"a." + b"a = 1\n", "(.*nested|unknown option|is not valid TOML)"),
     ],
 )
-def test_a_file_that_is_refused_is_named(tmp_path, text, message):
+def test_load_config_names_an_invalid_file(tmp_path, text, message):
     path = tmp_path / "mine.toml"
     path.write_bytes(text)
     for read in (lambda: load_config(path), lambda: load_config(path, allow_unregistered=True)):
@@ -247,7 +247,7 @@ def test_a_file_that_is_refused_is_named(tmp_path, text, message):
             read()
 
 
-def test_other_numbers_of_processes_work_with_a_table_of_their_own():
+def test_num_processes_accepts_a_custom_batch_size_table():
     batches = "schedule.batch_size={4=96, 64=48, 256=12}"
     config = load_config("ffhq-256", [batches], num_processes=3)
     assert {s.batch_size for _, _, s in phases(config.schedule)} == {96, 48, 12}
@@ -256,7 +256,7 @@ def test_other_numbers_of_processes_work_with_a_table_of_their_own():
         load_config("ffhq-1024", num_processes=64)
 
 
-def test_a_run_keeps_its_batches_on_another_number_of_processes():
+def test_build_config_keeps_batches_for_another_num_processes():
     config = load_config("ffhq-256", num_processes=8)
     again = build_config(tomllib.loads(to_toml(config)), num_processes=2)
     assert again == config
@@ -265,7 +265,7 @@ def test_a_run_keeps_its_batches_on_another_number_of_processes():
         configuration.check_batches(again, 3)
 
 
-def test_later_options_win_and_sections_are_merged():
+def test_load_config_merges_sections_and_lets_later_options_win():
     options = ["seed=1", "network.blur=false", "network.z_dim=8", "seed=2"]
     config = load_config("ffhq-256", options)
     assert (config.seed, config.network.z_dim, config.network.resolution) == (2, 8, 256)
@@ -283,13 +283,13 @@ def test_differences_name_every_option_that_matters():
     ]
 
 
-def test_a_plain_number_is_a_table_for_every_resolution():
+def test_load_config_expands_a_number_to_a_resolution_table():
     plan = load_config("ffhq-256", ["schedule.batch_size=8", "schedule.g_lr=0.01"]).schedule
     assert (plan.batch_size, plan.g_lr) == ({4: 8}, {4: 0.01})
     assert plan.d_lr == load_config("ffhq-256").schedule.d_lr
 
 
-def test_options_are_values_by_name_or_texts(tmp_path):
+def test_load_config_accepts_options_as_dict_or_strings(tmp_path):
     texts = ["schedule.batch_size=8", 'data.crop="pad"', "network={z_dim=8, blur=false}"]
     values = {"schedule.batch_size": 8, "data.crop": "pad", "network.z_dim": 8}
     assert load_config("ffhq-256", texts) == load_config(
@@ -312,7 +312,7 @@ def test_options_are_values_by_name_or_texts(tmp_path):
         (validation.PositiveInt, [1, np.int64(3)], [0, 1.5, np.float32(2.5), False]),
     ],
 )
-def test_numbers_end_where_their_type_says(kind, inside, outside):
+def test_validate_enforces_the_range_of_each_type(kind, inside, outside):
     for value in inside:
         assert validation.validate(kind, value) == value
     for value in outside:
@@ -321,7 +321,7 @@ def test_numbers_end_where_their_type_says(kind, inside, outside):
         assert "\n" not in str(error.value)
 
 
-def test_constructors_convert_what_they_check():
+def test_config_constructors_convert_and_validate_values():
     network = NetworkConfig(z_dim=np.int64(7), mapping_lr_multiplier=np.float32(0.5))
     assert (type(network.z_dim), type(network.mapping_lr_multiplier)) == (int, float)
     assert configuration.DataConfig(include=["a", "b"]).include == ("a", "b")

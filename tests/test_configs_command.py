@@ -10,7 +10,7 @@ from stylegan.cli.configs import header, options
 from stylegan.config import config_names, flatten, load_config, option_names
 
 
-def test_every_configuration_has_one_line_with_data_resolution_hardware_and_length():
+def test_configs_command_lists_each_configuration_in_one_line():
     lines = run_ok("configs").splitlines()
     assert max(map(len, lines)) <= 80
     for name in config_names():
@@ -23,7 +23,7 @@ def test_every_configuration_has_one_line_with_data_resolution_hardware_and_leng
         assert line.split()[1:3] == [str(size), f"{length:,g}"]
 
 
-def test_every_option_has_a_meaning():
+def test_configs_command_explains_every_option():
     assert [option.name for option in options()] == option_names()
     assert not [option.name for option in options() if len(option.meaning) < 10]
     in_units = [o for o in options() if o.name.endswith(("_kimg", "_minutes"))]
@@ -31,7 +31,7 @@ def test_every_option_has_a_meaning():
 
 
 @pytest.mark.parametrize("name", ["quickstart", "paper/table1-a-baseline"])
-def test_a_configuration_is_shown_in_full_as_a_file_of_its_own(name, tmp_path):
+def test_configs_command_prints_a_complete_loadable_file(name, tmp_path):
     text = run_ok("configs", name)
     assert list(flatten(tomllib.loads(text))) == option_names()
     (tmp_path / "mine.toml").write_text(text)

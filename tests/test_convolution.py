@@ -72,7 +72,7 @@ def assert_equal(function, formula, tensors, *, third=True):
 
 @pytest.mark.parametrize("part_bytes", [1, 2**24], ids=["parts", "whole"])
 @pytest.mark.parametrize(("way", "size", "shape"), [*CASES, *OF_A_GPU])
-def test_every_convolution_equals_its_formula(monkeypatch, way, size, shape, part_bytes):
+def test_conv2d_algorithms_equal_their_formula(monkeypatch, way, size, shape, part_bytes):
     monkeypatch.setattr(winograd, "PART_BYTES", part_bytes)
     if way == "gpu":
         monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: False)
@@ -126,7 +126,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("path", ["cpu", "large on a cpu", "gpu"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_function_equals_its_formula(monkeypatch, name, path):
+def test_ops_functions_equal_their_formulas_on_every_path(monkeypatch, name, path):
     thresholds = ((cpu, "LARGE_WEIGHT"), (pointwise, "LARGE_IMAGE"), (pointwise, "CACHED_NUMBERS"))
     for place, threshold in thresholds:
         monkeypatch.setattr(place, threshold, 1 if path == "large on a cpu" else 10**9)
@@ -147,7 +147,7 @@ def test_every_function_equals_its_formula(monkeypatch, name, path):
 
 @pytest.mark.parametrize(("way", "size", "shape"), CASES)
 @pytest.mark.parametrize("which", [0, 1], ids=["image", "weight"])
-def test_one_gradient_alone_is_the_same(way, size, shape, which):
+def test_bilinear_gradient_of_one_input_alone_is_correct(way, size, shape, which):
     tensors = inputs(size, shape)
     tensors[1 - which].requires_grad_(False)
     found, expected = Bilinear.apply(way(size, SCALE), *tensors), in_steps(*tensors, size)
@@ -157,7 +157,7 @@ def test_one_gradient_alone_is_the_same(way, size, shape, which):
 
 
 @pytest.mark.parametrize("size", NAMES)
-def test_few_multiplications_are_as_exact_in_float32_as_a_convolution(size):
+def test_winograd_and_im2col_are_accurate_in_float32(size):
     x, weight = torch.randn(2, 128, 16, 16), torch.randn(128, 128, 3, 3)
     exact = in_steps(x.double(), weight.double(), size)
     errors = [
@@ -167,7 +167,7 @@ def test_few_multiplications_are_as_exact_in_float32_as_a_convolution(size):
     assert max(errors[:3]) < 2 * errors[3]
 
 
-def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
+def test_choose_convolution_depends_on_channels_and_pixels():
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
     assert choose_convolution(torch.empty(4, 256, 16, 16), many, "same") is Winograd
     assert choose_convolution(torch.empty(4, 256, 4, 4), many, "same") is Im2colConv
@@ -179,7 +179,7 @@ def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
 
 
 @pytest.mark.parametrize("amx", [False, True])
-def test_the_way_in_half_precision_depends_on_the_processor(monkeypatch, amx):
+def test_choose_convolution_in_bf16_depends_on_the_processor(monkeypatch, amx):
     monkeypatch.setattr(cpu, "has_matrix_units", lambda: amx)
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
     half = partial(torch.empty, dtype=torch.bfloat16)
@@ -193,7 +193,7 @@ def test_the_way_in_half_precision_depends_on_the_processor(monkeypatch, amx):
     assert choose_convolution(half(4, 256, 32, 32), some, "half") is Direct
 
 
-def test_images_in_parts_give_the_same_product(monkeypatch):
+def test_im2col_tap_major_conv_gives_the_same_result_in_chunks(monkeypatch):
     (x, weight), op = inputs("half", (5, 3, 8, 8)), Im2colTapMajorConv("half", SCALE)
     grad = numbers(5, 7, 4, 4).detach()
     with torch.no_grad():
@@ -220,7 +220,7 @@ class AskedGradients(TorchDispatchMode):
 
 @pytest.mark.parametrize("path", ["cpu", "gpu"])
 @pytest.mark.parametrize("precision", ["float64", "bf16"])
-def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, precision, path):
+def test_conv2d_image_gradient_skips_the_weight_gradient(monkeypatch, precision, path):
     monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: path == "cpu")
     (x, weight), bias = inputs("same", (2, 3, 4, 4)), numbers(7)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
@@ -253,7 +253,7 @@ class OperandTypes(TorchDispatchMode):
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("by", ["autocast", "conversion"])
 @pytest.mark.parametrize("name", [*NAMES.values(), "one color to many", "dense"])
-def test_half_precision_that_a_processor_lacks_is_rounded_float32(monkeypatch, name, by, half):
+def test_emulate_slow_half_rounds_float32_products(monkeypatch, name, by, half):
     """PyTorch computes it all the same, in up to 60 times the time of float32."""
     monkeypatch.setattr(
         cpu, "has_fast_matmul", lambda dtype: not dtype.is_floating_point or dtype != half
@@ -283,7 +283,7 @@ def test_half_precision_that_a_processor_lacks_is_rounded_float32(monkeypatch, n
 
 
 @pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2), (1, 2)])
-def test_some_gradients_of_a_gpus_convolution_alone_are_the_same(gpu_path, wanted):
+def test_conv2d_gpu_path_gives_correct_partial_gradients(gpu_path, wanted):
     tensors, found = [*inputs("half", (2, 3, 4, 4)), numbers(7)], []
     for i, tensor in enumerate(tensors):
         tensor.requires_grad_(i in wanted)
@@ -293,7 +293,7 @@ def test_some_gradients_of_a_gpus_convolution_alone_are_the_same(gpu_path, wante
     assert_close(*found, rtol=0, atol=1e-12)
 
 
-def test_half_precision_is_channels_last_on_a_gpu_and_float32_as_it_came(gpu_path):
+def test_conv2d_gpu_path_is_channels_last_in_bf16_only(gpu_path):
     for dtype, order in (
         (torch.bfloat16, torch.channels_last),
         (torch.float32, torch.contiguous_format),
@@ -312,7 +312,7 @@ def test_half_precision_is_channels_last_on_a_gpu_and_float32_as_it_came(gpu_pat
 
 @pytest.mark.parametrize("second", ["few multiplications", "one matrix product", "gpu"])
 @pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.3), (16, 1.0)])
-def test_steps_of_training_are_the_same_whichever_way_is_taken(
+def test_train_step_does_not_depend_on_the_convolution_algorithm(
     monkeypatch, resolution, alpha, second
 ):
     now, states = stage(resolution, alpha), []

@@ -41,12 +41,12 @@ CPU = torch.device("cpu")
         (160, []),
     ],
 )
-def test_the_stages_still_to_come(images_seen, expected):
+def test_remaining_stages_lists_the_costliest_of_each_resolution(images_seen, expected):
     stages = remaining_stages(tiny_config().schedule, images_seen)
     assert [(stage.resolution, round(stage.alpha, 9)) for stage in stages] == expected
 
 
-def test_a_plan_shows_the_rates_that_a_ramp_ends_in_and_the_batch_that_is_left():
+def test_plan_lines_show_final_learning_rates_and_capped_batches():
     costs = StepCosts(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
     changes = {"ramp_kimg": 0.1, "g_lr": {4: 0.004}, "max_batch_per_process": {8: 2}}
     _, *rows, ramp, _, _ = plan_lines(tiny_config(schedule=changes), costs, CPU)
@@ -66,7 +66,7 @@ def traces():
     return generators, random.getstate(), products, torch.get_num_threads()
 
 
-def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_run_preflight_reports_time_and_memory_without_side_effects(tmp_path, monkeypatch):
     states, create = [], TrainState.create
 
     def created(*arguments, **options):
@@ -89,21 +89,21 @@ def test_a_preflight_tells_time_and_memory_and_leaves_nothing_behind(tmp_path, m
     assert states and not any(state() for state in states)
 
 
-def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
+def test_seconds_left_uses_the_speed_of_each_resolution():
     costs = StepCosts({4: 1.0, 8: 2.0, 16: 4.0}, {})
     plan = tiny_config().schedule  # 4x4 for 24 images, 8x8 for 64, 16x16 for 72
     for images_seen, left in [(0, 24 + 128 + 288), (20, 4 + 128 + 288), (150, 40), (170, 0)]:
         assert costs.seconds_left(plan, images_seen) == pytest.approx(left)
 
 
-def test_the_outlook_is_on_what_a_run_has_left():
+def test_cost_line_covers_only_what_is_left_of_a_run():
     costs = StepCosts(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
     told = [cost_line(tiny_config(), costs, CPU, seen) for seen in (0, 140, 160)]
     assert " more on this CPU" not in told[0] and " more on this CPU" in told[1]
     assert "finished" in told[2]
 
 
-def test_recomputed_blocks_need_less_memory():
+def test_checkpoint_activations_lower_step_bytes():
     """As measured with R1 at 64x64: 1.27 in place of 1.53 GB, networks not included."""
     plain, recomputed = (
         step_bytes(load_config(None, [f"checkpoint_activations={on}"]), stage(64, 1.0, 16), 1)
@@ -112,14 +112,14 @@ def test_recomputed_blocks_need_less_memory():
     assert plain - recomputed == pytest.approx(0.26e9, rel=0.3)
 
 
-def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
+def test_disk_warning_appears_if_states_exceed_the_free_space(tmp_path):
     assert disk_warning(tiny_config(), RunFolder(tmp_path / "run")) == []
     (warning,) = disk_warning(tiny_config(keep_states=10**12), RunFolder(tmp_path / "run"))
     assert re.search(rf"keep_states.*are free at {tmp_path}", warning)
     assert not (tmp_path / "run").exists()
 
 
-def test_resolutions_to_come_take_time_by_their_operations():
+def test_extrapolate_scales_step_time_by_flops():
     config = tiny_config()
     costs = StepCosts.extrapolate(config, {4: 9.0, 8: 2.0})
     assert (costs.seconds[4], costs.seconds[8], costs.guessed) == (9.0, 2.0, {16})
@@ -140,7 +140,7 @@ class FlopCounter(MetaTracker):
         return result
 
 
-def test_the_operations_of_a_step_are_those_that_are_counted_to_a_tenth():
+def test_flops_per_image_equals_counted_flops_within_10_percent():
     """For a step at the paper's widths on the meta device."""
     config = load_config(None, ["network.resolution=32", "schedule.batch_size=4"])
     with torch.device("meta"):
@@ -154,7 +154,7 @@ def test_the_operations_of_a_step_are_those_that_are_counted_to_a_tenth():
 
 
 @pytest.mark.parametrize("resolution", [256, 1024])
-def test_the_official_plan_fits_into_the_gpus_on_which_it_was_trained(resolution):
+def test_step_bytes_of_the_official_config_fit_into_16_gib(resolution):
     config = load_config("ffhq-1024", [f"network.resolution={resolution}"], 8)
     *_, (_, _, last) = phases(config.schedule)
     assert step_bytes(config, last, 8) < 16 * 2**30

@@ -44,7 +44,7 @@ def good(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused_by_its_name(good, damage, capfd):
+def test_readers_reject_damaged_files_in_one_line(good, damage, capfd):
     path, content, read = good
     change, words = DAMAGES[damage]
     path.write_bytes(change(content))
@@ -97,7 +97,7 @@ WRONG = [  # the kind of file, the place of a value, the value, and what the lin
 
 
 @pytest.mark.parametrize(("kind", "place", "value", "words"), WRONG)
-def test_a_file_with_a_wrong_value_is_refused_by_both_and_a_run_gives_the_one_before(
+def test_open_weights_rejects_wrong_values_and_opens_the_older_file(
     tmp_path, kind, place, value, words
 ):
     older, newer = (tmp_path / f"{kind}-{number:09}.pt" for number in (4, 8))

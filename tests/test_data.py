@@ -52,7 +52,7 @@ def test_store_holds_the_images_in_order_with_labels_and_names(mixed, tmp_path):
     store.verify()
 
 
-def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
+def test_store_is_plain_numpy_and_self_contained(tmp_path):
     store_of(tmp_path, {"0.png": png(), "1.png": png(seed=1)})
     shutil.rmtree(tmp_path / "images")
     moved = (tmp_path / "store").rename(tmp_path / "moved")
@@ -68,12 +68,12 @@ def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
         store.one_hot([0])
 
 
-def test_resolution_follows_from_the_first_readable_image(tmp_path):
+def test_prepare_detects_resolution_from_the_first_readable_image(tmp_path):
     files = {"0.png": b"broken", "1.png": png(1, 300), "2.png": png(40, 33)}
     assert store_of(tmp_path, files).resolution == 32
 
 
-def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
+def test_prepare_skips_bad_images_with_a_reason(tmp_path):
     seen = []
     store = store_of(tmp_path, BAD, console=RecordingConsole(done=lambda *done: seen.append(done)))
     assert store.names == ["0.png", "5.png"]
@@ -89,13 +89,13 @@ def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
     ({"1.png": b"text", "2.png": b""}, None, r"no image .* can be used: .*not a PNG"),
     ({"1.png": png(20, 30)}, 32, "smaller than the resolution 32: 20x30.*choose a smaller"),
 ])  # fmt: skip
-def test_no_usable_image_is_an_error(files, resolution, message, tmp_path):
+def test_prepare_fails_without_usable_images(files, resolution, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         store_of(tmp_path, files, Preparation(resolution=resolution))
     assert not (tmp_path / "store").exists()
 
 
-def test_disk_space_is_checked_before_anything_is_written(tmp_path, monkeypatch):
+def test_check_disk_space_runs_before_anything_is_written(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=50_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(OSError, match=r"no disk space: 1 image at 64x64 need 0\.1 MiB"):
@@ -103,7 +103,7 @@ def test_disk_space_is_checked_before_anything_is_written(tmp_path, monkeypatch)
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_interrupted_preparation_leaves_nothing(tmp_path):
+def test_prepare_leaves_nothing_when_interrupted(tmp_path):
     def interrupt(done, total):
         assert any(name.endswith(".unfinished") for name in os.listdir(tmp_path))
         if done == 5:
@@ -118,7 +118,7 @@ def test_interrupted_preparation_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_and_a_removed_one_is_read(tmp_path):
+def test_batches_detect_truncated_files_and_read_deleted_ones(tmp_path):
     """To touch what is mapped beyond the end of a file would end the process."""
     store = store_of(tmp_path, {"0.png": png(), "1.png": png()})
     (store.path / "0008.npy").unlink()
@@ -136,7 +136,7 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_and_a_removed_one
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
 
 
-def test_arrays_and_pictures_of_them_give_the_store_of_their_files(tmp_path):
+def test_prepare_images_accepts_arrays_and_pillow_images(tmp_path):
     pictures = [Image.fromarray(image) for image in PIXELS]
     (tmp_path / "files").mkdir()
     for i, picture in enumerate(pictures):
@@ -149,14 +149,14 @@ def test_arrays_and_pictures_of_them_give_the_store_of_their_files(tmp_path):
         assert (store.images(16).transpose(0, 2, 3, 1) == PIXELS).all()
 
 
-def test_labels_are_those_given_in_the_order_of_the_images(tmp_path):
+def test_prepare_images_keeps_labels_in_the_order_of_the_images(tmp_path):
     store = prepare_images(
         PIXELS, tmp_path / "s", Preparation(resolution=8), labels=["b", "a", "b", "c", "a"]
     )
     assert (store.label_names, store.labels.tolist()) == (["a", "b", "c"], [1, 0, 1, 2, 0])
 
 
-def test_images_without_files_are_not_kept_in_the_cache(tmp_path):
+def test_cached_store_rejects_images_without_files(tmp_path):
     source = SequenceSource(PIXELS, None, tmp_path / "images")
     with pytest.raises(
         ValueError, match=r"give the store that stylegan\.data\.prepare_images makes"
@@ -172,7 +172,7 @@ def test_images_without_files_are_not_kept_in_the_cache(tmp_path):
     (np.zeros((2, 8, 8, 3)), {}, r"uint8 .*, got float64 \(8, 8, 3\)"),
     (np.zeros((2, 2, 2, 3), np.uint8), {}, "the smallest resolution is 4"),
 ])  # fmt: skip
-def test_what_is_no_image_is_refused(images, settings, message, tmp_path):
+def test_prepare_images_rejects_invalid_images_and_labels(images, settings, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         prepare_images(images, tmp_path / "s", **settings)
     assert not (tmp_path / "s").exists()

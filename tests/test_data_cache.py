@@ -18,7 +18,7 @@ from stylegan.data.store import remove_files
 from stylegan.utils.console import Console
 
 
-def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
+def test_cached_store_is_reused_for_the_same_source_and_settings(mixed):
     cache = mixed.parent / "cache"
     first = cached_store(mixed, cache_dir=cache)
 
@@ -37,7 +37,7 @@ def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
     assert len({first.path, *others}) == 4
 
 
-def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path):
+def test_cached_store_notices_new_removed_renamed_and_changed_images(tmp_path):
     source = write_folder(tmp_path / "images", {"0.png": png(), "1.png": png(seed=1)})
 
     def path():
@@ -58,9 +58,7 @@ def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path):
 
 
 @pytest.mark.parametrize("first", [(), ("x",)])
-def test_the_classes_of_a_cached_store_are_those_of_the_sub_folders_that_are_asked_for(
-    first, tmp_path
-):
+def test_cached_store_takes_classes_from_the_included_sub_folders(first, tmp_path):
     source = write_folder(
         tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")}
     )
@@ -73,7 +71,7 @@ def test_the_classes_of_a_cached_store_are_those_of_the_sub_folders_that_are_ask
     assert len(os.listdir(tmp_path / "cache")) == 2
 
 
-def test_a_file_that_changes_which_folders_are_classes_makes_another_store_and_others_do_not(
+def test_cached_store_is_rebuilt_if_a_file_changes_the_classes(
     tmp_path,
 ):
     source = write_folder(
@@ -111,7 +109,7 @@ def rename(path):
         ("meta.json", rename),
     ],
 )
-def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
+def test_cached_store_is_rebuilt_when_damaged(name, change, tmp_path):
     source = write_folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(3)})
     path = cached_store(source, cache_dir=tmp_path / "cache").path
     change(path / name)
@@ -122,7 +120,7 @@ def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
     assert (store.path, os.listdir(tmp_path / "cache")) == (path, [path.name])
 
 
-def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
+def test_cache_command_lists_and_clears_stores(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     sources = [write_folder(tmp_path / name, {"0.png": png()}) for name in "abc"]
     a, b, c = (cached_store(source, Preparation(resolution=16)).path for source in sources)
@@ -144,7 +142,7 @@ def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     assert "Set STYLEGAN_CACHE" in run_fails("cache")
 
 
-def test_features_of_metrics_are_listed_and_cleared(tmp_path, monkeypatch):
+def test_cache_command_lists_and_clears_metric_features(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path))
     name = f"eff-features-{'0' * 24}.npy"
     others = tmp_path / "metrics" / "mine.npy"
@@ -158,7 +156,7 @@ def test_features_of_metrics_are_listed_and_cleared(tmp_path, monkeypatch):
     assert list((tmp_path / "metrics").iterdir()) == [others]
 
 
-def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeypatch):
+def test_cache_clear_removes_only_what_the_cache_made(tmp_path, monkeypatch):
     """Also where STYLEGAN_CACHE is a folder of the user's."""
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path))
     source = write_folder(tmp_path / "images", {"0.png": png()})
@@ -177,7 +175,7 @@ def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeyp
     assert made.is_symlink()
 
 
-def test_of_processes_that_want_the_same_store_one_prepares_it_and_the_others_wait(tmp_path):
+def test_cached_store_is_prepared_by_one_process_while_others_wait(tmp_path):
     source = write_folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(20)})
     stores, told, done = [], [], []
     waits = threading.Semaphore(0)
@@ -208,7 +206,7 @@ def test_of_processes_that_want_the_same_store_one_prepares_it_and_the_others_wa
     stores[0].verify()
 
 
-def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
+def test_cached_store_uses_a_given_store_if_the_settings_match(tmp_path):
     path = store_of(tmp_path, BAD).path
     assert cached_store(path).path == path
     assert cached_store(path, Preparation(resolution=8)).images(8).shape == (2, 3, 8, 8)
@@ -236,7 +234,7 @@ TWO_CLASSES = {"a/0.png": png(), "b/1.png": png(seed=1)}
 
 
 @pytest.mark.parametrize("name", DAMAGED_FILES)
-def test_cached_store_checks_sizes_and_check_all_content(name, tmp_path):
+def test_cached_store_checks_sizes_and_check_verifies_content(name, tmp_path):
     """Of a store in its place or a copy, which a start does not read."""
     store = store_of(tmp_path, TWO_CLASSES)
     copy = shutil.copytree(store.path, tmp_path / "copy", copy_function=shutil.copy)
@@ -259,7 +257,7 @@ def test_cached_store_checks_sizes_and_check_all_content(name, tmp_path):
             read(copy)
 
 
-def test_a_check_tells_how_far_it_is_by_images(tmp_path, monkeypatch):
+def test_check_reports_progress_in_images(tmp_path, monkeypatch):
     monkeypatch.setattr("stylegan.data.store.BLOCK", 100)
     seen = []
     check(
@@ -269,7 +267,7 @@ def test_a_check_tells_how_far_it_is_by_images(tmp_path, monkeypatch):
     assert seen == sorted(seen) and seen[-1] == (2, 2)
 
 
-def test_a_store_of_before_opens_whatever_its_checksums(tmp_path):
+def test_cached_store_opens_stores_of_older_versions(tmp_path):
     store = store_of(tmp_path, TWO_CLASSES)
     (store.path / "read.json").write_text('{"0004.npy": [1, 1]}')
     meta = json.loads((store.path / "meta.json").read_text())
@@ -299,13 +297,13 @@ def of_meta(store, **changes):
         {"premultiplied": True},
     ],
 )
-def test_a_description_that_no_preparation_writes_is_refused(changes, tmp_path):
+def test_store_rejects_impossible_metadata(changes, tmp_path):
     path = of_meta(store_of(tmp_path, TWO_CLASSES), **changes)
     with pytest.raises(ValueError, match="damaged"):
         Store(path)
 
 
-def test_a_store_of_another_size_stands_for_itself_and_not_for_the_pictures_it_came_from(tmp_path):
+def test_cached_store_of_another_resolution_is_its_own_origin(tmp_path):
     source = write_folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
     cache = tmp_path / "cache"
     for resolution, origin in ((16, source), (8, None)):
@@ -315,7 +313,7 @@ def test_a_store_of_another_size_stands_for_itself_and_not_for_the_pictures_it_c
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file whose reading fails")
-def test_a_cached_store_that_a_drive_cannot_read_is_not_removed(tmp_path):
+def test_cached_store_is_not_removed_on_a_read_error(tmp_path):
     source = write_folder(tmp_path / "in", {"0.png": png()})
     store = cached_store(source, cache_dir=tmp_path / "cache")
     (store.path / "0008.npy").unlink()

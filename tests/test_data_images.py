@@ -18,7 +18,7 @@ def noise(*shape, top=256, kind=np.uint8):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
-def test_lossless_formats_keep_every_value_under_any_name(kind):
+def test_read_image_keeps_every_value_of_lossless_formats(kind):
     colors = noise(5, 7, 3)
     options = {"lossless": True} if kind == "WEBP" else {}
     read = read_image(encoded(colors, kind, **options), name="a.jpg")
@@ -51,11 +51,11 @@ LOOKED_UP = [[[10, 255, 70]], [[20, 255, 80]], [[30, 255, 90]]]
     pytest.param(encoded(RGBA), 4, RGBA.transpose(2, 0, 1), id="alpha is kept"),
     pytest.param(palette(1), 3, LOOKED_UP, id="palette with a transparent index"),
 ])  # fmt: skip
-def test_modes_become_the_channels_asked_for(content, channels, expected):
+def test_read_image_converts_modes_to_the_requested_channels(content, channels, expected):
     np.testing.assert_array_equal(read_image(content, channels=channels), expected)
 
 
-def test_sixteen_bit_gray_is_scaled_not_clipped():
+def test_read_image_scales_16_bit_gray_without_clipping():
     values = noise(6, 6, top=65536, kind=np.uint16)
     values[0, :3] = 0, 257, 65535
     read = read_image(encoded(values), channels=1)
@@ -66,7 +66,7 @@ REFUSED = "the transparent color must have 8 bits; save it with 8, or with an al
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
-def test_the_transparent_gray_of_a_png_is_found_or_the_png_refused(bits):
+def test_read_image_applies_or_rejects_the_transparent_gray_of_a_png(bits):
     top = 2**bits - 1
     levels = np.linspace(0, top, min(top + 1, 8)).round().astype(int)[None]
     for clear in levels[0]:
@@ -84,7 +84,7 @@ def test_the_transparent_gray_of_a_png_is_found_or_the_png_refused(bits):
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-def test_the_transparent_color_of_a_png_is_found_or_the_png_refused(bits):
+def test_read_image_applies_or_rejects_the_transparent_color_of_a_png(bits):
     colors = noise(2, 3, 3).astype(int) * (2**bits - 1) // 255
     content = png(colors, bits, colors[1, 1])
     if bits == 16:
@@ -96,7 +96,7 @@ def test_the_transparent_color_of_a_png_is_found_or_the_png_refused(bits):
     np.testing.assert_array_equal(read_image(content), expected)
 
 
-def test_modes_that_pillow_converts_to_few_others():
+def test_read_image_converts_premultiplied_gray_and_lab():
     gray = noise(4, 4) // 2
     half = np.full((4, 4), 128, np.uint8)
     content = tiff(np.dstack([gray, half]), {256: [4], 257: [4], 258: [8, 8], 262: [1], 277: [2],
@@ -123,7 +123,7 @@ UNDO = {
 
 
 @pytest.mark.parametrize("orientation", UNDO)
-def test_exif_orientation_is_applied(orientation):
+def test_read_image_applies_exif_orientation(orientation):
     upright = noise(2, 3, 3)
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -134,7 +134,7 @@ def test_exif_orientation_is_applied(orientation):
 
 
 @pytest.mark.parametrize(("kind", "ending"), [("AVIF", ".avif"), ("HEIF", ".heic")])
-def test_formats_of_phones_are_read_upright(kind, ending):
+def test_read_image_reads_heic_and_avif_upright(kind, ending):
     if kind not in formats():
         pytest.skip(f"{kind} cannot be read here")
     upright = np.zeros((64, 40, 3), np.uint8)
@@ -177,13 +177,13 @@ def damaged_inside():
     (b"II*\0" + bytes(12), "a damaged or unsupported one"),
     (damaged_inside(), "damaged, or a rare compression"),
 ])  # fmt: skip
-def test_what_cannot_be_decoded_is_an_error_with_its_name(content, cause):
+def test_read_image_names_files_that_it_cannot_decode(content, cause):
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
         read_image(content, name="broken.png")
     assert cause in str(caught.value)
 
 
-def test_colors_of_a_profile_become_those_of_srgb():
+def test_read_image_converts_icc_profiles_to_srgb():
     image = Image.new("RGB", (4, 4), (200, 100, 60))
     for kind in ("PNG", "JPEG", "TIFF", "WEBP"):
         options = {"quality": 100} if kind in ("JPEG", "WEBP") else {}
@@ -198,7 +198,7 @@ def test_colors_of_a_profile_become_those_of_srgb():
     assert abs(int(read_image(encoded(indexed, icc_profile=profile()))[0, 0, 0]) - 227) <= 1
 
 
-def test_a_profile_of_srgb_or_a_damaged_one_changes_nothing():
+def test_read_image_ignores_srgb_and_damaged_icc_profiles():
     pixels = noise(5, 7, 3)
     image = Image.fromarray(pixels)
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -242,7 +242,7 @@ def planes(channels, kind):
     (np.zeros(2, np.int8), GRAY_PAIR | {258: [8], 339: [2]}, "misreads"),
     (np.zeros(3, np.uint8), GRAY_PAIR | {258: [12]}, "misreads"),
 ])  # fmt: skip
-def test_a_tiff_that_pillow_would_misread_is_refused(pixels, tags, found):
+def test_read_image_rejects_tiff_that_pillow_would_misread(pixels, tags, found):
     content = tiff(pixels, tags)
     if isinstance(found, str):
         with pytest.raises(ValueError, match=rf"a\.tif: .*{found}"):
@@ -251,7 +251,7 @@ def test_a_tiff_that_pillow_would_misread_is_refused(pixels, tags, found):
         assert read_image(content).tolist() == found
 
 
-def test_metadata_that_pillow_passes_over_does_not_stand_before_sound_pixels():
+def test_read_image_ignores_bad_metadata_around_intact_pixels():
     pixels = noise(5, 7, 3)
     png = encoded(pixels)
     for content in (
@@ -263,7 +263,7 @@ def test_metadata_that_pillow_passes_over_does_not_stand_before_sound_pixels():
         assert read_header(io.BytesIO(content)) == (7, 5, "RGB")
 
 
-def test_metadata_that_pillow_refuses_leaves_the_picture_out_with_the_reason():
+def test_read_image_names_files_whose_metadata_pillow_rejects():
     png, text = encoded(noise(5, 7, 3)), b"Comment\0\0" + zlib.compress(bytes(2**21))
     for content in (
         with_chunk(png, b"zTXt", text),
@@ -277,6 +277,6 @@ def test_metadata_that_pillow_refuses_leaves_the_picture_out_with_the_reason():
         read_image(wrong, name="a.png")
 
 
-def test_every_name_that_pillow_knows_is_one_of_an_image():
+def test_is_image_recognizes_extensions_of_readable_formats():
     for name in ("a.jfif", "A.JPE", "b.HEIC", "c.hif", "d.apng", "e.dib", "f.TIF", "g.mpo"):
         assert is_image(name) == (name != "e.dib"), name

@@ -38,7 +38,7 @@ def fault_of(tmp_path, files):
 
 
 @pytest.mark.parametrize("make", [write_folder, archive])
-def test_class_numbers_of_dataset_json_are_the_labels_and_the_folders_are_not(make, tmp_path):
+def test_dataset_json_classes_replace_sub_folders(make, tmp_path):
     path = make(tmp_path / "images.zip", with_json([12, 3, 12]))
     store = prepare(path, tmp_path / "store")
     assert (store.label_names, store.labels.tolist()) == (["3", "12"], [1, 0, 1])
@@ -49,7 +49,7 @@ def test_class_numbers_of_dataset_json_are_the_labels_and_the_folders_are_not(ma
     assert set_label_dim(tiny_config(data={"labels": True}), found).network.label_dim == 2
 
 
-def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path):
+def test_dataset_json_vectors_are_stored_and_change_training_hash(tmp_path):
     numbers = [[0.25, -1], [0, 2], [1, 0.5]]
     store = store_of(tmp_path, with_json(numbers))
     assert (store.labels.dtype, store.labels.shape) == (np.float32, (3, 2))
@@ -72,12 +72,12 @@ def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path
     ("00000\\img0.png,cat", "00000/img1.png,dog", "", "00001/img2.png,cat"),
     ("\ufefffile;kind\r", "00000/img0.png;cat\r", "00000/img1.png;dog\r", "00001/img2.png;cat"),
 ])  # fmt: skip
-def test_a_csv_names_the_class_of_each_image(lines, tmp_path):
+def test_labels_csv_names_the_class_of_each_image(lines, tmp_path):
     store = store_of(tmp_path, with_csv(*lines))
     assert (store.label_names, store.labels.tolist()) == (["cat", "dog"], [0, 1, 0])
 
 
-def test_a_csv_of_columns_gives_vectors_with_names(tmp_path):
+def test_labels_csv_with_columns_gives_named_vectors(tmp_path):
     columns = with_csv(
         "file,smile,age", "00000/img0.png,0.7,30", "00000/img1.png,0,4", "00001/img2.png,1,5.5"
     )
@@ -100,12 +100,12 @@ def test_a_csv_of_columns_gives_vectors_with_names(tmp_path):
     (with_json(["a", "b", "a"], label_names=["a", "c"]), "label_names needs class numbers"),
     (with_csv("file,a,b", "00000/img0.png,1,2", "00000/img1.png,1"), "expected 3 columns, got 2"),
 ])  # fmt: skip
-def test_labels_that_cannot_be_used_are_refused_in_one_line(files, message, tmp_path):
+def test_cached_store_rejects_unusable_labels_in_one_line(files, message, tmp_path):
     found = fault_of(tmp_path, files)
     assert re.search(message if "|" in message else re.escape(message), found), found
 
 
-def test_labels_csv_of_one_different_number_for_each_image_is_refused(tmp_path):
+def test_labels_csv_with_a_different_number_per_image_is_rejected(tmp_path):
     """They would be as many classes. Digits are classes, and so are numbers that have a name."""
     images = {f"{i}.png": png(seed=i) for i in range(12)}
     for j, rows in enumerate([range(12), [i + 0.5 for i in range(12)], ["1e3", *range(11)]]):
@@ -130,12 +130,12 @@ def test_labels_csv_of_one_different_number_for_each_image_is_refused(tmp_path):
     (("train", "test"), True), (("Train", "val", "test"), True), (("train", "cat"), False),
     (("train",), False),
 ])  # fmt: skip
-def test_sub_folders_that_are_parts_of_a_data_set_are_warned_of(names, warned, tmp_path):
+def test_check_warns_of_train_and_test_sub_folders(names, warned, tmp_path):
     found = check(write_folder(tmp_path / "images", {f"{name}/a.png": png() for name in names}))
     assert any("are splits of a data set" in note for note in found.notes) is warned
 
 
-def test_other_labels_make_another_store_in_the_cache(tmp_path):
+def test_cached_store_depends_on_the_labels(tmp_path):
     path = write_folder(tmp_path / "images", with_json([0, 1, 1]))
     first = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
     write_folder(path, {"dataset.json": with_json([1, 1, 0])["dataset.json"]})
@@ -143,7 +143,7 @@ def test_other_labels_make_another_store_in_the_cache(tmp_path):
     assert (first.labels.tolist(), second.labels.tolist()) == ([0, 1, 1], [1, 1, 0])
 
 
-def test_a_run_on_vectors_goes_on_exactly(tmp_path):
+def test_label_vectors_resume_bit_identically(tmp_path):
     files = {f"{i}.png": png(seed=i) for i in range(8)}
 
     def stored(name, scale):
@@ -163,19 +163,19 @@ def test_a_run_on_vectors_goes_on_exactly(tmp_path):
         train_tiny(config, stored("2", 0.4), tmp_path / "run")
 
 
-def test_names_of_classes_go_by_their_numbers(tmp_path):
+def test_label_names_are_ordered_by_class_number(tmp_path):
     names = {"dog": 1, "cat": 0}
     store = store_of(tmp_path, with_json([0, 1, 1], label_names=names))
     assert (store.label_names, store.labels.tolist()) == (["cat", "dog"], [0, 1, 1])
 
 
 @pytest.mark.parametrize("names", ["cat", None, [None, "dog"], {"cat": 0, "dog": 2}, {"a": "b"}, 3])
-def test_label_names_that_are_none_are_refused(names, tmp_path):
+def test_label_names_of_wrong_type_are_rejected(names, tmp_path):
     message = fault_of(tmp_path, with_json([0, 1, 1], label_names=names))
     assert "label_names must be a list" in message
 
 
-def test_labels_find_the_names_of_files_that_a_mac_has_decomposed(tmp_path):
+def test_match_labels_ignores_unicode_normalization_of_file_names(tmp_path):
     composed, decomposed = (unicodedata.normalize(form, "über/é.png") for form in ("NFC", "NFD"))
     assert composed != decomposed
     for i, (file, label) in enumerate([(decomposed, composed), (composed, decomposed)]):
@@ -186,14 +186,14 @@ def test_labels_find_the_names_of_files_that_a_mac_has_decomposed(tmp_path):
         assert store.label_names == ["tame", "wild"]
 
 
-def test_labels_that_match_nothing_show_a_name_of_each_side(tmp_path):
+def test_match_labels_shows_an_unmatched_name_of_each_side(tmp_path):
     message = fault_of(tmp_path, with_csv("img/0.png,a", "img/1.png,b"))
     assert "3 images without a label: 00000/img0.png" in message
     assert "its first name is img/0.png" in message
 
 
 @pytest.mark.parametrize("make", [write_folder, archive])
-def test_the_only_folder_of_a_zip_or_folder_is_looked_through(make, tmp_path):
+def test_prepare_looks_inside_a_single_top_folder(make, tmp_path):
     inside = {f"photos/{name}": content for name, content in IMAGES.items()}
     store = prepare(make(tmp_path / "photos.zip", inside), tmp_path / "a")
     assert store.label_names == ["00000", "00001"]

@@ -42,18 +42,18 @@ def shown_by(stream):
     return [value for images, _ in stream for value in shown(images)]
 
 
-def test_every_epoch_shows_every_image_once_in_a_new_order():
+def test_epochs_show_every_image_once_in_a_new_order():
     orders = np.array(take(shuffled(10, seed=3), 50)).reshape(5, 10)
     assert (np.sort(orders) == range(10)).all()
     assert len({tuple(epoch) for epoch in orders}) == 5
 
 
 @pytest.mark.parametrize("start", [0, 1, 6, 7, 8, 25])
-def test_order_continues_from_any_start(start):
+def test_epochs_continue_from_any_start(start):
     assert take(shuffled(7, 5, start), 20) == take(shuffled(7, 5), 60)[start : start + 20]
 
 
-def test_processed_reals_equal_the_official_ones():
+def test_process_reals_equals_the_official_one():
     with np.load(REFERENCE) as reference:
         cases = json.loads(str(reference["meta"]))["cases"]
         assert len(cases) == 6
@@ -70,7 +70,7 @@ def test_processed_reals_equal_the_official_ones():
             assert_close(double, native.double(), atol=2e-7, rtol=0)
 
 
-def test_mirror_flips_the_marked_images_before_the_fade():
+def test_process_reals_mirrors_before_the_fade():
     images = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
     flags = torch.tensor([True, False])
     mirrored = process_reals(images, alpha=0.3, mirror=flags)
@@ -78,7 +78,7 @@ def test_mirror_flips_the_marked_images_before_the_fade():
     assert torch.equal(mirrored, process_reals(flipped, alpha=0.3))
 
 
-def test_batches_follow_the_order_with_images_and_labels_in_step(store):
+def test_batches_follow_the_epoch_order_with_matching_labels(store):
     order = take(shuffled(12, 9), 30)
     stream = take(batches(store, 4, batch_size=5, start=0, seed=9, labels=True), 6)
     assert shown_by(stream) == [int(store.images(4)[i, 0, 0, 0]) for i in order]
@@ -90,7 +90,7 @@ def test_batches_follow_the_order_with_images_and_labels_in_step(store):
         assert (labels.argmax(1) == (images[:, 0, 0, 0] // 20) % 3).all()
 
 
-def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store):
+def test_batches_of_all_ranks_join_to_the_batch_of_one_process(store):
     whole = take(batches(store, 8, batch_size=6, start=5, seed=2), 8)
     parts = [
         take(batches(store, 8, batch_size=6, start=5, seed=2, rank=r, world_size=3), 8)
@@ -102,7 +102,7 @@ def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store):
     assert len(set(shown(whole[0][0]))) == 6  # within an epoch nothing is shown twice
 
 
-def test_resuming_continues_the_stream_also_with_another_batch_size(store):
+def test_batches_continue_at_start_with_another_batch_size(store):
     whole = take(batches(store, 8, batch_size=4, start=0, seed=1), 12)
     values = shown_by(whole)
     resumed = take(batches(store, 8, batch_size=7, start=20, seed=1), 4)
@@ -110,7 +110,7 @@ def test_resuming_continues_the_stream_also_with_another_batch_size(store):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_number_of_workers_changes_nothing(store, workers):
+def test_batches_do_not_depend_on_the_number_of_workers(store, workers):
     settings = dict(batch_size=4, start=3, seed=8, rank=1, world_size=2, labels=True)
     alone = take(batches(store, 8, **settings), 12)
     state = torch.get_rng_state()

@@ -29,7 +29,7 @@ def noise(*shape):
         ("pad", (32, 24), (4, 28, 0, 32)),
     ],
 )
-def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rectangle, tmp_path):
+def test_crop_pad_keeps_every_pixel_between_black_bars(crop, size, rectangle, tmp_path):
     width, height = size
     pixels = noise(height, width, 3)
     store = prepare(
@@ -46,7 +46,7 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
 
 @pytest.mark.parametrize("resolution", [8, 16, 64, 256])
 @pytest.mark.parametrize("crop", ["pad", "pad 3:2", "pad 2:3", "pad 3:1", "pad 7:5", "pad 1:16"])
-def test_a_picture_without_the_bars_becomes_the_same_square_again(crop, resolution):
+def test_fit_square_restores_the_bars_of_a_cropped_image(crop, resolution):
     fit = Fit.parse(crop)
     top, bottom, left, right = fit.active_rectangle(resolution)
     pixels = noise(bottom - top, right - left, 3)
@@ -59,14 +59,14 @@ def test_a_picture_without_the_bars_becomes_the_same_square_again(crop, resoluti
 
 @pytest.mark.parametrize("resolution", [64, 256, 1024])
 @pytest.mark.parametrize("crop", ["pad", "pad 9:16", "pad 3:2", "pad 2:3", "pad 5:4", "pad 7:5"])
-def test_a_rectangle_tells_the_usual_crop(crop, resolution):
+def test_fit_from_rectangle_recovers_the_crop(crop, resolution):
     rectangle = Fit.parse(crop).active_rectangle(resolution)
     assert rectangle is not None
     assert str(Fit.of_rectangle(rectangle)) == crop
 
 
 @pytest.mark.parametrize("crop", ["pad", "pad 9:16"])
-def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop):
+def test_pretrained_crops_images_to_its_active_rectangle(crop):
     rectangle = Fit.parse(crop).active_rectangle(256)
     network = random_generator(replace(TINY, resolution=8))
     loaded = loaded_of(network, active_rectangle=rectangle)
@@ -76,14 +76,14 @@ def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop)
 
 
 @pytest.mark.parametrize("crop", ["Center", "pad 0:1"])
-def test_other_crops_are_refused_everywhere(crop, tmp_path):
+def test_crop_option_rejects_unknown_values(crop, tmp_path):
     with pytest.raises(ValueError, match=r"crop must be center, pad, stretch or 'pad W:H'"):
         prepare(tmp_path, tmp_path / "store", Preparation(crop=crop))
     with pytest.raises(ValueError, match=r"data.*crop must be center"):
         build_config({"data": {"crop": crop}})
 
 
-def test_premultiplying_and_back_loses_at_most_what_eight_bits_must():
+def test_unpremultiply_inverts_premultiply_up_to_rounding():
     pixels = noise(4, 64, 64)
     again = unpremultiply(premultiply(pixels))
     np.testing.assert_array_equal(again[3], pixels[3])
@@ -92,7 +92,7 @@ def test_premultiplying_and_back_loses_at_most_what_eight_bits_must():
     assert not again[:3][:, pixels[3] == 0].any()
 
 
-def test_transparent_pixels_do_not_color_the_averages(tmp_path):
+def test_premultiplied_store_ignores_colors_of_transparent_pixels(tmp_path):
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[...] = (0, 255, 0, 0)  # green that nobody sees
     pixels[:, ::2] = (200, 100, 50, 255)
@@ -105,7 +105,7 @@ def test_transparent_pixels_do_not_color_the_averages(tmp_path):
     np.testing.assert_array_equal(straight[:, ::2], pixels[:, ::2])
 
 
-def test_pictures_of_premultiplied_networks_are_straight():
+def test_to_uint8_unpremultiplies_images():
     colors = torch.tensor([0.0, -0.5, -1.0])  # times alpha 0.5, in [-1, 1]
     image = torch.cat([colors, torch.tensor([0.0])]).reshape(1, 4, 1, 1)
     expected = [255, 128, 0, 128]
@@ -123,7 +123,7 @@ COLORED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
     ([CLEAR, CLEAR], 4, "RGBA: of 2 images read, 2 have"),
     ([CLEAR, COLORED, COLORED], 3, "RGB: of 3 images read, 1 have"),
 ])  # fmt: skip
-def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
+def test_detect_channels_finds_gray_color_and_alpha(files, channels, words, tmp_path):
     for name, pixels in enumerate(files):
         source = save_picture(tmp_path / "in" / f"{name}.png", pixels)
     found, why = detect_channels(source)

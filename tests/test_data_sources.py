@@ -23,20 +23,20 @@ from stylegan.data.check import grouped
 from stylegan.data.sources import FolderSource, walk
 
 
-def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed):
+def test_open_source_sorts_names_and_ignores_other_files(mixed):
     source = open_source(mixed)
     assert source.names == MIXED_NAMES
     assert source.ignored == ["a/notes.txt"]
     assert [source.read(name) for name in source.names] == [MIXED[name] for name in MIXED_NAMES]
 
 
-def test_include_keeps_some_sub_folders_and_names_those_there_are(mixed):
+def test_include_option_selects_sub_folders_or_lists_them(mixed):
     assert open_source(mixed, include=["c", "a"]).names == ["a/deep/er/1.webp", "c/3.tiff"]
     with pytest.raises(ValueError, match=r"no sub-folder 'd' .*available: a, b, c"):
         open_source(mixed, include=["a", "d"])
 
 
-def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
+def test_prepare_and_check_skip_files_that_are_not_regular(tmp_path):
     source = write_folder(tmp_path / "images", {"good.png": png(), "lost+found/1.png": png()})
     os.mkfifo(source / "pipe.png")
     (source / "loop").symlink_to("loop")
@@ -51,7 +51,7 @@ def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["nowhere", "lost.png"])
-def test_a_link_to_nothing_is_refused_by_its_name(target, tmp_path):
+def test_prepare_and_check_name_a_broken_link(target, tmp_path):
     source = write_folder(tmp_path / "images", {"good.png": png()})
     (source / "lost.png").symlink_to(target)
     for read in (check, lambda source: prepare(source, tmp_path / "store")):
@@ -74,7 +74,7 @@ class Failing(io.BytesIO):
 
 @pytest.mark.parametrize("error", [lambda: OSError(errno.EIO, "a drive fails"), MemoryError])
 @pytest.mark.parametrize("lost", ["a/0.png", "b/1.png", "labels.csv"])
-def test_a_read_error_of_the_system_ends_prepare_and_check_by_name(
+def test_prepare_and_check_stop_at_read_errors_and_name_the_file(
     lost, error, tmp_path, monkeypatch
 ):
     """What is left would pass for the whole."""
@@ -98,7 +98,7 @@ def test_a_read_error_of_the_system_ends_prepare_and_check_by_name(
     assert not (tmp_path / "store").exists()
 
 
-def test_pillows_own_oserror_of_a_truncated_picture_is_a_reason_to_leave_it_out(tmp_path):
+def test_prepare_skips_truncated_images_despite_an_oserror(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, "PNG")
@@ -110,7 +110,7 @@ def test_pillows_own_oserror_of_a_truncated_picture_is_a_reason_to_leave_it_out(
 NAMES = [os.fsdecode(b"caf\xe9/0.png"), "a\nb/1.png", "a\rb/2\r\n.png", "\x1b[2J/3.png", " / .png"]
 
 
-def test_names_may_be_any_that_the_system_allows(tmp_path):
+def test_prepare_and_check_accept_any_file_name_of_the_system(tmp_path):
     store = store_of(tmp_path, {name: png(seed=i) for i, name in enumerate(sorted(NAMES))})
     store = Store(store.path)
     assert store.skipped == []
@@ -127,7 +127,7 @@ RUN = {"config.toml": b"", "data.txt": b"", "reals.png": png(), "samples/000001.
 
 
 @pytest.mark.parametrize("make", [write_folder, archive])
-def test_runs_among_the_pictures_are_left_out_whole(make, tmp_path):
+def test_open_source_leaves_out_run_folders(make, tmp_path):
     inside = {f"runs/mine/{name}": content for name, content in RUN.items()}
     mine = {"a/0.png": png(), "config.toml": b"", "b/meta.json": b"stylegan-store"}
     mine["b/1.png"] = png()
@@ -137,7 +137,7 @@ def test_runs_among_the_pictures_are_left_out_whole(make, tmp_path):
     assert not is_store(write_folder(tmp_path / "photos", mine) / "b")
 
 
-def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
+def test_open_source_explains_each_wrong_source_in_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("text")
     write_folder(tmp_path / "texts", {"a.txt": b"", "b.txt": b"", "c": b""})
@@ -156,7 +156,7 @@ def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_entries_of_a_zip_that_cannot_be_read_are_left_out(tmp_path):
+def test_prepare_skips_unreadable_zip_entries(tmp_path):
     path = archive(tmp_path / "odd.zip", {"size.png": bytes(10_000_000), "good.png": png()})
     with zipfile.ZipFile(path, "a") as out:
         out.writestr("locked.png", png())
@@ -170,7 +170,7 @@ def test_entries_of_a_zip_that_cannot_be_read_are_left_out(tmp_path):
     assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
 
 
-def test_a_zip_of_the_current_folder_is_one_of_its_pictures(tmp_path):
+def test_open_source_normalizes_dot_paths_in_zips(tmp_path):
     files = {"./": b"", "./a/": b"", "a/": b"", "__MACOSX/../x": b""}  # none of these is taken
     files |= {"./a/0.png": png(), "a/1.png": png(seed=1), "b/./2.png": png()}
     source = open_source(archive(tmp_path / "dots.zip", files))
@@ -194,7 +194,7 @@ def without_utf8_flag(path):
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_names_of_a_zip_are_utf8_also_without_the_flag(form, tmp_path):
+def test_prepare_reads_zip_names_as_utf8_without_the_flag(form, tmp_path):
     names = [unicodedata.normalize(form, name) for name in ("Äpfel/é.png", "été/ß.png", "木/1.png")]
     files = {name: png(seed=i) for i, name in enumerate(names)}
     path = without_utf8_flag(archive(tmp_path / "finder.zip", files))
@@ -206,14 +206,14 @@ def test_names_of_a_zip_are_utf8_also_without_the_flag(form, tmp_path):
     assert check(without_utf8_flag(beside)).labels.counts() == {"a": 1, "b": 2}
 
 
-def test_other_names_of_a_zip_without_the_flag_are_in_code_page_437(tmp_path):
+def test_prepare_reads_other_zip_names_as_code_page_437(tmp_path):
     path = archive(tmp_path / "old.zip", {"##pfel/1.png": png(), "Birnen/2.png": png(seed=1)})
     path.write_bytes(path.read_bytes().replace(b"##pfel", "Äpfel".encode("cp437") + b"#"))
     assert prepare(path, tmp_path / "store").label_names == ["Birnen", "Äpfel#"]
 
 
 @pytest.mark.parametrize("second", ["a.png", "x\\c.png"])
-def test_a_zip_with_two_files_of_one_name_is_refused(second, tmp_path):
+def test_check_rejects_duplicate_names_in_a_zip(second, tmp_path):
     path = tmp_path / "images.zip"
     with zipfile.ZipFile(path, "w") as out, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of zipfile
@@ -223,7 +223,7 @@ def test_a_zip_with_two_files_of_one_name_is_refused(second, tmp_path):
         check(path)
 
 
-def test_reasons_that_differ_in_numbers_are_one_group_and_all_others_are_named():
+def test_grouped_merges_reasons_that_differ_only_in_numbers():
     damaged = [Skipped(f"{i}.png", f"broken chunk at 0x7f{i:02d}a") for i in range(9)]
     others = [Skipped(f"{kind}.jpg", f"fault {kind}") for kind in "abcdefghij"]
     lines = grouped([*damaged, *others])
@@ -231,7 +231,7 @@ def test_reasons_that_differ_in_numbers_are_one_group_and_all_others_are_named()
     assert lines[-1] == "3 images for other reasons: h.jpg, i.jpg, j.jpg"
 
 
-def test_content_decides_what_a_heic_picture_is(tmp_path):
+def test_prepare_detects_heic_images_by_content(tmp_path):
     files = {"a.HEIC": png(), "b.jpg": b"\0\0\0\x18ftypheic" + bytes(40), "c.png": png(seed=1)}
     store = store_of(tmp_path, files)
     assert store.names == ["a.HEIC", "c.png"]
@@ -239,9 +239,7 @@ def test_content_decides_what_a_heic_picture_is(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_a_drive_that_is_taken_away_while_it_is_read_does_not_leave_a_smaller_data_set(
-    what, tmp_path
-):
+def test_prepare_and_check_fail_if_the_source_disappears(what, tmp_path):
     pictures = write_pictures(tmp_path / "photos", n=60)
 
     def take_away(done, total):
@@ -263,7 +261,7 @@ def test_a_drive_that_is_taken_away_while_it_is_read_does_not_leave_a_smaller_da
     assert prepare(pictures, tmp_path / "store", Preparation(16)).num_images == 60
 
 
-def test_a_folder_that_is_removed_while_it_is_listed_is_not_left_out(tmp_path, monkeypatch):
+def test_walk_fails_if_a_folder_disappears_while_listed(tmp_path, monkeypatch):
     pictures = write_pictures(tmp_path / "photos", n=8)
     usual = os.scandir
 
@@ -278,7 +276,7 @@ def test_a_folder_that_is_removed_while_it_is_listed_is_not_left_out(tmp_path, m
 
 
 @pytest.mark.parametrize("name", ["images", "all.npy"])
-def test_arrays_in_place_of_images_are_referred_to_the_function_that_takes_them(name, tmp_path):
+def test_check_refers_arrays_to_prepare_images(name, tmp_path):
     (tmp_path / "images").mkdir()
     for path in (tmp_path / "all.npy", tmp_path / "images" / "0.npy"):
         np.save(path, np.zeros((2, 8, 8, 3), np.uint8))

@@ -47,7 +47,7 @@ def assert_same_store(found, wanted):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_tfrecords_give_the_store_of_the_same_pictures_as_a_folder(channels, tmp_path):
+def test_tfrecords_give_the_same_store_as_an_image_folder(channels, tmp_path):
     pixels = images(channels=channels)
     path = official_set(tmp_path / "records", pixels, labels=None)
     wanted = prepare(
@@ -61,7 +61,7 @@ def test_tfrecords_give_the_store_of_the_same_pictures_as_a_folder(channels, tmp
     assert open_source(path).names == ["b/c/d.png"]
 
 
-def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
+def test_tfrecords_one_hot_labels_are_classes_and_others_vectors(tmp_path):
     path = official_set(tmp_path / "records", images())
     found = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
     assert (found.label_names, found.labels.tolist()) == (["0", "2"], [1, 0, 0, 1, 1])
@@ -82,7 +82,7 @@ def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
     ([b"\x0a\xff\xff\xff\xff\x7f"], ".tfrecords must be an image"),
     ([record(images(1)[0].reshape(-1))], ".tfrecords has shape (768,), but 768 bytes"),
 ])  # fmt: skip
-def test_other_tfrecords_are_refused_in_one_line(content, message, tmp_path):
+def test_tfrecords_with_invalid_records_are_rejected_in_one_line(content, message, tmp_path):
     file = tmp_path / "mine.tfrecords"
     write_records(file, content)
     assert message in run_fails("check", file)

@@ -50,7 +50,7 @@ def orthogonal(size, seed=0):
     return torch.linalg.qr(noise.double()).Q
 
 
-def test_components_of_a_linear_map_are_its_left_singular_vectors():
+def test_spectrum_of_a_linear_map_gives_its_singular_vectors():
     basis = orthogonal(6)
     scales = torch.tensor([9.0, 5, 3, 1, 0.5, 0.1], dtype=torch.float64)
     z = torch.randn(20_000, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_components_of_a_linear_map_are_its_left_singular_vectors():
     assert_close(spectrum(covariance(-w), 4)[1], vectors)  # signs do not depend on the samples'
 
 
-def test_covariance_within_groups_ignores_what_differs_between_them():
+def test_covariance_within_groups_ignores_group_offsets():
     w = torch.randn(30, 3, generator=torch.Generator().manual_seed(3))
     apart = w + 100 * torch.tensor([[0.0], [1.0], [5.0]]).repeat(10, 1)
     expected = sum(np.cov(w[i::3].T.double().numpy(), bias=True) for i in range(3)) / 3
@@ -70,7 +70,7 @@ def test_covariance_within_groups_ignores_what_differs_between_them():
     assert_close(covariance(apart, groups=3), covariance(w, groups=3), rtol=1e-4, atol=1e-4)
 
 
-def test_the_style_matrix_gives_the_styles_less_their_offset():
+def test_style_matrix_gives_styles_minus_their_offset():
     generator, layers = random_generator(), range(2, 5)
 
     def styles(w):
@@ -83,7 +83,7 @@ def test_the_style_matrix_gives_the_styles_less_their_offset():
 
 
 @pytest.mark.parametrize("label_dim", [0, 2])
-def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
+def test_find_directions_gives_orthonormal_vectors_sorted_by_score(label_dim):
     generator = random_generator(dataclasses.replace(TINY, label_dim=label_dim))
     found = find_directions(generator, count=5, samples=400, layers=range(1, 4))
     assert [d.method for d in found] == ["pca", "sefa"]
@@ -96,7 +96,7 @@ def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
     assert_close(amplified.square().sum(dim=0), found[1].scores)
 
 
-def test_directions_are_measured_within_labels_of_the_data():
+def test_find_directions_measures_within_labels_of_the_data():
     """Where labels are numbers, w of the classes (1, 0) and (0, 1) may be far from all pictures."""
     generator = random_generator(dataclasses.replace(TINY, label_dim=2))
     rows = torch.tensor([[0.5, 3.0], [-2.0, 0.1], [0.0, 0.0]])
@@ -120,17 +120,17 @@ def test_directions_are_measured_within_labels_of_the_data():
         ),
     ],
 )
-def test_the_parts_of_a_text(text, found):
+def test_edit_text_is_parsed_into_its_parts(text, found):
     assert parsed(text) == found
 
 
 @pytest.mark.parametrize("text", ["pca:2@3-0", "pca:2@0-"])
-def test_layers_that_are_none_are_refused(text):
+def test_edit_text_rejects_invalid_layers(text):
     with pytest.raises(ValueError, match="is not an edit like pca"):
         parsed(text)
 
 
-def test_edits_add_up_in_any_order():
+def test_total_offset_does_not_depend_on_the_order_of_edits():
     a, b = Edit(torch.randn(8), 2.0, range(3)), Edit(torch.randn(8), -0.3)
     move = total_offset([a, b], 6, 8)
     assert torch.equal(move, total_offset([b, a], 6, 8))
@@ -140,7 +140,7 @@ def test_edits_add_up_in_any_order():
     assert apply_edits(ws, []) is ws
 
 
-def test_an_edit_is_so_many_deviations_in_its_layers_alone():
+def test_apply_edits_moves_by_deviations_in_the_given_layers_only():
     d = directions_by(count=3, layers=range(2, 4))
     ws = torch.randn(2, 6, 8)
     change = apply_edits(ws, [d.edit("2", -1.5)]) - ws
@@ -150,7 +150,7 @@ def test_an_edit_is_so_many_deviations_in_its_layers_alone():
     assert other[:, 5].any() and not other[:, :5].any()
 
 
-def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
+def test_edits_are_applied_after_truncation_and_not_stored():
     loaded = tiny_loaded()
     edits = [Edit(torch.randn(8), 2.0, range(4))]
     (found,) = loaded.generate([3], psi=0.5, edits=edits)
@@ -163,7 +163,7 @@ def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
     assert with_settings(loaded, edits=edits).description() == loaded.description()
 
 
-def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_path):
+def test_save_directions_round_trips_through_load_directions(source, tmp_path):
     loaded = load_generator(source)
     found = find_directions(loaded.generator, count=3, samples=100, layers=range(1, 3))
     save_directions(tmp_path / "d.npz", found, loaded.generator)
@@ -178,7 +178,7 @@ def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_pat
         load_directions(tmp_path / "d.npz", random_generator(seed=1))
 
 
-def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp_path):
+def test_load_or_find_directions_prefers_the_file_over_the_run(tmp_path):
     (tmp_path / "config.toml").touch()  # a run
     file, loaded = tmp_path / "generator-000000256.pt", tiny_loaded()
     save_generator(file, loaded.generator)
@@ -201,7 +201,7 @@ def test_a_file_of_a_run_has_the_directions_of_the_run_unless_it_has_its_own(tmp
     assert "directions.npz has directions of other weights" in said[0]
 
 
-def test_directions_of_the_package_serve_every_network_with_their_mapping(tmp_path, monkeypatch):
+def test_read_edits_uses_bundled_directions_for_equal_mappings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where directions of a file are kept
     loaded = load_generator("faces64")
     (smile,) = read_edits(["svm:smile=2"], loaded, "faces64")
@@ -226,7 +226,7 @@ def test_directions_of_the_package_serve_every_network_with_their_mapping(tmp_pa
         (lambda a: {"meta": np.array("{}")}, "does not hold directions of version 1"),
     ],
 )
-def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change, message):
+def test_load_directions_rejects_damaged_files(tmp_path, change, message):
     generator, path = random_generator(), tmp_path / "d.npz"
     save_directions(path, find_directions(generator, samples=99, count=2), generator)
     arrays = dict(np.load(path))
@@ -235,7 +235,7 @@ def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change
         load_directions(path, generator)
 
 
-def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
+def test_draw_directions_shows_the_seed_in_the_middle_of_each_row(source):
     loaded = with_settings(load_generator(source), psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
     expected = enlarged(next(loaded.generate([4]))).astype(int)
@@ -244,7 +244,7 @@ def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
         assert middle <= 1 < first
 
 
-def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, tmp_path):
+def test_directions_find_writes_files_and_rejects_other_weights(source, tmp_path):
     options = [source, "--samples", 100, "--count", 2, "--layers", "0-3"]
     options += ["--figure", tmp_path / "new" / "d.WEBP"]
     assert "2 by pca and 2 by sefa" in run_ok("directions", "find", *options)
@@ -262,7 +262,7 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
     assert default_path(source).read_bytes() == before
 
 
-def test_directions_that_another_command_has_added_meanwhile_are_kept(source, monkeypatch):
+def test_directions_find_keeps_what_another_command_added_meanwhile(source, monkeypatch):
     words = ["directions", "find", source, "--samples", 100, "--count", 2, "--method"]
     find = directions.find_directions
 
@@ -287,7 +287,7 @@ def cloud(normal, n=400, margin=0.3):
     return x + margin * normal * (2 * side[:, None] - 1) + 5, side.numpy()
 
 
-def test_the_normal_of_a_plane_points_to_the_positive_side():
+def test_fit_hyperplane_normal_points_to_the_positive_side():
     normal = normalize(torch.tensor([1.0, -2.0, 0.5, 0.0]), dim=0)
     w, present = cloud(normal)
     found, accuracy = fit_hyperplane(w, present)
@@ -308,7 +308,7 @@ def sorted_by_first_number(loaded, folder, seeds):
     return folder / "more", folder / "less"
 
 
-def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(source, tmp_path):
+def test_directions_learn_adds_to_the_existing_directions(source, tmp_path):
     loaded = load_generator(source)
     more, less = sorted_by_first_number(loaded, tmp_path, range(200))
     (more / "grid.png").touch()  # as generate writes it
@@ -332,7 +332,7 @@ def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(so
     assert "did you mean first" in run_fails("generate", source, "--edit", "svm:firs")
 
 
-def test_learning_says_like_generating_that_classes_take_turns(tmp_path):
+def test_directions_learn_reports_the_class_order_like_generate(tmp_path):
     source = tmp_path / "classes.pt"
     save_generator(source, random_generator(LABELED), label_names=("cat", "dog", "hen"))
     sides = [tmp_path / "more", tmp_path / "less"]
@@ -351,7 +351,7 @@ def test_learning_says_like_generating_that_classes_take_turns(tmp_path):
         assert result.stderr.count(line) == is_said
 
 
-def test_a_vector_of_w_in_a_plain_array_is_a_direction(source, tmp_path):
+def test_read_edits_accepts_a_plain_array_of_w(source, tmp_path):
     loaded = load_generator(source)
     boundary = np.random.RandomState(0).randn(1, TINY.w_dim)  # as InterFaceGAN's
     file = tmp_path / "smile_w_boundary.npy"

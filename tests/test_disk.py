@@ -24,7 +24,7 @@ from stylegan.utils.filesystem import (
 from stylegan.utils.toml import read_toml
 
 
-def test_devices_and_pipes_are_no_files_to_write(tmp_path):
+def test_output_writer_rejects_devices_and_pipes(tmp_path):
     """A device would be replaced by a file; one that is read to its end has none."""
     os.mkfifo(tmp_path / "pipe.png")
     for path in ("/dev/null", "/dev/zero", tmp_path / "pipe.png"):
@@ -50,7 +50,7 @@ def test_devices_and_pipes_are_no_files_to_write(tmp_path):
         check_not_placeholder,
     ],
 )
-def test_a_drive_that_fails_while_a_file_is_read_is_told_with_the_file(read, tmp_path):
+def test_attach_filename_covers_read_errors_of_every_reader(read, tmp_path):
     path = tmp_path / "file"
     path.symlink_to("/proc/self/mem")  # EIO
     with pytest.raises(OSError, match="Input/output error") as caught:
@@ -58,7 +58,7 @@ def test_a_drive_that_fails_while_a_file_is_read_is_told_with_the_file(read, tmp
     assert caught.value.filename == str(path)
 
 
-def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
+def test_open_weights_rejects_circular_links(tmp_path):
     loop = tmp_path / "generator-000000001.pt"
     loop.symlink_to(loop.name)
     ALLOW_OVERWRITE.check(loop, tmp_path / "other.pt")  # which replaces the link
@@ -69,21 +69,21 @@ def test_links_in_a_circle_are_told_of_wherever_they_lie(tmp_path):
             open_weights(source)
 
 
-def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
+def test_atomic_folder_names_its_target_on_a_full_disk(tmp_path):
     full = pytest.raises(OSError, match=f"full: '{tmp_path / 'store'}'")
     with full, atomic_folder(tmp_path / "store"):
         raise OSError(28, "full")
     assert not any(tmp_path.iterdir())
 
 
-def test_what_cannot_be_begun_is_told_with_the_name_that_was_asked_for(tmp_path):
+def test_output_writer_names_the_requested_file_on_an_error(tmp_path):
     path = tmp_path / ("n" * 300)  # too long for a name
     with pytest.raises(OSError) as caught, ALLOW_OVERWRITE.file(path):
         pass
     assert str(caught.value.filename) == str(path)
 
 
-def test_a_folder_that_nobody_may_write_to_is_refused_before_the_work(tmp_path, monkeypatch):
+def test_check_folder_rejects_read_only_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may do all
     for path in (tmp_path, tmp_path / "new" / "folder"):
         with pytest.raises(ValueError, match=f"{tmp_path} is not writable"):
@@ -104,7 +104,7 @@ with lock(Path(sys.argv[1])):
 """
 
 
-def test_a_lock_has_one_holder_until_that_ends_or_is_killed(tmp_path):
+def test_lock_has_one_holder_until_it_exits_or_is_killed(tmp_path):
     path = tmp_path / ".lock"
     for kill in (True, False):
         with started_python(HOLDER, path) as holder:
@@ -117,7 +117,7 @@ def test_a_lock_has_one_holder_until_that_ends_or_is_killed(tmp_path):
         assert not any(tmp_path.iterdir())
 
 
-def test_a_lock_leaves_that_of_another_folder_which_has_the_name_now(tmp_path):
+def test_lock_keeps_the_file_of_a_new_folder_with_the_same_name(tmp_path):
     (tmp_path / "run").mkdir()
     with lock(tmp_path / "run" / ".lock"):
         (tmp_path / "run").rename(tmp_path / "old")
@@ -126,7 +126,7 @@ def test_a_lock_leaves_that_of_another_folder_which_has_the_name_now(tmp_path):
     assert (tmp_path / "run" / ".lock").exists()
 
 
-def test_where_a_drive_has_no_locks_nothing_is_checked(tmp_path, monkeypatch):
+def test_lock_is_skipped_on_drives_without_locks(tmp_path, monkeypatch):
     def without_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, "no locks available")
 
@@ -138,7 +138,7 @@ def test_where_a_drive_has_no_locks_nothing_is_checked(tmp_path, monkeypatch):
         assert (tmp_path / ".first.unfinished").is_dir()  # another process may be writing it
 
 
-def test_other_errors_of_locks_name_the_folder(tmp_path, monkeypatch):
+def test_lock_names_the_folder_on_other_errors(tmp_path, monkeypatch):
     def broken(descriptor, operation):
         raise OSError(errno.EIO, "input or output")
 
@@ -148,7 +148,7 @@ def test_other_errors_of_locks_name_the_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
-def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, monkeypatch, number):
+def test_output_writer_ignores_missing_fsync_and_reports_its_errors(tmp_path, monkeypatch, number):
     def refused(descriptor):
         raise OSError(number, "refused")
 
@@ -172,7 +172,7 @@ def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, mo
         assert not any(tmp_path.iterdir())
 
 
-def test_a_file_that_has_appeared_meanwhile_is_replaced_only_when_told(tmp_path):
+def test_output_writer_keeps_a_file_that_appears_meanwhile(tmp_path):
     path = tmp_path / "latents.npz"
     KEEP_EXISTING.text(path, "first")
     with (
@@ -185,7 +185,7 @@ def test_a_file_that_has_appeared_meanwhile_is_replaced_only_when_told(tmp_path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["third"]
 
 
-def test_a_folder_takes_the_place_of_an_empty_one_alone(tmp_path):
+def test_atomic_folder_replaces_only_an_empty_folder(tmp_path):
     (tmp_path / "out").mkdir()
     with atomic_folder(tmp_path / "out") as folder:
         (folder / "a").touch()
@@ -206,7 +206,7 @@ with atomic_folder(Path(sys.argv[1])) as folder:
 """
 
 
-def test_a_folder_is_written_by_one_process_whose_end_another_awaits(tmp_path):
+def test_atomic_folder_waits_for_another_writer(tmp_path):
     out, waited = tmp_path / "out", []
     with started_python(UNFINISHED, out) as writer:
 
@@ -220,7 +220,7 @@ def test_a_folder_is_written_by_one_process_whose_end_another_awaits(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "a"]
 
 
-def test_what_killed_processes_have_left_is_removed_by_the_next_and_what_is_written_is_not(
+def test_atomic_folder_removes_only_leftovers_of_killed_processes(
     tmp_path,
 ):
     (tmp_path / ".mine.unfinished").mkdir()  # no lock: not ours
@@ -234,7 +234,7 @@ def test_what_killed_processes_have_left_is_removed_by_the_next_and_what_is_writ
     assert {path.name for path in tmp_path.iterdir()} == {"out", "other", ".mine.unfinished"}
 
 
-def test_keeping_keeps_a_link_to_nothing(tmp_path):
+def test_keep_existing_keeps_a_broken_link(tmp_path):
     link = tmp_path / "mine.pt"
     link.symlink_to("elsewhere")
     with pytest.raises(ValueError, match="exists"):

@@ -61,7 +61,7 @@ NETWORKS = ("generator", "discriminator", "generator_ema")
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_two_processes_give_the_parameters_of_one_after_ten_growing_steps(name, results):
+def test_train_step_on_two_processes_equals_one_process(name, results):
     # With micro-batches as large as a process's share, the same images share a deviation group.
     config = config_of(name, batch_gpu=BATCH // 2 if name == "deviation" else 0)
     alone, together = ten_steps(config), results[0]["steps"][name]
@@ -72,25 +72,25 @@ def test_two_processes_give_the_parameters_of_one_after_ten_growing_steps(name, 
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_everything_is_bit_for_bit_the_same_in_both_processes(name, results):
+def test_train_step_is_bit_identical_on_both_processes(name, results):
     first, second = (result["steps"][name] for result in results)
     assert differing(first, second) == []
     assert first["generator"]["w_avg"].abs().max() > 0
 
 
-def test_two_processes_move_the_augmentation_as_one(results):
+def test_augment_strength_on_two_processes_equals_one_process(results):
     alone, first, second = strengths(), results[0]["strengths"], results[1]["strengths"]
     assert first == second
     assert first == pytest.approx(alone, rel=0, abs=1e-9)
     assert max(alone) > 0
 
 
-def test_processes_that_a_script_has_joined_agree_without_its_group(results):
+def test_process_group_works_next_to_the_group_of_a_script(results):
     for result in results:
         assert result["agreed"] == [(1, [0, 1], True)] * 2
 
 
-def test_processes_are_fed_disjoint_halves_of_the_batches_of_one(results, store):
+def test_batches_of_two_processes_are_disjoint_halves(results, store):
     alone, first, second = fed(store), results[0]["fed"], results[1]["fed"]
     for whole, a, b in zip(alone, first, second, strict=True):
         assert a + b == whole
@@ -98,7 +98,7 @@ def test_processes_are_fed_disjoint_halves_of_the_batches_of_one(results, store)
     assert sorted(alone[0] + alone[1]) == list(range(16))  # one epoch shows each image once
 
 
-def test_a_signal_to_one_process_stops_both_and_they_continue(results, folder):
+def test_handle_signals_stops_both_processes_and_they_resume(results, folder):
     first, second = (result["stopped"][0] for result in results)
     (signal_number, stopped_at), end = first
     assert first == second and signal_number == 2 and end == (0, 168)
@@ -121,7 +121,7 @@ def schedule_of(out):
     ]
 
 
-def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, folder, store):
+def test_resume_with_two_processes_keeps_the_schedule_of_one(results, folder, store):
     assert [result["continued"][1] for result in results] == [168, 168]
     told, silent = (result["continued"][0] for result in results)  # one process speaks for all
     assert "the run continues with processes 1 -> 2" in told[0]

@@ -50,7 +50,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pages
-def test_files_and_links_exist(page):
+def test_documents_name_existing_files_and_links(page):
     text = text_of(page)
     for path in PATH.findall(text):
         assert list(ROOT.glob(path)) or list(ROOT.glob(f"{path}.*")), path
@@ -63,7 +63,7 @@ def test_files_and_links_exist(page):
 
 
 @pages
-def test_commands_and_their_options_exist(page):
+def test_documents_name_existing_commands_and_options(page):
     context = click.Context(main)
     for words in commands(page):
         command = main
@@ -89,7 +89,7 @@ def command_of(script: Path) -> click.Command:
 
 
 @pages
-def test_options_of_scripts_exist(page):
+def test_documents_name_existing_options_of_scripts(page):
     for line in lines_of(page):
         words = shlex.split(line, comments=True) if line.startswith("python ") else []
         if len(words) < 2 or not re.fullmatch(rf"({FOLDERS})/\w+\.py", words[1]):
@@ -117,7 +117,7 @@ def names_of_the_package() -> set[str]:
     return defined | stored | {n.arg for n in nodes if isinstance(n, ast.arg)}
 
 
-def test_identifiers_in_the_recipes_of_contributing_exist():
+def test_contributing_names_existing_identifiers():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     recipes = text.partition("\n## How to add")[2].partition("\n## ")[0]
     codes = [
@@ -127,7 +127,7 @@ def test_identifiers_in_the_recipes_of_contributing_exist():
     assert len(found) > 20 and found <= names_of_the_package(), found - names_of_the_package()
 
 
-def test_the_table_of_rooms_has_every_room_of_the_layers():
+def test_architecture_describes_every_package_of_the_layers():
     page = ROOT / "docs" / "architecture.md"
     layers = blocks(page)[0]
     for line in layers.text.splitlines()[1:]:  # the first are doors
@@ -136,7 +136,7 @@ def test_the_table_of_rooms_has_every_room_of_the_layers():
                 assert f"`{name}`" in text_of(page), name
 
 
-def test_what_must_stay_is_shown_by_tests_that_exist():
+def test_architecture_invariants_name_existing_tests():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (K\d+) \| .* \| (.*) \|$", text, flags=re.MULTILINE)
     assert [name for name, _ in rows] == [f"K{number}" for number in range(1, 22)]
@@ -150,7 +150,7 @@ def test_what_must_stay_is_shown_by_tests_that_exist():
             assert test in found if test else found, f"{name}: {file}:{test}"
 
 
-def test_the_journeys_name_functions_that_exist():
+def test_architecture_walkthroughs_name_existing_functions():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     stops = re.findall(r"`((?!test_)[\w/]+\.py):([\w.]+)`", text)
     assert len(stops) > 30

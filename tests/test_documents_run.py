@@ -141,7 +141,7 @@ def run(command: list[str], folder: Path, *, stopped: bool = False) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_the_blocks_of_a_page_run_as_they_stand(name, clone):
+def test_documents_code_blocks_run_as_written(name, clone):
     waiting: list[str] = []  # Python blocks, each in a namespace of its own, in one process
     count = 0  # of blocks and commands that ran
     for number, block in enumerate([*blocks(ROOT / name), None]):

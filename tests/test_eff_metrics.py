@@ -60,7 +60,7 @@ def quick(monkeypatch):
 # The network
 
 
-def test_the_network_recognizes_a_military_uniform():
+def test_efficientnet_recognizes_a_military_uniform():
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as file:
         portrait = np.asarray(Image.open(file).crop((0, 40, 512, 552)).resize((224, 224)))
     network = efficientnet.efficientnet(CPU, 224)
@@ -71,7 +71,7 @@ def test_the_network_recognizes_a_military_uniform():
     assert logits.softmax(dim=1).max() > 0.2
 
 
-def test_features_do_not_depend_on_the_batch_and_the_network_says_how_it_enlarges(faces):
+def test_efficientnet_features_do_not_depend_on_the_batch(faces):
     network = efficientnet.efficientnet(CPU, 32)
     assert (network.dim, network.resize) == (1280, "bilinear to 112x112, antialiased")
     images = torch.from_numpy(faces.images(32)[:3].copy())
@@ -79,9 +79,7 @@ def test_features_do_not_depend_on_the_batch_and_the_network_says_how_it_enlarge
     torch.testing.assert_close(network(images[2:]), together[2:], rtol=1e-4, atol=1e-4)
 
 
-def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
-    monkeypatch, faces, tmp_path
-):
+def test_efficientnet_explains_missing_or_wrong_weights(monkeypatch, faces, tmp_path):
     forged = tmp_path / "weights.pth"
     torch.save({"_fc.bias": torch.zeros(1)}, forged)
     monkeypatch.setattr(efficientnet, "weights_path", lambda: forged)
@@ -111,7 +109,7 @@ def rows(n, dim, seed):
     return np.random.default_rng(seed).standard_normal((n, dim), np.float32)
 
 
-def test_precision_and_recall_are_those_of_torch_fidelity():
+def test_fraction_in_manifold_equals_torch_fidelity():
     from torch_fidelity import metric_prc as prc
 
     for fakes, reals in [
@@ -131,7 +129,7 @@ def test_precision_and_recall_are_those_of_torch_fidelity():
 
 
 @pytest.mark.parametrize("n", [30, 200])
-def test_the_frechet_distance_of_rows_is_that_of_their_moments(n):
+def test_frechet_estimate_equals_frechet_distance_of_moments(n):
     fakes, reals = rows(n, 100, 0) + 0.1, 1.2 * rows(n + 5, 100, 1)
     ours, theirs = ((x.mean(axis=0), np.cov(x, rowvar=False)) for x in (fakes, reals))
     found = frechet_estimates(fakes, reals)
@@ -140,7 +138,7 @@ def test_the_frechet_distance_of_rows_is_that_of_their_moments(n):
     assert low < found[0] < high
 
 
-def test_the_kernel_distance_is_torch_fidelitys_of_one_subset_and_its_interval_a_jackknife():
+def test_kernel_estimate_equals_torch_fidelity_and_uses_a_jackknife():
     from torch_fidelity import metric_kid as kid
 
     fakes, reals = rows(60, 20, 0) + 0.3, rows(60, 20, 1)
@@ -160,9 +158,7 @@ def test_the_kernel_distance_is_torch_fidelitys_of_one_subset_and_its_interval_a
     assert interval_95(found) == pytest.approx((found[0] - reach, found[0] + reach))
 
 
-def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
-    quick, faces, tmp_path
-):
+def test_evaluate_uses_all_of_a_small_data_set_or_rejects_it(quick, faces, tmp_path):
     for mirror, number in ((True, 182), (False, 91)):
         told = []
         requests = parse("eff-pr200,eff-fd200")
@@ -187,7 +183,7 @@ def network(monkeypatch, faces):
 
 
 @pytest.mark.parametrize("mirror", [False, True])
-def test_the_nearest_training_image_of_a_training_image_is_itself(faces, network, mirror):
+def test_nearest_of_a_training_image_is_itself(faces, network, mirror):
     images = torch.from_numpy(faces.images(SIZE)[[3, 50, 90]])
     images = images.flip(3) if mirror else images
     found = nearest(images, of_data(faces, mirror=mirror), network, k=2)
@@ -197,7 +193,7 @@ def test_the_nearest_training_image_of_a_training_image_is_itself(faces, network
     assert found.mirrored[:, 0].tolist() == [mirror] * 3
 
 
-def test_distances_are_relative_to_the_median_of_training_images(faces):
+def test_nearest_distances_are_relative_to_the_median_of_the_data(faces):
     def mean_color(images):
         return images.float().mean(dim=(2, 3))
 
@@ -211,7 +207,7 @@ def test_distances_are_relative_to_the_median_of_training_images(faces):
 
 
 @pytest.mark.parametrize("copies", [60, 91])
-def test_where_training_images_are_copies_distances_stay_finite_or_it_is_said(copies, faces):
+def test_typical_of_copes_with_duplicate_training_images(copies, faces):
     """Of 91 images 60 are equal, so half of them have their next at distance 0; or all are."""
     images = torch.from_numpy(faces.images(SIZE)[:].copy())
     images[:copies] = images[0]
@@ -241,7 +237,7 @@ def measured(folder, cache):
         return {kind: METRICS[kind].measure(m).values for kind in kinds}
 
 
-def test_two_processes_measure_what_one_does(faces, tmp_path):
+def test_metrics_on_two_processes_equal_one_process(faces, tmp_path):
     (tmp_path / "store").symlink_to(faces.path)
     first, second = gathered(measured, (tmp_path, "cache of two"), tmp_path)
     assert first == second

@@ -45,14 +45,14 @@ def difference(picture, other):
 @pytest.mark.parametrize(
     "options", [{"psi": 0.7}, {"psi": -1, "noise": "none"}, {"psi": 1, "noise": "random"}]
 )
-def test_a_seed_is_the_picture_that_generate_makes(page, options):
+def test_explore_render_equals_generate_for_a_seed(page, options):
     label = torch.eye(3)[2:]
     (expected,) = page.loaded.pictures([3], labels=label, **options)
     view = View(seed=3, label=2, noise_seed=3, **options)
     assert difference(render(page.loaded, view), expected) <= 1
 
 
-def test_labels_that_are_no_classes_are_chosen_among_some_of_the_data():
+def test_explore_labels_offer_vectors_of_the_data():
     rows = torch.tensor([[0.5, 2.0, -1.0], [0.25, 0.0, 3.0]])
     page = explored(LABELED, label_rows=rows)
     (menu,) = (one for one in page.controls.sections["picture"] if one.name == "label")
@@ -61,7 +61,7 @@ def test_labels_that_are_no_classes_are_chosen_among_some_of_the_data():
     assert difference(render(page.loaded, View(seed=3, label=1, psi=1)), expected) <= 1
 
 
-def test_the_plane_of_three_seeds_has_them_at_its_corners(page):
+def test_explore_plane_has_three_seeds_at_its_corners(page):
     def ws(seed=0, **place):
         return final_styles(page.loaded, View(seed, 0, 1, **place))
 
@@ -72,14 +72,14 @@ def test_the_plane_of_three_seeds_has_them_at_its_corners(page):
     assert_close(ws(plane_x=0.5, plane_y=-2, **at), expected)
 
 
-def test_mixing_takes_the_layers_of_the_other_seed(page):
+def test_explore_mixing_takes_the_layers_of_the_other_seed(page):
     mixed = final_styles(page.loaded, View(1, 0, 1, mix_seed=2, mix_layers=(1, 4)))
     own, other = (final_styles(page.loaded, View(seed, 0, 1)) for seed in (1, 2))
     rows = torch.tensor([0, 1, 0, 0, 1, 0], dtype=torch.bool)
     assert_close(mixed, torch.where(rows[:, None], other, own))
 
 
-def test_edits_come_after_truncation(page):
+def test_explore_edits_are_applied_after_truncation(page):
     moved = values(page, seed=4, label="1", psi=0.5, edit_last=3) | {"pca:2": 2, "sefa:1": -1}
     view = page.controls.view(moved)
     assert [(e.strength, e.layers) for e in view.edits] == [(2, range(4)), (-1, range(4))]
@@ -89,7 +89,7 @@ def test_edits_come_after_truncation(page):
 
 
 @pytest.mark.parametrize("noise", ["const", "random"])
-def test_latents_give_the_picture_again(page, tmp_path, noise):
+def test_latents_file_reproduces_the_rendered_image(page, tmp_path, noise):
     edits = page.controls.view(values(page) | {"pca:1": 1}).edits
     view = View(2, 1, edits=edits, noise=noise, noise_seed=5)
     (tmp_path / "l.npz").write_bytes(latents_file(page.loaded, view))
@@ -98,7 +98,7 @@ def test_latents_give_the_picture_again(page, tmp_path, noise):
     assert difference(again, render(page.loaded, view)) <= 1
 
 
-def test_growth_and_padding_are_those_of_the_file():
+def test_explore_render_keeps_resolution_alpha_and_crop_of_the_file():
     growing = explored(resolution=8, alpha=0.5, active_rectangle=(1, 7, 0, 8)).loaded
     picture = render(growing, View())
     assert picture.shape == (6, 8, 3)
@@ -111,7 +111,7 @@ def as_file(pixels, name="mine.png"):
     return {"name": name, "content": base64.b64encode(buffer.getvalue()).decode()}
 
 
-def test_a_picture_of_the_generator_is_found_again_and_edited(page):
+def test_explore_search_projects_and_edits_a_sample(page):
     target = render(page.loaded, View(1, 0, 0.6))
     given = values(page, steps=200, space="w+", **as_file(target))
     with pytest.raises(ValueError, match="project an image first"):
@@ -126,7 +126,7 @@ def test_a_picture_of_the_generator_is_found_again_and_edited(page):
     assert difference(pixels(moved["picture"]), pixels(shown["picture"])) > 1
 
 
-def test_a_search_and_a_picture_compute_in_turn(page):
+def test_explore_search_and_image_requests_alternate(page):
     target = render(page.loaded, View(1, 0, 0.6))
     search = page.search(values(page, steps=20) | as_file(target))
     next(search)
@@ -149,7 +149,7 @@ def test_a_search_and_a_picture_compute_in_turn(page):
         ({"mix_layers": [6]}, r"Layers must be a list of layers below 6, got \[6\]"),
     ],
 )
-def test_controls_that_cannot_be_are_refused_in_words(page, changes, message):
+def test_explore_controls_reject_invalid_values(page, changes, message):
     with pytest.raises(ValueError, match=message):
         page.controls.view(values(page, **changes))
 
@@ -179,7 +179,7 @@ def pixels(url):
         return np.array(image)
 
 
-def test_the_page_and_its_pictures(port, page):
+def test_explore_server_serves_the_page_and_its_images(port, page):
     for address in FILES:
         status, headers, content = sent(port, "GET", address)
         assert status == 200 and content
@@ -197,7 +197,7 @@ def test_the_page_and_its_pictures(port, page):
         ("Origin", "http://localhost:3000"),  # another page of this computer
     ],
 )
-def test_other_pages_get_no_answer(port, page, header, value):
+def test_explore_server_rejects_requests_of_other_pages(port, page, header, value):
     given = {"Origin": f"http://{HOST}:{port}"} | {header: value.format(port=port)}
     for method, paths in (("GET", FILES), ("POST", page.answers)):
         for path in paths:
@@ -210,13 +210,13 @@ def test_other_pages_get_no_answer(port, page, header, value):
         assert sent(port, "GET", path)[0] == 404
 
 
-def test_many_connections_may_wait_at_once(page):
+def test_explore_server_accepts_many_waiting_connections(page):
     with Server(page, 0) as server, contextlib.ExitStack() as clients:
         for _ in range(40):  # before the first is accepted
             clients.enter_context(socket.create_connection(server.server_address, timeout=1))
 
 
-def test_it_ends_at_once_although_a_search_and_connections_are_open(capfd):
+def test_explore_server_stops_despite_open_connections(capfd):
     page, before = explored(), set(threading.enumerate())
     given = values(page, steps=1000, **as_file(np.zeros((16, 16, 3), np.uint8)))
     body = json.dumps(given).encode()

@@ -33,7 +33,7 @@ SHOWN = """async (change) =>
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
-def test_random_numbers_are_those_of_numpy_for_a_thousand_seeds(tmp_path):
+def test_random_js_equals_numpy_for_a_thousand_seeds(tmp_path):
     shutil.copy(FOLDER / "random.js", tmp_path / "random.mjs")
     (tmp_path / "draw.mjs").write_text(DRAW)
     words = ["node", tmp_path / "draw.mjs", json.dumps(SEEDS)]
@@ -89,7 +89,7 @@ def page():
 @pytest.mark.slow
 @NEEDS_BROWSER
 @pytest.mark.parametrize("name", SOURCES)
-def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
+def test_explore_export_images_equal_generate(page, name, tmp_path):
     loaded = SOURCES[name]()
     count = 20 if loaded.resolution < 1024 else 3
     save_page(loaded, {}, name, tmp_path, runtime())
@@ -114,7 +114,7 @@ def test_twenty_seeds_are_the_pictures_of_generate(page, name, tmp_path):
 
 
 @torch.no_grad()
-def test_the_page_s_noise_where_only_fine_layers_have_any():
+def test_page_network_accepts_noise_in_fine_layers_only():
     """All maps in a row, also of the other layers, as a seed draws them."""
     loaded = loaded_of(with_fine_noise_only())
     drawing = PageNetwork(loaded, {})
@@ -126,7 +126,7 @@ def test_the_page_s_noise_where_only_fine_layers_have_any():
     assert np.array_equal(drawing(**given)[..., :3].to(torch.uint8).numpy(), expected[0])
 
 
-def test_edits_have_names_without_folders_and_strengths():
+def test_moves_of_names_edits_without_folders_and_strengths():
     texts = ["a=b/x.npz:svm:<b>s/m=1</b>=2@0-3", "c/v.npy=-1", "pca:2"]
     edits = [Edit(torch.ones(8))] * 3
     assert list(moves_of(texts, edits)) == ["x.npz:svm:<b>s/m=1</b>@0-3", "v.npy", "pca:2"]

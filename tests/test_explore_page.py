@@ -137,7 +137,7 @@ def somebody(request):
     return request.getfixturevalue(request.param)
 
 
-def test_every_control_shows_what_render_says(somebody, source, loaded):
+def test_explore_page_controls_show_what_render_gives(somebody, source, loaded):
     user = somebody
     user.open(*SECTIONS)
     assert user.page.locator("details[open]").count() == 5  # all stay open
@@ -192,7 +192,7 @@ def test_every_control_shows_what_render_says(somebody, source, loaded):
     assert shows(seed=int(user.page.input_value("#seed_number")))
 
 
-def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, tmp_path):
+def test_explore_page_projects_edits_and_saves_an_uploaded_image(user, loaded, tmp_path):
     sampling.to_pil(render(loaded, View(3, 0, 0.5))).save(tmp_path / "mine.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
     user.choose("start", "your image")
@@ -230,7 +230,7 @@ def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, 
     assert user.page.inner_text("#message") == ""
 
 
-def test_a_link_holds_the_picture_and_names_stay_text(somebody, loaded):
+def test_explore_page_link_keeps_the_view_and_escapes_names(somebody, loaded):
     page = somebody.page
     assert page.inner_text("#name") == "<i>g.pt" and page.title().startswith("<i>g.pt")
     somebody.choose("label", NAMES[0])  # has markup, too
@@ -273,7 +273,7 @@ def test_a_link_holds_the_picture_and_names_stay_text(somebody, loaded):
         ("scene.json", "null", "text/javascript", "scene.json does not describe a page"),
     ],
 )
-def test_a_page_names_the_file_that_is_missing_or_wrong(
+def test_explore_page_names_missing_or_wrong_files(
     browser, folder, tmp_path, monkeypatch, file, content, kind, message
 ):
     shutil.copytree(folder, tmp_path / "page")
@@ -288,7 +288,7 @@ def test_a_page_names_the_file_that_is_missing_or_wrong(
         wait(lambda: message in page.inner_text("#message"), 60)
 
 
-def test_a_walk_goes_from_seed_to_seed(somebody, loaded):
+def test_explore_page_walk_goes_from_seed_to_seed(somebody, loaded):
     somebody.page.click("#walk")
     wait(lambda: somebody.page.input_value("#seed_number") != "10")
     somebody.page.click("text=Stop")
@@ -302,7 +302,7 @@ def test_a_walk_goes_from_seed_to_seed(somebody, loaded):
     somebody.page.wait_for_selector("text=Walk")
 
 
-def test_keys_move_a_slider_and_a_phone_shows_all(somebody, loaded):
+def test_explore_page_supports_keys_and_small_screens(somebody, loaded):
     somebody.page.set_viewport_size({"width": 375, "height": 667})
     somebody.page.focus("#seed input[type=range]")
     somebody.page.keyboard.press("ArrowRight")
@@ -313,7 +313,7 @@ def test_keys_move_a_slider_and_a_phone_shows_all(somebody, loaded):
     assert somebody.page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_nobody_else_is_asked_for_anything(user, visitor, server, exported):
+def test_explore_page_contacts_no_other_server(user, visitor, server, exported):
     for person, address in ((user, server[0]), (visitor, exported)):
         person.slide("seed", 1)
         outside = [url for url in person.asked if not url.startswith((address, "data:", "blob:"))]
@@ -321,15 +321,13 @@ def test_nobody_else_is_asked_for_anything(user, visitor, server, exported):
     assert "CALLED" not in server[1].read_text()
 
 
-def test_a_page_without_projection_says_where_it_is(visitor):
+def test_explore_page_explains_missing_projection(visitor):
     visitor.open("Your image")
     assert "needs PyTorch" in visitor.page.inner_text(".no_project")
     assert not visitor.page.is_visible("#project") and not visitor.page.is_visible("#latents_file")
 
 
-def test_a_page_of_edits_begins_with_them_and_tells_where_weights_come_from(
-    browser, source, loaded, tmp_path
-):
+def test_explore_export_page_starts_with_edits_and_shows_lineage(browser, source, loaded, tmp_path):
     file, folder = tmp_path / "a=b" / "<u>v.npy", tmp_path / "page"
     file.parent.mkdir()
     np.save(file, np.linspace(-1, 1, loaded.generator.config.w_dim))
@@ -350,7 +348,7 @@ def test_a_page_of_edits_begins_with_them_and_tells_where_weights_come_from(
     assert str(tmp_path) not in (folder / "scene.json").read_text()
 
 
-def test_a_page_that_is_opened_as_a_file_says_what_to_do(browser, folder):
+def test_explore_page_opened_as_a_file_explains_what_to_do(browser, folder):
     page = browser.new_page()
     page.goto((folder / "index.html").as_uri())
     wait(lambda: "python -m http.server" in page.inner_text("#message"))

@@ -67,7 +67,7 @@ def images(loaded, z, **options):
 
 
 @pytest.mark.parametrize("options", [*ABLATIONS, *BLURS], ids=str)
-def test_every_number_and_all_that_is_said_come_back(tmp_path, options):
+def test_export_safetensors_round_trips_weights_and_settings(tmp_path, options):
     names = ("cat", "dog", "ox") if "label_dim" in options else ()
     source = random_source({**TOLD, "label_names": names}, **options)
     if not options:
@@ -84,7 +84,7 @@ def test_every_number_and_all_that_is_said_come_back(tmp_path, options):
         assert ours == theirs, name
 
 
-def test_other_programs_read_the_weights(tmp_path):
+def test_export_safetensors_is_readable_by_other_programs(tmp_path):
     path, source = tmp_path / "mine.safetensors", random_source()
     export(source, path)
     assert_same_weights(safetensors.torch.load_file(path), source.generator)
@@ -94,7 +94,7 @@ def test_other_programs_read_the_weights(tmp_path):
     assert told["config"] == dataclasses.asdict(source.generator.config)
 
 
-def test_safetensors_exported_again_have_the_same_bytes(tmp_path):
+def test_export_safetensors_is_deterministic(tmp_path):
     source = random_source()
     files = [tmp_path / f"{i}.safetensors" for i in range(8)]  # two orders of two keys
     for file in files:
@@ -102,7 +102,7 @@ def test_safetensors_exported_again_have_the_same_bytes(tmp_path):
     assert len({file.read_bytes() for file in files}) == 1
 
 
-def test_weights_of_half_precision_are_read_as_single(tmp_path):
+def test_load_generator_reads_half_precision_as_float32(tmp_path):
     path, source = tmp_path / "half.safetensors", random_source()
     source.generator.half()
     export(source, path)
@@ -118,7 +118,7 @@ def arrays():
     }
 
 
-def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp_path, arrays):
+def test_load_generator_reads_official_npz_and_its_meta(tmp_path, arrays):
     path = tmp_path / "official.npz"
     np.savez(path, **arrays)
     loaded = load_generator(path)
@@ -147,13 +147,13 @@ def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp
         ({"static_kwargs": np.array("")}, "must contain static_kwargs"),
     ],
 )
-def test_arrays_that_are_not_those_of_a_generator_are_refused(tmp_path, arrays, change, message):
+def test_load_generator_rejects_npz_without_a_valid_generator(tmp_path, arrays, change, message):
     np.savez(tmp_path / "mine.npz", **arrays | change)
     with pytest.raises(ValueError, match=message):
         load_generator(tmp_path / "mine.npz")
 
 
-def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
+def test_load_generator_rejects_damaged_or_foreign_safetensors(tmp_path):
     path, source = tmp_path / "mine.safetensors", random_source()
     export(source, path)
     with open(path, "ab") as file:
@@ -202,7 +202,7 @@ def runtime_of(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [*ABLATIONS, *BLURS], ids=str)
-def test_onnx_runtime_makes_the_same_images(tmp_path, options):
+def test_export_onnx_gives_the_same_images(tmp_path, options):
     source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
     if "blur" in options:  # other precisions are compared in float32
         source.generator.double()
@@ -210,7 +210,7 @@ def test_onnx_runtime_makes_the_same_images(tmp_path, options):
     assert onnx_difference(tmp_path / "mine.onnx", source)[0] < 2e-4
 
 
-def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
+def test_export_onnx_accepts_any_batch_size_psi_and_noise(tmp_path):
     path, source = tmp_path / "mine.onnx", random_source(TOLD)
     assert onnx_difference(path, source, noise="input")[0] < 5e-5
     model = onnx.load(path)
@@ -229,7 +229,7 @@ def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
         assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_onnx_of_a_network_with_large_outputs_differs_by_rounding_only(tmp_path):
+def test_export_onnx_of_large_outputs_differs_only_by_rounding(tmp_path):
     """Float32 itself is as far from float64 there; also where hardly trained layers divide by
     deviations near 0."""
     source = random_source()
@@ -242,7 +242,7 @@ def test_onnx_of_a_network_with_large_outputs_differs_by_rounding_only(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["const", "input"])
-def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noise):
+def test_export_pt2_gives_the_same_images_for_any_batch_size(tmp_path, noise):
     source = random_source({"cutoff": 3, "active_rectangle": [2, 14, 0, 16]}, label_dim=2)
     export(source, tmp_path / "mine.pt2", noise=noise)
     extra = {"stylegan.json": ""}
@@ -259,7 +259,7 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
         assert_close(found, expected[:, :, 2:14], rtol=1e-5, atol=1e-4)
 
 
-def test_a_program_takes_noise_as_input_where_only_fine_layers_have_any():
+def test_exported_program_takes_noise_of_fine_layers_only():
     source = loaded_of(with_fine_noise_only())
     exported = program.exported_program(source, "input").module()
     z, psi = torch.randn(3, 8), torch.tensor(0.5)
@@ -269,7 +269,7 @@ def test_a_program_takes_noise_as_input_where_only_fine_layers_have_any():
         assert_close(exported(z, psi, noise=maps), expected, rtol=1e-5, atol=1e-4)
 
 
-def test_the_command_exports_what_is_chosen(tmp_path):
+def test_export_command_follows_psi_and_cutoff(tmp_path):
     files = tmp_path / "mine.pt", tmp_path / "mine.safetensors"
     save_generator(files[0], random_source().generator)
     run_ok("export", *files, "--psi", 0.5, "--cutoff", "all")

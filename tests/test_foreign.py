@@ -55,7 +55,7 @@ def singles():
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_rosinality_computes_what_its_program_computes(dtype):
+def test_import_weights_of_rosinality_equals_its_program(dtype):
     network = imported("rosinality", "full", dtype).generator
     z = latents(2, 16).to(dtype)
     noise = [m.to(dtype) for m in noise_maps(128, each=1) for _ in range(2)]
@@ -69,7 +69,7 @@ def test_rosinality_computes_what_its_program_computes(dtype):
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_genforce_computes_what_its_program_computes(dtype):
+def test_import_weights_of_genforce_equals_its_program(dtype):
     network = imported("genforce", "generator", dtype).generator
     z = latents(2, 16).to(dtype)
     assert_as_published(network.mapping(z), "genforce", "w")
@@ -83,7 +83,7 @@ def test_genforce_computes_what_its_program_computes(dtype):
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_huangzh13_computes_what_its_program_computes(dtype):
+def test_import_weights_of_huangzh13_equals_its_program(dtype):
     network = imported("huangzh13", "full", dtype).generator
     z, noise = latents(2, 16).to(dtype), [m.to(dtype) for m in noise_maps(128)]
     assert_as_published(network.mapping(z), "huangzh13", "w")
@@ -98,7 +98,7 @@ def test_huangzh13_computes_what_its_program_computes(dtype):
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_mmgeneration_computes_what_its_program_computes(dtype):
+def test_import_weights_of_mmgeneration_equals_its_program(dtype):
     network = imported("mmgeneration", "generator", dtype).generator
     arrays = FILES["mmgeneration"][1]
     z = latents(2, 16).to(dtype)  # they add 1e-6 to its norm, whatever that is
@@ -117,7 +117,7 @@ def test_mmgeneration_computes_what_its_program_computes(dtype):
     assert_as_published(truncated, "mmgeneration", "truncated")
 
 
-def test_what_a_file_lacks_is_made_the_same_each_time(singles):
+def test_import_weights_fills_missing_tensors_deterministically(singles):
     first, again = singles["rosinality"].generator, imported("rosinality", "full").generator
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
@@ -131,7 +131,7 @@ def test_what_a_file_lacks_is_made_the_same_each_time(singles):
     assert not torch.equal(own.epilogue0.noise.const, own.epilogue1.noise.const)
 
 
-def test_defaults_of_truncation_are_the_publishers(singles):
+def test_import_weights_keeps_the_publishers_truncation_defaults(singles):
     kept_apart = {
         name: (found.loaded.settings.psi, found.loaded.settings.cutoff)
         for name, found in singles.items()
@@ -151,7 +151,7 @@ def test_defaults_of_truncation_are_the_publishers(singles):
     ("layout", "pattern"),
     [("rosinality", "progression.{}.noise"), ("huangzh13", "blocks.{}.epi")],
 )
-def test_the_resolution_reached_shows_in_noise_strengths_that_left_zero(layout, pattern):
+def test_import_weights_finds_resolution_from_noise_strengths(layout, pattern):
     given = weights(layout, "full")
     last = {"rosinality": 4, "huangzh13": 3}[layout]  # the block of 64x64
     for name, tensor in given.items():
@@ -165,7 +165,7 @@ def test_the_resolution_reached_shows_in_noise_strengths_that_left_zero(layout, 
         import_weights(given)
 
 
-def test_the_level_of_detail_of_genforce_sets_resolution_and_alpha():
+def test_import_weights_reads_resolution_and_alpha_of_genforce():
     given = weights("genforce", "generator")
     given["synthesis.lod"] = torch.tensor(1.25)
     found = import_weights({"models": {"generator": given}, "running_metadata": {"seen_img": 7}})
@@ -179,7 +179,7 @@ def test_the_level_of_detail_of_genforce_sets_resolution_and_alpha():
         import_weights(given)
 
 
-def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored():
+def test_import_weights_takes_the_ema_and_ignores_the_rest():
     given, other = weights("genforce", "generator"), weights("genforce", "generator")
     other["truncation.w_avg"] += 1
     models = {"generator": other, "generator_smooth": given}
@@ -189,7 +189,7 @@ def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored():
     assert import_weights(full).generator_ema.config.resolution == 128
 
 
-def test_an_average_that_is_not_known_is_not_replaced_by_the_trained_weights():
+def test_import_weights_rejects_an_ema_of_unknown_layout():
     good = weights("genforce", "generator")
     odd = {f"average.{name}": tensor for name, tensor in good.items()}
     with pytest.raises(ValueError, match="not a checkpoint"):
@@ -202,7 +202,7 @@ def test_an_average_that_is_not_known_is_not_replaced_by_the_trained_weights():
 
 
 @pytest.mark.parametrize("average", ["", "module."])  # of mmgeneration, of mmagic
-def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew(average):
+def test_import_weights_of_mmgeneration_reads_ema_and_growth(average):
     given = weights("mmgeneration", "generator")
     other = given | {"to_rgbs.0.conv.bias": torch.full((3,), 7.0)}
     state = {f"generator.{name}": tensor for name, tensor in other.items()}
@@ -231,14 +231,14 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
         ),
     ],
 )
-def test_tensors_that_do_not_make_a_network_of_ours_are_named(name, tensor, message):
+def test_import_weights_names_tensors_that_do_not_fit(name, tensor, message):
     given = weights("genforce", "generator") | {name: tensor}
     with pytest.raises(ValueError, match=message):
         import_weights({name: tensor for name, tensor in given.items() if tensor is not None})
 
 
 @pytest.mark.parametrize("content", [{"conv1.weight": torch.zeros(1)}, [1, 2]])
-def test_what_holds_no_generator_is_refused(content):
+def test_import_weights_rejects_files_without_a_generator(content):
     with pytest.raises(ValueError, match="not a checkpoint of this project, nor of one of rosin"):
         import_weights(content)
 
@@ -252,13 +252,13 @@ def test_what_holds_no_generator_is_refused(content):
         ([600, 600], (8, 8192, 600)),
     ],
 )
-def test_widths_tell_the_settings_that_make_them(channels, expected):
+def test_widths_of_recovers_the_channel_settings(channels, expected):
     config = widths_of(channels)
     assert (config.resolution, config.channel_base, config.max_channels) == expected
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_files_old_and_new_load_with_the_prefix_of_data_parallel(tmp_path, new):
+def test_load_generator_accepts_the_prefix_of_data_parallel(tmp_path, new):
     path = tmp_path / "000100.model"
     given = {f"module.{name}": tensor for name, tensor in weights("rosinality", "full").items()}
     torch.save(given, path, _use_new_zipfile_serialization=new)
@@ -269,7 +269,7 @@ def test_files_old_and_new_load_with_the_prefix_of_data_parallel(tmp_path, new):
     assert license_of(loaded.lineage) == UNKNOWN
 
 
-def test_objects_beside_the_weights_are_neither_looked_up_nor_run(tmp_path, monkeypatch, capsys):
+def test_load_generator_never_runs_objects_next_to_the_weights(tmp_path, monkeypatch, capsys):
     class HistoryBuffer:  # mmengine keeps its losses in such
         def __init__(self):
             self.history, self.smoothing = np.arange(5.0), max
@@ -300,7 +300,7 @@ def test_objects_beside_the_weights_are_neither_looked_up_nor_run(tmp_path, monk
     assert "executed" not in capsys.readouterr().out
 
 
-def test_objects_without_weights_beside_them_are_named(tmp_path):
+def test_load_generator_names_objects_in_files_without_a_generator(tmp_path):
     torch.save({"state_dict": {"a": torch.zeros(1)}, "began": datetime.now()}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match=r"holds objects \(datetime.datetime\) that only running"):
         load_generator(tmp_path / "a.pth")
@@ -386,7 +386,7 @@ def images_of_lernapparat(p, ws, maps):
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_lernapparat_computes_what_its_layers_say(dtype, tmp_path):
+def test_load_generator_of_lernapparat_equals_its_layers(dtype, tmp_path):
     given = lernapparat_weights(128, dtype)
     torch.save(OrderedDict(given), tmp_path / "for_g_all.pt")
     generator = load_generator(tmp_path / "for_g_all.pt")
@@ -405,7 +405,7 @@ def test_lernapparat_computes_what_its_layers_say(dtype, tmp_path):
     torch.testing.assert_close(generator.synthesis(ws, noise=maps), expected, **tolerance)
 
 
-def test_smaller_pictures_of_lernapparat_are_averages_of_the_only_ones():
+def test_import_weights_of_lernapparat_averages_smaller_images():
     network = import_weights(lernapparat_weights(16, SINGLE)).loaded
     z = latents(2, 12).float()
     smaller = network.with_settings(resolution=8)(z, noise="const")

@@ -77,9 +77,7 @@ for name in ("generator", "state"):
     "examples", [20, pytest.param(400, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 @pytest.mark.parametrize("case", CASES)
-def test_damaged_files_are_read_or_refused_with_one_line_that_names_them(
-    case, examples, tmp_path, capfd
-):
+def test_readers_load_or_reject_damaged_files_in_one_line(case, examples, tmp_path, capfd):
     kind, damages, read = CASES[case]
     path, refused = tmp_path / kind.file, 0
     kind.make(path)

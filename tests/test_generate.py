@@ -36,7 +36,7 @@ def made(seed, **options):
     return to_uint8(images)[0]
 
 
-def test_one_file_per_seed_and_a_grid_and_the_same_bytes_again(source, out):
+def test_generate_writes_seeds_and_a_grid_reproducibly(source, out):
     options = ["--seeds", "0-2,10000", "--noise", "random"]
     first = generated(source, out, *options)
     names = ["grid.png", "seed0000.png", "seed0001.png", "seed0002.png", "seed10000.png"]
@@ -46,7 +46,7 @@ def test_one_file_per_seed_and_a_grid_and_the_same_bytes_again(source, out):
     assert first == {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-def test_the_file_s_own_truncation_is_the_default(tmp_path, out):
+def test_generate_uses_the_truncation_of_the_file_by_default(tmp_path, out):
     path = tmp_path / "own.pt"
     save_generator(path, random_generator(), psi=0.0, cutoff=None)
 
@@ -61,14 +61,14 @@ def test_the_file_s_own_truncation_is_the_default(tmp_path, out):
 
 
 @pytest.mark.parametrize("ending", ["png", "webp", "jpg"])
-def test_png_and_webp_hold_the_pixels_and_jpg_nearly(source, out, ending):
+def test_format_option_keeps_pixels_in_png_and_webp_and_nearly_in_jpg(source, out, ending):
     generated(source, out, "--seeds", 3, "--format", ending)
     difference = np.abs(pixels(out / f"seed0003.{ending}") - made(3, psi=0.7, cutoff=8))
     assert difference.max() == 0 if ending != "jpg" else difference.mean() < 10
 
 
 @pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (4, "RGBA")])
-def test_gray_and_transparent_pictures(tmp_path, out, channels, mode):
+def test_generate_writes_gray_and_transparent_images(tmp_path, out, channels, mode):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(dataclasses.replace(TINY, image_channels=channels)))
     generated(path, out, "--seeds", "1,2")
@@ -76,7 +76,7 @@ def test_gray_and_transparent_pictures(tmp_path, out, channels, mode):
     assert open_image(out / "grid.png").mode == "RGB"
 
 
-def test_alpha_is_refused_by_jpeg_and_whole_in_webp(tmp_path, out):
+def test_format_option_rejects_jpg_with_alpha_and_webp_keeps_it(tmp_path, out):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(dataclasses.replace(TINY, image_channels=4)))
     failed = stylegan("generate", path, "--format", "jpg", "--out", out, *CPU)
@@ -89,7 +89,7 @@ def test_alpha_is_refused_by_jpeg_and_whole_in_webp(tmp_path, out):
     assert np.array_equal(pixels(tmp_path / "x.webp"), colors)
 
 
-def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
+def test_generate_uses_the_current_stage_of_a_growing_run(tmp_path, out):
     path = tmp_path / "generator-000000100.pt"
     save_generator(path, random_generator(), resolution=8, alpha=0.25)
     generated(tmp_path, out, "--seeds", "1")
@@ -100,7 +100,7 @@ def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
     assert "trained up to 8x8" in larger.stderr
 
 
-def test_below_the_trained_resolution_pictures_are_averaged(tmp_path, out):
+def test_resolution_option_averages_images_of_the_trained_resolution(tmp_path, out):
     """The layers that once showed 8x8 are trained no more: nothing may depend on them."""
     path = tmp_path / "mine.pt"
     generator = random_generator()
@@ -122,7 +122,7 @@ def test_below_the_trained_resolution_pictures_are_averaged(tmp_path, out):
     assert np.abs(squares - picture)[kept].max() <= 1
 
 
-def test_a_loaded_generator_averages_below_its_resolution_and_its_file_stays(tmp_path):
+def test_pretrained_averages_images_below_its_resolution(tmp_path):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(), alpha=0.5)
     generator = load_generator(path)
@@ -140,7 +140,7 @@ def test_a_loaded_generator_averages_below_its_resolution_and_its_file_stays(tmp
     assert small.settings.override(resolution=16).synthesis_resolution == 16
 
 
-def test_a_whole_psi_of_a_file_is_shown_as_the_same_fraction(tmp_path):
+def test_psi_stored_as_an_integer_equals_the_same_float(tmp_path):
     pictures = []
     for psi in (10**29, 1e29):
         save_generator(tmp_path / "mine.pt", random_generator(), outputs=ALLOW_OVERWRITE)
@@ -150,7 +150,7 @@ def test_a_whole_psi_of_a_file_is_shown_as_the_same_fraction(tmp_path):
     assert torch.equal(*pictures)
 
 
-def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
+def test_label_rows_are_used_when_labels_are_not_classes(tmp_path):
     """In pictures, centers and blends; the file keeps them."""
     rows = torch.tensor([[0.5, 2.0, -1.0], [0.25, 0.0, 3.0]])
     path = tmp_path / "mine.pt"
@@ -178,7 +178,7 @@ def test_labels_that_are_no_classes_are_some_of_the_data(tmp_path):
         save_generator(path, random_generator(LABELED), label_rows=[[1.0]])
 
 
-def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
+def test_class_option_mixes_several_classes_by_weight(tmp_path, out):
     path, generator = tmp_path / "kinds.pt", random_generator(LABELED)
     save_generator(path, generator, label_names=["smile", "sad", "calm"], psi=1.0)
     run_ok("generate", path, "--seeds", 3, "--class", "smile=0.7, 1=0.3", "--out", out, *CPU)
@@ -189,7 +189,7 @@ def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
     assert "no class 'sda'; did you mean sad?" in message
 
 
-def test_without_a_class_each_seed_has_its_own(tmp_path, out):
+def test_generate_without_class_alternates_classes_by_seed(tmp_path, out):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(LABELED), label_names=["cat", "dog\n", "hen"])
     given = ["generate", path, "--no-grid", *CPU]
@@ -205,7 +205,7 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
         assert np.array_equal(several[seed - 2].permute(1, 2, 0), pixels(written))
 
 
-def test_a_class_does_not_change_styles_in_a_file_which_is_said(tmp_path, out):
+def test_class_option_warns_that_saved_w_does_not_change(tmp_path, out):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(LABELED))
     for kind, says in (("w", True), ("z", False)):
@@ -216,7 +216,7 @@ def test_a_class_does_not_change_styles_in_a_file_which_is_said(tmp_path, out):
 
 
 @pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])
-def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
+def test_generate_script_and_module_are_the_same_command(tmp_path, door):
     done = run_python(ROOT, *door, tmp_path / "gone.pt")
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: there is no {tmp_path / 'gone.pt'}; accepted are")
@@ -226,9 +226,7 @@ def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
         load_generator(tmp_path / "gone.pt")
 
 
-def test_a_misspelled_bundled_name_gets_a_hint_even_where_the_folder_cannot_be_listed(
-    tmp_path, monkeypatch
-):
+def test_load_generator_suggests_bundled_names_in_unreadable_folders(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 

@@ -45,7 +45,7 @@ def package(path, files):
     return path
 
 
-def test_a_package_becomes_a_folder_for_each_character_and_says_its_license(tmp_path):
+def test_glyphs_recipe_makes_a_folder_per_character_and_a_license(tmp_path):
     fonts = {f"usr/share/fonts/x/{name}.ttf": font_file(name).content for name in NAMES[:3]}
     notice = {"usr/share/doc/fonts-x/copyright": b"free as in speech"}
     (tmp_path / "packages").mkdir()

@@ -39,7 +39,7 @@ def progress(images, now=GROWN, **metrics):
     )
 
 
-def test_logits_that_saturate_for_long_end_the_run():
+def test_check_logits_ends_a_run_after_long_saturation():
     health = Health(TrainState.create(tiny_config()))
     far = 2 * SATURATED_LOGIT
     half = 2000  # images, of max_saturated_kimg
@@ -91,7 +91,7 @@ SAID = [  # windows, options, and what is said once, after which half
 
 
 @pytest.mark.parametrize(("windows", "options", "expected"), SAID)
-def test_an_overfitted_or_blind_discriminator_is_told_of_once(
+def test_health_warns_once_of_overfitted_or_blind_discriminators(
     monkeypatch, windows, options, expected
 ):
     """After the first whole window at full size, where its logits say so."""
@@ -100,7 +100,7 @@ def test_an_overfitted_or_blind_discriminator_is_told_of_once(
     assert [(name, i) for i, names in enumerate(said) for name in names] == [*expected.items()]
 
 
-def test_an_overfitted_or_blind_discriminator_is_told_of_with_numbers_and_what_helps():
+def test_health_warnings_give_numbers_and_advice():
     line = told([(GROWN, HIGH)] * 2)[FIRST_WHOLE]["overfitted"]
     assert re.search("overfitted at image 123: r_t .* 0.91 .* 10000 images.* 14 .*--metrics", line)
     assert "augment.kind" in line and "docs/running.md" in line
@@ -112,7 +112,7 @@ def exhaust_a_gpu():
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-def test_out_of_memory_says_where_and_what_helps():
+def test_runtime_errors_explained_gives_advice_on_out_of_memory():
     state = TrainState.create(tiny_config(batch_gpu=2))
     for exhaust in (lambda: torch.empty(2**60), exhaust_a_gpu):
         with pytest.raises(ValueError) as caught, runtime_errors_explained(state, stage(8)):
@@ -126,7 +126,7 @@ def test_out_of_memory_says_where_and_what_helps():
 
 
 @pytest.mark.parametrize("error", [DistBackendError("x"), RuntimeError("Connection reset by peer")])
-def test_a_process_that_is_gone_is_lost_contact_for_the_other(error, monkeypatch):
+def test_process_lost_error_is_raised_if_another_process_is_gone(error, monkeypatch):
     state = TrainState.create(tiny_config())
     with pytest.raises(type(error)), runtime_errors_explained(state):
         raise error  # alone, there is nobody to lose

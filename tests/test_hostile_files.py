@@ -204,7 +204,7 @@ def corpus(folder):
     return expected
 
 
-def test_a_hostile_file_is_refused_with_a_line_that_names_it_and_never_executed(tmp_path):
+def test_load_generator_rejects_hostile_files_without_running_them(tmp_path):
     expected = corpus(tmp_path)
     text = printed(tmp_path, "-c", READER, *(tmp_path / name for name in expected))
     messages = dict(map(json.loads, text.splitlines()))
@@ -218,7 +218,7 @@ def test_a_hostile_file_is_refused_with_a_line_that_names_it_and_never_executed(
 
 @pytest.mark.parametrize("new", [True, False])
 @pytest.mark.parametrize("function", [print, os.system])
-def test_objects_in_a_checkpoint_are_refused_by_name(tmp_path, capfd, function, new):
+def test_load_generator_names_the_objects_in_a_checkpoint(tmp_path, capfd, function, new):
     """With no advice to run the code of a file that would start a program."""
     path = tmp_path / "evil.pth"
     torch.save({"thing": Runs(function, "echo executed")}, path, pickle, 2, new)

@@ -121,7 +121,7 @@ def test_hubconf_dependencies_name_every_import(found):
     assert set(found["imports"]) - with_others == set(dependencies)
 
 
-def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator):
+def test_hubconf_entries_need_only_torch_numpy_and_pillow(found, generator):
     assert sorted(found["list"]) == sorted(ENTRIES)
     assert found["kinds"] == [True, "cpu", False]
     z = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
@@ -137,7 +137,7 @@ def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator
     ("name", "shape"),
     [("faces64", (3, 64, 64)), ("glyphs64", (1, 64, 64))],
 )
-def test_bundled_networks_make_pictures_of_their_size(name, shape):
+def test_bundled_networks_sample_images_of_their_size(name, shape):
     assert bundled_file(name).stat().st_size <= 8 * 2**20
     pictures = entry(name).sample(range(4))
     assert (pictures.shape, pictures.dtype) == ((4, *shape), torch.uint8)
@@ -158,7 +158,7 @@ def saved_picture(path):
         ({"active_rectangle": [2, 14, 0, 16]}, ["--noise", "random"], {"noise": "random"}),
     ],
 )
-def test_sample_gives_the_pictures_that_generate_writes(tmp_path, said, options, arguments):
+def test_sample_equals_the_images_that_generate_writes(tmp_path, said, options, arguments):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(), **said)
     command = ["generate", path, "--seeds", "3,40000", "--device", "cpu", *options]
@@ -171,7 +171,7 @@ def test_sample_gives_the_pictures_that_generate_writes(tmp_path, said, options,
     )
 
 
-def test_sample_takes_labels_where_there_are_any(tmp_path):
+def test_sample_takes_labels_of_a_conditional_generator(tmp_path):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(LABELED), label_names=("cat", "dog", "hen"))
     G = entry("generator", path)
@@ -196,7 +196,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["", "state-000000008.pt"])
-def test_a_run_or_state_gives_its_discriminator(run, name):
+def test_hubconf_discriminator_loads_a_run_or_state(run, name):
     folder, state = run
     D = entry("discriminator", folder / name)
     assert_same_weights(D, state.discriminator)
@@ -204,7 +204,7 @@ def test_a_run_or_state_gives_its_discriminator(run, name):
     assert D(torch.zeros(4, 3, 8, 8), alpha=0.5).shape == (4,)
 
 
-def test_sources_without_a_discriminator_say_so(tmp_path, run):
+def test_hubconf_discriminator_rejects_sources_without_one(tmp_path, run):
     save_generator(tmp_path / "mine.pt", random_generator())
     for source in (tmp_path / "mine.pt", "glyphs64"):
         with pytest.raises(ValueError, match="holds no discriminator"):

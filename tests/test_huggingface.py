@@ -20,7 +20,7 @@ def source():
     return loaded_of(random_generator(), **said)
 
 
-def test_the_card_tells_license_and_metrics_to_the_hub_and_to_people(source, tmp_path):
+def test_save_folder_card_shows_license_and_metrics(source, tmp_path):
     save_folder(source, tmp_path, CARD)
     card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
     assert (card.data.license, card.data.library_name) == ("cc-by-nc-4.0", "stylegan")
@@ -36,7 +36,7 @@ def test_the_card_tells_license_and_metrics_to_the_hub_and_to_people(source, tmp
 
 
 @pytest.mark.parametrize("labels", [0, 2])
-def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source, tmp_path, labels):
+def test_save_folder_card_code_generates_the_same_images(source, tmp_path, labels):
     network = Generator(dataclasses.replace(TINY, label_dim=labels)).eval()
     source = source.but(generator=network)
     save_folder(source, tmp_path, Card("mit"))
@@ -49,7 +49,7 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
     assert np.array_equal(found["images"].permute(0, 2, 3, 1), expected)
 
 
-def test_nothing_is_shared_without_a_license(source, tmp_path):
+def test_save_folder_requires_a_license(source, tmp_path):
     with pytest.raises(ValueError, match="needs the license"):
         save_folder(source, tmp_path / "mine", Card())
     assert not list(tmp_path.iterdir())

@@ -93,7 +93,7 @@ class Images(torch.utils.data.TensorDataset):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Metric .* will save all extracted features:UserWarning")
 @pytest.mark.filterwarnings(r"ignore:std\(\). degrees of freedom:UserWarning")  # of one split
-def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
+def test_inception_metrics_equal_torch_fidelity_and_torchmetrics(
     weights, small, store, tmp_path, monkeypatch
 ):
     from torchmetrics.image.fid import FrechetInceptionDistance, NoTrainInceptionV3
@@ -163,7 +163,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     assert measured(["is"], FAKES)["is"]["is"] == pytest.approx(score.compute()[0].item(), rel=1e-3)
 
 
-def test_features_are_those_of_torch_fidelitys_network(weights, small, store, tmp_path):
+def test_inception_features_equal_torch_fidelity(weights, small, store, tmp_path):
     network = features.inception(Tools(tmp_path, weights), CPU)
     reference = InceptionV3("x", ["2048"], feature_extractor_weights_path=str(weights))
     images = torch.cat(list(samples_of(store).real_batches(4)))
@@ -176,15 +176,13 @@ def test_features_are_those_of_torch_fidelitys_network(weights, small, store, tm
 # Weights
 
 
-def test_weights_of_another_network_are_refused(tmp_path):
+def test_inception_rejects_weights_of_another_network(tmp_path):
     torch.save({"fc.weight": torch.ones(2)}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="does not hold the weights of the Inception network"):
         features.inception(Tools(tmp_path, tmp_path / "other.pth"), CPU)
 
 
-def test_offline_without_weights_there_is_one_message_with_address_hash_and_path(
-    store, tmp_path, monkeypatch
-):
+def test_feature_weights_missing_offline_are_reported_once(store, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

@@ -117,9 +117,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "kills"), [(1, 8), (2, 4)])
-def test_a_run_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(
-    folder, processes, kills
-):
+def test_resume_after_random_kills_equals_an_uninterrupted_run(folder, processes, kills):
     whole = Training(folder, f"whole-{processes}", processes)
     whole.finish()
     disturbed = Training(folder, f"disturbed-{processes}", processes)

@@ -31,7 +31,7 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_styles_and_noise_come_back_bit_for_bit(file, n):
+def test_write_latents_and_read_latents_keep_every_bit(file, n):
     ws = torch.from_numpy(numbers(*WS))
     noise = [torch.from_numpy(array) for array in maps(n).values()]
     write_latents(file, ws, noise)
@@ -41,7 +41,7 @@ def test_styles_and_noise_come_back_bit_for_bit(file, n):
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_w_stands_for_all_layers_and_z_for_what_the_mapping_makes_of_it(file):
+def test_read_latents_broadcasts_w_and_maps_z(file):
     generator = random_generator()
     np.savez(file, w=numbers(*W))
     ws, _ = read_latents(file, generator)  # two, as docs/projection.md takes them
@@ -54,7 +54,7 @@ def test_w_stands_for_all_layers_and_z_for_what_the_mapping_makes_of_it(file):
     assert found.noise is None and not found.ws.is_inference()
 
 
-def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
+def test_read_latents_needs_a_class_for_z_but_not_for_w(file):
     generator, label = random_generator(LABELED), torch.eye(3)[1:2]
     np.savez(file, z=numbers(*Z))
     with pytest.raises(ValueError, match="the network has classes; pass --class"):
@@ -88,14 +88,14 @@ def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
         ),
     ],
 )
-def test_what_does_not_fit_is_named(file, arrays, message):
+def test_read_latents_names_arrays_that_do_not_fit(file, arrays, message):
     np.savez(file, **arrays)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         read_latents(file, random_generator())
     assert str(caught.value).startswith(f"{file}: ")
 
 
-def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
+def test_read_latents_executes_no_code_and_names_a_missing_file(file):
     np.savez(file, allow_pickle=True, ws=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match=r"latents\.npz is damaged or not a file of plain arrays"):
         read_latents(file, random_generator())
@@ -103,7 +103,7 @@ def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
         read_latents(file.with_name("gone.npz"), random_generator())
 
 
-def test_compressed_files_and_plain_arrays_are_read_or_it_is_said_what_fits(file):
+def test_read_latents_reads_compressed_npz_and_plain_npy(file):
     generator, ws = random_generator(), numbers(*WS)
     np.savez_compressed(file, ws=ws, **{name: 0 * noise for name, noise in maps().items()})
     assert_close(read_latents(file, generator).ws, torch.from_numpy(ws), **EXACT)
@@ -115,14 +115,14 @@ def test_compressed_files_and_plain_arrays_are_read_or_it_is_said_what_fits(file
         read_latents(plain, generator)
 
 
-def test_a_compressed_file_that_would_fill_the_memory_is_refused_before(file, monkeypatch):
+def test_read_latents_refuses_oversized_compressed_files(file, monkeypatch):
     np.savez_compressed(file, ws=np.zeros((2**12, *WS[1:]), np.float32))
     monkeypatch.setattr("stylegan.files.checkpoint.MAX_UNPACKED", 2**19)
     with pytest.raises(ValueError, match="its entries are larger than the file"):
         read_latents(file, random_generator())
 
 
-def test_latents_of_seeds_give_the_pictures_of_the_seeds(source, file, tmp_path):
+def test_generate_from_a_latents_file_equals_generate_from_seeds(source, file, tmp_path):
     generator = random_generator()
     with torch.no_grad():
         write_latents(file, generator.broadcast(generator.mapping(latents([0, 1, 2], 8))))

@@ -37,7 +37,7 @@ FAN_IN = {"linear": 30, "conv": 270, "up": 270, "down": 270}
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_initial_weights_are_normal_and_biases_zero(kind):
+def test_equalized_layers_start_with_normal_weights_and_zero_bias(kind):
     layer = LAYERS[kind]()
     he_constant = math.sqrt(2 / FAN_IN[kind])
     assert std(layer.weight) == pytest.approx(1, abs=0.04)
@@ -74,7 +74,7 @@ def counted(layer, scale, *biases):
 
 
 @torch.no_grad()
-def test_a_linear_layer_by_hand():
+def test_equalized_linear_matches_hand_computation():
     # weights 0 1 2 3 / 4 5 6 7 times gain / sqrt(4) * multiplier = 1/4, biases times 1/2
     layer = counted(EqualizedLinear(4, 2, gain=1, lr_multiplier=0.5), 0.25, 2.0, 4.0)
     # (0 + 1 + 2 + 12) / 4 + 1 and (4 + 5 + 6 + 28) / 4 + 2
@@ -82,7 +82,7 @@ def test_a_linear_layer_by_hand():
 
 
 @torch.no_grad()
-def test_convolutions_by_hand():
+def test_equalized_conv2d_matches_hand_computation():
     # weights 0 1 2 / 3 4 5 / 6 7 8, gain 3 over sqrt(9): 1
     layer = counted(EqualizedConv2d(1, 1, 3, gain=3), 1, 100.0)
     # of ones: the sum of the weights that lie inside the image, 4 + 5 + 7 + 8 in the first corner
@@ -98,7 +98,7 @@ def test_convolutions_by_hand():
 
 
 @torch.no_grad()
-def test_fused_changes_of_size_by_hand():
+def test_equalized_up_and_down_convolutions_match_hand_computation():
     he = 2**0.5 / 3
     # one pixel becomes 2x2 equal ones, each of which meets the weights that lie inside
     up = counted(EqualizedConvTranspose2d(1, 1).double(), he)
@@ -112,7 +112,7 @@ def test_fused_changes_of_size_by_hand():
     assert blurred(ones).item() == pytest.approx(9 * he + 5)
 
 
-def test_a_new_style_scales_by_about_one_around_its_first_half():
+def test_style_scale_is_centered_at_one():
     style = Style(6, 4).double()
     w = torch.randn(5, 6, dtype=torch.float64)
     scale, bias = style(w)
@@ -121,7 +121,7 @@ def test_a_new_style_scales_by_about_one_around_its_first_half():
     assert style.affine.weight_scale == pytest.approx(1 / math.sqrt(6))  # gain 1
 
 
-def test_epilogue_is_noise_bias_activation_normalization_style_in_this_order():
+def test_epilogue_applies_noise_bias_activation_norm_style_in_order():
     config = NetworkConfig(resolution=4, max_channels=3, w_dim=5)
     epilogue = Epilogue(config, 4).double()
     with torch.no_grad():

@@ -42,7 +42,7 @@ def tuned(store, tmp_path_factory):
     return folder
 
 
-def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
+def test_lineage_is_stored_in_every_file_of_a_run(tuned):
     out = tuned / "second"
     source = tuned / "first" / "state-000000012.pt"
     state = checkpoint.load(out / "state-000000012.pt")
@@ -59,7 +59,7 @@ def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
     assert checkpoint.load(tuned / "first" / "state-000000012.pt")["lineage"] == []
 
 
-def test_the_run_folder_remains_a_configuration_and_a_run_that_resumes(tuned, store):
+def test_lineage_in_config_toml_keeps_it_loadable_and_resumable(tuned, store):
     out = tuned / "second"
     stored = load_config(out / "config.toml")
     before = RunFolder(out).lineage()
@@ -67,7 +67,7 @@ def test_the_run_folder_remains_a_configuration_and_a_run_that_resumes(tuned, st
 
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
-def test_the_chain_survives_every_format(tmp_path, ending):
+def test_lineage_survives_every_generator_format(tmp_path, ending):
     path = tmp_path / f"g{ending}"
     write = native.save_loaded if ending == ".pt" else native.save_safetensors
     write(path, loaded_of(random_generator(), lineage=(OFFICIAL, MINE)))
@@ -78,7 +78,7 @@ def test_the_chain_survives_every_format(tmp_path, ending):
     assert facts["weights from"].index(SNAPSHOT.name) < facts["weights from"].index("mine/")
 
 
-def test_official_weights_carry_their_license_through_conversion_and_training(store, tmp_path):
+def test_lineage_keeps_the_official_license_through_training(store, tmp_path):
     assert open_weights(SNAPSHOT).lineage == (OFFICIAL,)
     native.save_loaded(tmp_path / "ffhq.pt", load_generator(SNAPSHOT))
     critic = tmp_path / "critic.pt"
@@ -101,27 +101,25 @@ def test_official_weights_carry_their_license_through_conversion_and_training(st
     assert (chain[1].source, chain[1].license) == ("ffhq.pt", NVIDIA)
 
 
-def test_bundled_weights_have_their_name_and_license():
+def test_lineage_of_bundled_weights_has_name_and_license():
     (bundled,) = open_weights("faces64").child_lineage()
     assert (bundled.source, bundled.license) == ("faces64", "MIT")
     assert load_generator("faces64").lineage == (bundled,)
     assert facts_of("faces64")["license"] == "MIT"
 
 
-def test_the_license_of_a_chain_is_the_strictest_that_is_known():
+def test_license_of_a_chain_is_the_strictest_known_license():
     assert license_of((OFFICIAL, MINE)) == license_of((MINE, OFFICIAL)) == NVIDIA
     assert license_of((LineageEntry("faces64", "0", "MIT"),)) == "MIT"
     assert license_of((LineageEntry("faces64", "0", "MIT"), MINE)) == "unknown"
 
 
-def test_an_address_loses_what_may_be_secret():
+def test_public_address_drops_credentials_and_query():
     address = "https://me:word@example.org/a/ffhq.pt?token=1#sha256=12345678"
     assert public_address(address) == "https://example.org/a/ffhq.pt"
 
 
-def test_a_run_killed_before_its_first_state_does_not_begin_without_its_weights(
-    tuned, store, tmp_path
-):
+def test_start_needs_init_from_again_if_no_state_was_saved(tuned, store, tmp_path):
     out = RunFolder(tmp_path / "run")
     config = tiny_config(schedule=SHORT)
     out.create(config, store.origin, (), (MINE,))

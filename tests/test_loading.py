@@ -44,7 +44,7 @@ def save_state(path, images_seen=0, **extra):
     return state
 
 
-def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_path):
+def test_save_generator_and_load_generator_keep_every_bit(tmp_path):
     generator, path = random_generator().double().train(), tmp_path / "mine.pt"
     save_generator(path, generator)
     before = torch.get_rng_state()
@@ -59,7 +59,7 @@ def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_
     assert (loaded.settings.psi, loaded.settings.cutoff, loaded.label_names) == (0.7, 8, ())
 
 
-def test_what_a_file_tells_comes_back(tmp_path):
+def test_load_generator_restores_every_stored_field(tmp_path):
     path = tmp_path / "mine.pt"
     about = {
         "images_seen": 1200,
@@ -84,7 +84,7 @@ def test_what_a_file_tells_comes_back(tmp_path):
 @pytest.mark.parametrize(
     ("images_seen", "resolution", "alpha"), [(0, 8, 1.0), (1500, 16, 0.5), (3000, 16, 1.0)]
 )
-def test_a_state_gives_its_average_generator_at_the_stage_it_was_saved_in(
+def test_load_generator_of_a_state_is_the_ema_at_its_stage(
     tmp_path, images_seen, resolution, alpha
 ):
     path = tmp_path / "state-000001500.pt"
@@ -97,7 +97,7 @@ def test_a_state_gives_its_average_generator_at_the_stage_it_was_saved_in(
     assert not loaded.generator.training
 
 
-def test_a_run_gives_its_newest_generator_by_number(tmp_path):
+def test_load_generator_of_a_run_is_the_highest_numbered_file(tmp_path):
     for seed, number in enumerate(("000000900", "000001000", "1001", "000000999")):
         save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
     save_state(tmp_path / "state-000002000.pt")
@@ -106,7 +106,7 @@ def test_a_run_gives_its_newest_generator_by_number(tmp_path):
     assert loaded.origin.endswith("generator-1001.pt")
 
 
-def test_a_generator_file_may_have_its_discriminator_and_numbers_of_half_precision(tmp_path):
+def test_open_weights_reads_discriminator_and_half_precision(tmp_path):
     path = tmp_path / "both.pt"
     generator, critic = random_generator().half(), Discriminator(TINY).half()
     loaded = loaded_of(generator)
@@ -129,16 +129,14 @@ def test_a_generator_file_may_have_its_discriminator_and_numbers_of_half_precisi
             open_weights(path)
 
 
-def test_a_discriminator_file_says_that_it_is_one(tmp_path):
+def test_load_generator_refuses_a_discriminator_file(tmp_path):
     path = tmp_path / "critic.pt"
     save_discriminator(path, Discriminator(TINY))
     with pytest.raises(ValueError, match=r"discriminator file .*critic\.pt holds no generator"):
         load_generator(path)
 
 
-def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_name(
-    tmp_path, monkeypatch
-):
+def test_load_generator_prefers_bundled_names_and_checks_their_hash(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "WEIGHTS", tmp_path)
     monkeypatch.chdir(tmp_path)
     save_generator(tmp_path / "new.pt", random_generator())
@@ -162,7 +160,7 @@ def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_nam
         (f"{HOST}/a.pt#sha256=0123", "does not specify the SHA-256 .*first 8 to 64 digits"),
     ],
 )
-def test_an_address_is_of_https_and_specifies_the_hash_of_a_file(hub_cache, url, message):
+def test_load_generator_from_a_url_needs_https_and_a_hash(hub_cache, url, message):
     with pytest.raises(ValueError, match=message):
         load_generator(url)
     assert not hub_cache.exists()
@@ -174,7 +172,7 @@ def hub_cache(tmp_path, monkeypatch):
     return tmp_path / "hub" / "checkpoints"
 
 
-def test_without_a_network_the_message_says_where_to_put_the_file(hub_cache):
+def test_load_generator_without_network_says_where_to_put_the_file(hub_cache):
     with pytest.raises(OSError, match=r"could not be downloaded.*put the file at .*x-0123abcd\.pt"):
         load_generator("https://127.0.0.1:9/x-0123abcd.pt")
 
@@ -186,7 +184,7 @@ class Answer(io.BytesIO):
         return email.message.Message()
 
 
-def test_a_download_is_kept_if_its_hash_is_the_promised_one(hub_cache, tmp_path, monkeypatch):
+def test_load_generator_keeps_a_download_only_if_its_hash_matches(hub_cache, tmp_path, monkeypatch):
     save_generator(tmp_path / "new.pt", random_generator())
     path = named_by_hash(tmp_path / "new.pt", "faces")
     monkeypatch.setattr(torch.hub, "urlopen", lambda request: Answer(path.read_bytes()))
@@ -203,7 +201,7 @@ def test_a_download_is_kept_if_its_hash_is_the_promised_one(hub_cache, tmp_path,
         load_generator(f"{HOST}/{path.name}")
 
 
-def test_a_loaded_generator_is_frozen_and_gradients_reach_its_inputs_and_a_training(source):
+def test_load_generator_freezes_weights_and_passes_gradients_on(source):
     generator = load_generator(source).generator
     ws = generator.broadcast(generator.w_avg[None]).clone().requires_grad_()
     images = generator.synthesis(ws, noise="const")

@@ -100,7 +100,7 @@ ALL_LAYERS = "--cutoff all --resolution 8 --edit pca:1=+2@0-1"
         ),
     ],
 )
-def test_what_is_asked_for_reaches_the_library(
+def test_figure_and_video_pass_their_options_to_the_library(
     source, tmp_path, monkeypatch, words, function, more
 ):
     """The generator as it is to be shown, the points, and what else the function takes."""
@@ -129,7 +129,7 @@ def plain(argument):
     return argument
 
 
-def test_a_figure_is_that_of_the_library_in_lossless_formats_and_again(source, tmp_path):
+def test_figure_grid_equals_labeled_grid_and_is_reproducible(source, tmp_path):
     arguments = ["grid", source, "--seeds", "0-3", "--columns", 2]
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
     found = drawn(png, *arguments)
@@ -143,7 +143,7 @@ def test_a_figure_is_that_of_the_library_in_lossless_formats_and_again(source, t
     assert not np.array_equal(found, drawn(png, *arguments, "--psi", 0.1, "--overwrite"))
 
 
-def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
+def test_figure_timelapse_snapshots_sets_the_number_of_columns(run_folder, tmp_path):
     for images in range(3_000, 9_000, 1_000):
         path = run_folder / f"generator-{images:09d}.pt"
         save_generator(path, random_generator(), images_seen=images)
@@ -152,7 +152,7 @@ def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
     assert wide.shape[1] - narrow.shape[1] == 5 * 100
 
 
-def test_a_timelapse_of_a_run_that_kept_few_files_is_of_its_samples(run_folder, tmp_path):
+def test_figure_timelapse_of_few_files_uses_the_sample_grids(run_folder, tmp_path):
     for kimg in range(5):
         grid = np.zeros((4, 96, 8, 96, 3), np.uint8)
         grid[..., 0] = 10 * kimg
@@ -166,7 +166,7 @@ def test_a_timelapse_of_a_run_that_kept_few_files_is_of_its_samples(run_folder, 
     assert of_files.shape[1] < image.shape[1]
 
 
-def test_classes_have_columns_or_are_chosen(classes, tmp_path):
+def test_figure_classes_draws_all_or_the_chosen_classes(classes, tmp_path):
     seeds = ["classes", classes, "--seeds", "4,5"]
     every = drawn(tmp_path / "a.png", *seeds)
     bees = drawn(tmp_path / "b.png", *seeds, "--classes=bee")
@@ -180,7 +180,7 @@ def test_classes_have_columns_or_are_chosen(classes, tmp_path):
     assert np.array_equal(alone[4:100, 4:100], enlarged(bee))  # above its label
 
 
-def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path, monkeypatch):
+def test_figure_neighbors_draws_samples_next_to_training_images(run_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     photos = tmp_path / "photos"
     pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
@@ -203,7 +203,7 @@ def filmed(source, out, words):
     assert f"{out}, 0.5 s at 10 frames" in run_ok("video", name, source, *options, "--out", out)
 
 
-def test_a_film_is_that_of_the_library(source, tmp_path):
+def test_video_walk_writes_the_frames_of_make_clip(source, tmp_path):
     out, own = tmp_path / "a.webp", tmp_path / "b.webp"
     filmed(source, out, "walk --grid 2x1 --psi 0.3")
     loaded = load_generator(source)
@@ -216,7 +216,7 @@ def test_a_film_is_that_of_the_library(source, tmp_path):
     assert out.read_bytes() == own.read_bytes()
 
 
-def test_video_with_a_folder_for_out_writes_png_frames(source, tmp_path):
+def test_video_out_without_ending_writes_png_frames(source, tmp_path):
     filmed(source, tmp_path / "frames", "walk")
     assert sorted(path.name for path in (tmp_path / "frames").iterdir())[-1] == "000004.png"
 
@@ -230,7 +230,7 @@ def test_video_with_a_folder_for_out_writes_png_frames(source, tmp_path):
         ("mixing --seeds 5,6 --seeds-b 3,4 --layers 4-5", [5, 6]),
     ],
 )
-def test_films_begin_with_the_styles_of_their_seeds(source, tmp_path, monkeypatch, words, seeds):
+def test_video_clips_start_at_the_ws_of_their_seeds(source, tmp_path, monkeypatch, words, seeds):
     """In a mixing film some layers begin with those of the first seed of source B."""
     monkeypatch.chdir(tmp_path)
     name, *options = words.split()
@@ -253,13 +253,13 @@ def test_films_begin_with_the_styles_of_their_seeds(source, tmp_path, monkeypatc
         "timelapse --seeds 1 --scale 12",
     ],
 )
-def test_other_films_move(source, run_folder, tmp_path, words):
+def test_video_clips_change_over_time(source, run_folder, tmp_path, words):
     filmed(run_folder if "timelapse" in words else source, tmp_path / "a.webp", words)
     shown, _ = decoded(tmp_path / "a.webp")
     assert 2 <= len(shown) <= 5 and np.ptp(shown.mean(axis=(1, 2, 3))) > 0  # equal ones are one
 
 
-def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
+def test_generate_edit_gives_the_pixels_of_the_python_api(source, tmp_path):
     texts = ["pca:2=+3@0-3", "sefa:1=-1@0-3"]
     options = [word for text in texts for word in ("--edit", text)]
     run_ok("generate", source, "--seeds", 5, *options, "--out", tmp_path)

@@ -50,7 +50,7 @@ def softplus(x):
         (losses.GENERATOR_LOSSES["relativistic"].of(REAL, FAKE), average(softplus, REAL - FAKE)),
     ],
 )
-def test_terms_are_averages_of_their_closed_forms(loss, expected):
+def test_losses_equal_their_closed_forms(loss, expected):
     assert loss.shape == ()
     assert loss.item() == pytest.approx(expected, abs=1e-15)
 
@@ -64,7 +64,7 @@ def test_losses_of_extreme_logits_stay_finite():
         assert grad.isfinite().all()
 
 
-def test_the_real_signs_of_a_relativistic_loss_are_those_of_real_minus_fake():
+def test_relativistic_real_signs_use_real_minus_fake_logits():
     config = build_config({"discriminator_loss": "relativistic", "r1_gamma": 0.0})
     now = Stage(4, 1.0, batch_size=3, g_lr=0.0, d_lr=0.0, tick_kimg=1)
     real = REAL.clone().requires_grad_()
@@ -90,7 +90,7 @@ def linear_setup():
     return Linear(a), images
 
 
-def test_r1_and_r2_of_a_linear_discriminator_are_its_squared_norm():
+def test_r1_and_r2_penalty_of_linear_discriminator_is_squared_norm():
     d, images = linear_setup()
     squared = d.a.square().sum().item()
     for penalty in (losses.r1_penalty, losses.r2_penalty):
@@ -100,7 +100,7 @@ def test_r1_and_r2_of_a_linear_discriminator_are_its_squared_norm():
         assert torch.allclose(grad, 2 * d.a, rtol=1e-14, atol=0)
 
 
-def test_r1_of_a_quadratic_discriminator_is_averaged_over_the_batch():
+def test_r1_penalty_is_averaged_over_the_batch():
     images = torch.randn(4, 2, 3, 3, dtype=torch.float64, requires_grad=True)
     logits = images.square().sum(dim=(1, 2, 3)) / 2  # the gradient is x itself
     expected = images.detach().square().sum(dim=(1, 2, 3))
@@ -111,7 +111,7 @@ def test_r1_of_a_quadratic_discriminator_is_averaged_over_the_batch():
 
 @pytest.mark.parametrize("target", [1.0, 750.0])
 @pytest.mark.parametrize("factor", [1.0, 0.25])
-def test_gradient_penalty_of_a_linear_discriminator(target, factor):
+def test_gradient_penalty_of_linear_discriminator_has_closed_form(target, factor):
     d, images = linear_setup()
     penalty = losses.gradient_penalty(d(images), images, target=target, norm_factor=factor)
     norm = d.a.square().sum().sqrt().item() * factor
@@ -132,7 +132,7 @@ class Enlarging(nn.Module):
 
 @pytest.mark.parametrize("alpha", [1.0, 0.6])
 @pytest.mark.parametrize("resolution", [16, 8, 4])
-def test_penalties_at_native_size_equal_those_of_enlarged_images(resolution, alpha):
+def test_penalty_weights_give_the_penalties_of_enlarged_images(resolution, alpha):
     torch.manual_seed(1)
     config = build_config(
         {

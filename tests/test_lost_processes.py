@@ -84,7 +84,7 @@ def wait_for_progress(out, process):
     [(signal.SIGKILL, "by peer"), (signal.SIGSTOP, "Timed out")],
     ids=["killed", "stopped"],
 )
-def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, why):
+def test_train_saves_and_exits_when_another_process_is_lost(folder, number, why):
     out = folder / number.name
     first, second = start_two(folder, out.name)
     try:
@@ -103,7 +103,7 @@ def test_when_one_of_two_is_gone_the_other_ends_and_says_where(folder, number, w
     assert log_of(out)[0]["processes"] == 2
 
 
-def test_a_process_whose_torchrun_has_ended_does_not_wait_for_the_others(monkeypatch):
+def test_process_group_does_not_wait_if_torchrun_is_gone(monkeypatch):
     for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")):
         monkeypatch.setenv(name, value)
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("MASTER_ADDR", "127.0.0.1")):
@@ -116,7 +116,7 @@ def test_a_process_whose_torchrun_has_ended_does_not_wait_for_the_others(monkeyp
         pass
 
 
-def test_a_process_gets_sigterm_once_its_torchrun_is_gone(monkeypatch):
+def test_exit_with_torchrun_sends_sigterm_when_torchrun_is_gone(monkeypatch):
     received = []
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setattr(distributed, "WATCH_SECONDS", 0.01)
@@ -134,7 +134,7 @@ def test_a_process_gets_sigterm_once_its_torchrun_is_gone(monkeypatch):
     assert received == [signal.SIGTERM]
 
 
-def test_process_group_tells_that_others_are_late(monkeypatch):
+def test_process_group_reports_late_processes(monkeypatch):
     told = []
     monkeypatch.setattr(distributed, "LATE_SECONDS", 0.01)
     monkeypatch.setattr(distributed, "MAX_STEP", timedelta(seconds=1))
@@ -149,7 +149,7 @@ def test_process_group_tells_that_others_are_late(monkeypatch):
     assert told == [f"waiting for the other 1 of 2 processes at 127.0.0.1:{port}"]
 
 
-def test_a_command_that_joins_no_group_does_not_ask_for_its_rank(monkeypatch, capsys):
+def test_echo_prints_on_every_rank_outside_a_process_group(monkeypatch, capsys):
     """Its lines are of the first process of a group only once it is in one."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
@@ -162,7 +162,7 @@ def test_a_command_that_joins_no_group_does_not_ask_for_its_rank(monkeypatch, ca
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows knows no parents that are gone")
 @pytest.mark.parametrize("met", [False, True])
-def test_the_processes_of_a_torchrun_that_was_killed_end(met, folder):
+def test_train_ends_on_all_ranks_when_torchrun_is_killed(met, folder):
     out = folder / f"torchrun-{met}"
     words = ["--data", "pictures", "--out", out, "--config", "tiny.toml", "--device", "cpu"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]

@@ -41,7 +41,7 @@ def meta_step(state, now, probability=0.5):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_step_stays_on_its_device_and_waits_for_nothing(name, monkeypatch):
+def test_train_step_stays_on_its_device_without_synchronization(name, monkeypatch):
     """Each random number is copied once; a step after the one that makes the moments."""
     # meta knows no autocast: what else fp16 does, a scaler for each network, is here
     monkeypatch.setattr("stylegan.ops.autocast", lambda *_: nullcontext())
@@ -54,7 +54,7 @@ def test_a_step_stays_on_its_device_and_waits_for_nothing(name, monkeypatch):
     assert drawing.wide + tracker.wide == [] or name == "fp16"
 
 
-def test_float64_is_seen_wherever_it_is_made():
+def test_meta_tracker_sees_float64_wherever_it_is_made():
     with MetaTracker() as tracker:
         x = torch.ones(3, device="meta")
         x.double()
@@ -65,14 +65,14 @@ def test_float64_is_seen_wherever_it_is_made():
     assert tracker.wide == ["aten._to_copy.default", "aten.zeros.default", "aten._to_copy.default"]
 
 
-def test_a_new_stage_waits_only_for_the_weights_that_it_compares():
+def test_train_step_at_a_new_stage_syncs_only_to_compare_weights():
     state = new_state(tiny_config())
     meta_step(state, stage(8, 0.5))
     _, tracker = meta_step(state, stage(8, 1.0))
     assert set(tracker.waits) <= {"aten.equal.default"}
 
 
-def test_an_adaptive_strength_is_read_after_every_fourth_step():
+def test_augment_strength_is_read_every_fourth_step():
     state, read_at = new_state(tiny_config(augment={"kind": "ada"})), []
     for i in range(9):
         drawing, tracker = meta_step(state, stage(8, 0.5), state.strength.probability)
@@ -83,7 +83,7 @@ def test_an_adaptive_strength_is_read_after_every_fourth_step():
     assert read_at == [3, 7]
 
 
-def test_a_buffer_left_on_the_cpu_is_found(monkeypatch):
+def test_meta_step_finds_a_buffer_left_on_the_cpu(monkeypatch):
     made = NoiseInput.__init__
 
     def init(self, channels, resolution):
@@ -102,7 +102,7 @@ def test_a_buffer_left_on_the_cpu_is_found(monkeypatch):
 @pytest.mark.parametrize("options", [
     {}, {"augment": {"kind": "ada", "probability": 0.5}}, {"precision": "fp16"}
 ])  # fmt: skip
-def test_a_gpu_is_never_asked_for_numbers_in_a_step(options):
+def test_train_step_never_synchronizes_with_the_gpu(options):
     config = tiny_config(**options, style_mixing=1.0)
     state, now = TrainState.create(config, device="cuda"), stage(8, 0.5)
     reals = reals_for(now).cuda()
@@ -134,7 +134,7 @@ def trained_with_bad_gradients(options, *, save_at=None):
 
 
 @pytest.mark.parametrize("name", ["plain", "ada", "first moments"])
-def test_updates_that_the_device_decides_are_those_that_the_host_decides(name, monkeypatch):
+def test_host_decides_does_not_change_the_updates(name, monkeypatch):
     """Bit for bit, also where gradients are not finite, beside saving, and as a stage begins."""
     by_host = trained_with_bad_gradients(KINDS[name])
     assert [by_host[f"skipped{kind}_d"] for kind in ("", "_in_a_row")] == [4, 1]
@@ -147,7 +147,7 @@ def test_updates_that_the_device_decides_are_those_that_the_host_decides(name, m
     assert differing(trained_with_bad_gradients(KINDS[name], save_at=3), by_device) == []
 
 
-def test_draws_for_a_device_are_those_for_another(monkeypatch):
+def test_draw_gives_the_same_tensors_for_every_device(monkeypatch):
     """Copies of all tensors but the noise, which is drawn where it is used."""
     config = tiny_config(
         network={"label_dim": 3},

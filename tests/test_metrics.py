@@ -81,7 +81,7 @@ def test_frechet_distance_is_exact_for_singular_covariances():
     assert frechet_distance(np.ones(4), a, np.ones(4), a) == pytest.approx(0, abs=1e-12)
 
 
-def test_moments_equal_numpy_in_any_blocks_also_far_from_zero():
+def test_moments_of_any_chunks_equals_numpy():
     rows = np.random.default_rng(0).standard_normal((50, 6)) + 1e6
     parts = [moments_of(rows[i::3], 7) for i in range(3)]
     for moments in (moments_of(rows, 7), moments_of(rows), pooled(parts)):
@@ -93,7 +93,7 @@ def test_moments_equal_numpy_in_any_blocks_also_far_from_zero():
 # Images, names, the cache
 
 
-def test_gray_is_repeated_and_transparency_shows_white():
+def test_as_rgb_repeats_gray_and_puts_transparency_on_white():
     gray = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2)
     assert as_rgb(gray)[0].tolist() == [gray[0, 0].tolist()] * 3
     pixels = torch.tensor([[10, 20, 30, 255], [10, 20, 30, 0], [100, 0, 255, 51]])
@@ -103,7 +103,7 @@ def test_gray_is_repeated_and_transparency_shows_white():
     assert as_rgb(images.float()).flatten(1).tolist() == expected
 
 
-def test_names_of_metrics_carry_the_number_of_images():
+def test_parse_of_metric_names_reads_the_number_of_images():
     requests = [("fid", 50_000), ("kid", 5_000), ("ppl-w-end", 10_000), ("swd", 16_384)]
     assert parse("fid50k, fid ,kid5k,ppl-w-end10k,swd") == [MetricRequest(*x) for x in requests]
     names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k", "kid1k"]
@@ -117,7 +117,7 @@ def test_names_of_metrics_carry_the_number_of_images():
             parse(name)
 
 
-def test_a_cached_array_is_made_once_and_again_where_its_file_holds_another(tmp_path):
+def test_cached_computes_once_and_again_if_the_file_is_damaged(tmp_path):
     """Cut short, of another key, with a changed bit, or a plain array."""
     notes, folder = [], tmp_path / "new"
     tools = Tools(folder, console=RecordingConsole(notes))
@@ -142,7 +142,7 @@ def test_a_cached_array_is_made_once_and_again_where_its_file_holds_another(tmp_
     assert notes == [f"{path} is damaged and made again"] * len(contents)
 
 
-def test_features_of_an_earlier_version_are_used_unless_their_shape_is_another(tmp_path):
+def test_cached_uses_arrays_without_a_hash_if_their_shape_fits(tmp_path):
     notes = []
     tools = Tools(tmp_path, console=RecordingConsole(notes))
     rows = np.ones((5, 7), np.float32)
@@ -158,7 +158,7 @@ def test_features_of_an_earlier_version_are_used_unless_their_shape_is_another(t
         (set(tmp_path.iterdir()) - {path}).pop().unlink()
 
 
-def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
+def test_cached_removes_the_least_recently_used_arrays(tmp_path, monkeypatch):
     monkeypatch.setattr("stylegan.metrics.cache.MAX_BYTES", 1500)  # two of 400 bytes and a header
     tools = Tools(tmp_path)
 
@@ -176,7 +176,7 @@ def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
     assert {array.path for array in entries(tmp_path, FEATURES)} == {times["a"], times["c"]}
 
 
-def test_rows_wait_in_a_file(tmp_path):
+def test_gathered_rows_spools_rows_to_an_unnamed_file(tmp_path):
     rows = torch.randn(9, 4)
     batches = ([some, some[:, :1]] for some in rows.split(2))
     for table, width in zip(gathered_rows(batches, [4, 1], 9, tmp_path), (4, 1), strict=True):
@@ -187,7 +187,7 @@ def test_rows_wait_in_a_file(tmp_path):
 # Results
 
 
-def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
+def test_evaluate_says_which_metric_needs_real_images(tmp_path):
     source, notes = Comparison.from_generator(tiny_loaded()), []
     assert (
         list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, console=RecordingConsole(notes))))
@@ -210,7 +210,7 @@ class Counted(GeneratorSamples):
         return super().sample_batch(indices, num)
 
 
-def test_one_pass_over_the_images_serves_all_metrics_of_a_network(store, tmp_path, monkeypatch):
+def test_evaluate_generates_samples_once_for_all_metrics(store, tmp_path, monkeypatch):
     """FID, KID, PR and IS, and those that have the same reals in the cache."""
 
     def network(tools, device):
@@ -233,7 +233,7 @@ def test_one_pass_over_the_images_serves_all_metrics_of_a_network(store, tmp_pat
     assert "reals" not in found[3].protocol
 
 
-def test_an_error_of_a_pass_is_that_of_all_its_metrics_and_is_met_once(store, tmp_path):
+def test_evaluate_reports_a_shared_error_once(store, tmp_path):
     loaded, notes, tries = tiny_loaded(), [], []
 
     def broken(m):
@@ -251,7 +251,7 @@ def test_an_error_of_a_pass_is_that_of_all_its_metrics_and_is_met_once(store, tm
     assert notes[1:] == ["other4 could not be measured: the reason is that of broken4"]
 
 
-def test_a_line_is_json_without_nan():
+def test_result_line_is_json_without_nan():
     result = Result("fid2", {"fid": float("nan")}, {"a": (1.5, float("inf")), "b": "x"})
     assert json.loads(result.line()) == {
         "metric": "fid2",
@@ -260,7 +260,7 @@ def test_a_line_is_json_without_nan():
     }
 
 
-def test_the_hash_of_a_generator_is_of_its_weights_alone():
+def test_weights_sha256_depends_on_the_weights_alone():
     generator, same = random_generator(), random_generator()
     assert weights_sha256(generator) == weights_sha256(same)
     with torch.no_grad():
@@ -289,14 +289,14 @@ def measured_with_a_full_disk(folder):
     return [result.metric for result in results], told
 
 
-def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
+def test_evaluate_fails_on_all_ranks_if_one_rank_fails(faces, tmp_path):
     (tmp_path / "store").symlink_to(faces.path)
     found = gathered(measured_with_a_full_disk, (tmp_path,), tmp_path)
     assert found == [([], ["swd9 could not be measured: the last disk is full"])] * 2
 
 
 @pytest.mark.parametrize("mirror", [False, True])
-def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
+def test_real_baselines_split_the_reals_into_disjoint_halves(faces, mirror):
     loaded = tiny_loaded(8)
     whole = Comparison.from_generator(loaded, faces, Conditions(mirror=mirror))
     row = MeasuredSource(name="g", comparison=whole, requests=parse("swd100,ppl-w-end4"))
@@ -316,7 +316,7 @@ def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
 # Training
 
 
-def test_the_best_is_sought_among_those_of_the_same_resolution():
+def test_evaluation_is_best_compares_scores_of_one_resolution():
     evaluation = Evaluation(lambda state, stage: {}, "fid5k")
     coarse, fine = ({"resolution": r, "fid5k": v} for r, v in ((8, 1.0), (16, 9.0)))
     assert evaluation.is_best([coarse])
@@ -332,9 +332,7 @@ def test_the_best_is_sought_among_those_of_the_same_resolution():
 @pytest.mark.parametrize(
     ("every_kimg", "expected"), [(0.012, [12, 24, 36, 48, 60]), (0.05, [52, 60])]
 )
-def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_stop(
-    every_kimg, expected, tmp_path
-):
+def test_evaluation_every_kimg_loses_and_repeats_none_on_resume(every_kimg, expected, tmp_path):
     store, measured, states = tiny_store(tmp_path), {"once": [], "twice": []}, {}
     config = tiny_config(schedule={"total_kimg": 0.06, "tick_kimg": {4: 0.02}})
     for name, stop_at in (("once", None), ("twice", 24), ("twice", 52), ("twice", None)):
@@ -354,7 +352,7 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
         assert files == ["generator-000000040.pt", "generator-000000060.pt", "generator-best.pt"]
 
 
-def test_the_first_metric_tells_which_generator_is_best(tmp_path):
+def test_evaluation_of_several_metrics_picks_the_best_by_the_first(tmp_path):
     store = tiny_store(tmp_path, n=100)
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
         tools = Tools(tmp_path)
@@ -364,7 +362,7 @@ def test_the_first_metric_tells_which_generator_is_best(tmp_path):
         assert (found.best_by, found.lower_is_better, found.every_kimg) == (best_by, lower, 2.5)
 
 
-def test_results_are_written_or_it_is_told_and_training_goes_on(tmp_path):
+def test_evaluation_continues_if_metrics_jsonl_cannot_be_written(tmp_path):
     store, out, told = tiny_store(tmp_path), tmp_path / "run", []
     config = tiny_config(schedule=SHORT)
     out.mkdir()
@@ -392,7 +390,7 @@ def test_results_are_written_or_it_is_told_and_training_goes_on(tmp_path):
 # The command
 
 
-def test_the_help_names_every_metric_and_no_other():
+def test_metrics_help_lists_every_metric():
     (option,) = (parameter for parameter in metrics.params if parameter.name == "names")
     listed = option.help.removeprefix("Any of ").partition(";")[0]
     assert set(listed.split(", ")) == set(METRICS)
@@ -403,7 +401,7 @@ def cells(text):
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
+def test_metrics_sweep_prints_a_table_and_writes_json_lines(faces, tmp_path):
     out = tmp_path / "m.jsonl"
     pictures = faces.path.parents[1] / "faces"  # at their own size, which is the generator's
     settings = ("--data", pictures, "--metrics", "swd60", "--psi", "0,1", "--real-baseline")
@@ -422,7 +420,7 @@ def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_what_cannot_be_measured_is_refused_before_any_work(source, begun, tmp_path):
+def test_check_sources_refuses_missing_generators_before_any_work(source, begun, tmp_path):
     later = tmp_path / "later"
     if begun:
         later.mkdir()
@@ -431,7 +429,7 @@ def test_what_cannot_be_measured_is_refused_before_any_work(source, begun, tmp_p
         check_sources([str(source), "faces64", str(later)], Conditions(), centers=None)
 
 
-def test_what_was_measured_is_printed_though_a_later_source_fails(source, store, tmp_path):
+def test_metrics_prints_results_although_a_later_source_fails(source, store, tmp_path):
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(source.read_bytes()[:-99])
     found = stylegan("metrics", source, damaged, "--data", store.path, "--metrics", "swd20")
@@ -440,7 +438,7 @@ def test_what_was_measured_is_printed_though_a_later_source_fails(source, store,
     assert row[0] == str(source) and float(row[2].split()[0]) > 0
 
 
-def test_what_is_left_out_of_the_reals_is_told_each_time(source, tmp_path, monkeypatch):
+def test_metrics_reports_skipped_real_images_every_time(source, tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     pictures = write_pictures(tmp_path / "reals", n=20)
     (pictures / "a" / "cut.png").write_bytes((pictures / "a" / "0.png").read_bytes()[:-60])
@@ -449,7 +447,7 @@ def test_what_is_left_out_of_the_reals_is_told_each_time(source, tmp_path, monke
         assert "left out: 1 of the real images: a/cut.png (" in found.stderr
 
 
-def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
+def test_metrics_table_has_the_mean_over_seeds(tmp_path):
     store = tiny_store(tmp_path)
     for seed in (1, 2):
         train_tiny(
@@ -487,11 +485,11 @@ def row_of(run, images_seen=8, config="", data="d"):
         (row_of("b", data="e"), False),
     ],
 )
-def test_a_mean_is_of_runs_of_one_configuration_data_and_length(other, averaged):
+def test_means_average_runs_of_equal_config_data_and_length(other, averaged):
     assert [line[""] for line in means([row_of("a"), other])] == ["mean of 2 runs"] * averaged
 
 
-def test_labels_are_those_of_the_same_name_and_others_are_refused(store, tmp_path):
+def test_generator_samples_match_labels_by_name(store, tmp_path):
     config = dataclasses.replace(LABELED, label_dim=2)
     drawn = {}
     for names, right in (((), True), (("a", "b"), True), (("b", "a"), True), (("a", "c"), False)):
@@ -506,7 +504,7 @@ def test_labels_are_those_of_the_same_name_and_others_are_refused(store, tmp_pat
     assert torch.equal(drawn["a", "b"], drawn["b", "a"].flip(1))
 
 
-def test_vectors_and_classes_of_the_same_names_are_not_each_others(store, tmp_path):
+def test_generator_samples_do_not_mix_label_vectors_and_classes(store, tmp_path):
     config = dataclasses.replace(LABELED, label_dim=2)
     folder = write_pictures(tmp_path / "in")
     files = sorted(path.relative_to(folder) for path in folder.rglob("*.png"))
@@ -528,7 +526,7 @@ def test_vectors_and_classes_of_the_same_names_are_not_each_others(store, tmp_pa
                     samples.labels(range(3))
 
 
-def test_a_generator_on_its_own_has_the_reals_of_its_run(tmp_path, monkeypatch):
+def test_metrics_of_a_single_file_prepares_reals_as_its_run(tmp_path, monkeypatch):
     """Cropped, or not, and mirrored as in training; pictures to project likewise."""
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     pixels = np.random.default_rng(0).integers(0, 256, (14, 16, 24, 3), np.uint8)
@@ -555,7 +553,7 @@ def test_a_generator_on_its_own_has_the_reals_of_its_run(tmp_path, monkeypatch):
     assert json_lines(tmp_path / "plain.jsonl")[0]["protocol"]["reals"]["mirror"] is False
 
 
-def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_path):
+def test_real_baselines_and_intervals_need_enough_images(store, tmp_path):
     told, pictures = [], write_pictures(tmp_path / "few", n=3)
     tools = Tools(tmp_path, console=RecordingConsole(told))
     few = cached_store(pictures, Preparation(resolution=16), cache_dir=tmp_path / "cache")
@@ -582,7 +580,7 @@ def test_few_images_have_no_interval_and_one_of_a_half_no_yardstick(store, tmp_p
         ("ls", "ls needs classifiers"),
     ],
 )
-def test_what_can_never_be_measured_is_refused_before_training(names, fault, store, tmp_path):
+def test_evaluation_of_metrics_that_cannot_be_measured_is_refused(names, fault, store, tmp_path):
     settings = {"mirror": False, "store": store, "tools": Tools(tmp_path)}
     with pytest.raises(ValueError, match=fault):
         evaluation_of(names, None, RunFolder(tmp_path), **settings)
@@ -617,9 +615,7 @@ def test_closing_lines_suggest_no_metric_that_needs_more_images(store, tmp_path,
         ('<p>each line begins with {"metric":</p>', False),
     ],
 )
-def test_check_lines_takes_only_a_file_of_results_and_append_to_keeps_it(
-    content, is_results, tmp_path
-):
+def test_check_lines_accepts_only_a_file_of_results(content, is_results, tmp_path):
     path = tmp_path / "mine"
     path.write_bytes(content.encode())
     if is_results:
@@ -632,9 +628,7 @@ def test_check_lines_takes_only_a_file_of_results_and_append_to_keeps_it(
     assert path.read_bytes().startswith(content.encode())
 
 
-def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(
-    tmp_path, monkeypatch
-):
+def test_metrics_measures_a_run_during_training_and_afterwards(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     out, data = tmp_path / "run", tiny_store(tmp_path).path
     toml = tmp_path / "tiny.toml"
@@ -665,7 +659,7 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     assert "pass --data" in stylegan("metrics", out, "--metrics", "swd6").stderr
 
 
-def test_a_run_is_not_compared_with_other_images_than_it_was_trained_on(tmp_path, monkeypatch):
+def test_metrics_refuses_other_images_than_the_run_was_trained_on(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     pictures = write_pictures(tmp_path / "pictures", n=14)
     store = cached_store(pictures, Preparation(resolution=16))

@@ -33,7 +33,7 @@ def one_hot(n=2, dtype=torch.float64):
 
 @torch.no_grad()
 @pytest.mark.parametrize("resolution", [8, 16])
-def test_fade_in_starts_at_the_upsampled_lower_resolution(resolution):
+def test_generator_fade_in_starts_at_the_upsampled_lower_resolution(resolution):
     network, z = generator(), latents()
     start = network(z, resolution=resolution, alpha=0.0, noise="const")
     below = network(z, resolution=resolution // 2, noise="const")
@@ -42,7 +42,7 @@ def test_fade_in_starts_at_the_upsampled_lower_resolution(resolution):
 
 @torch.no_grad()
 @pytest.mark.parametrize("resolution", [8, 16])
-def test_the_discriminator_starts_a_fade_in_with_what_it_thought_of_the_half_size(resolution):
+def test_discriminator_fade_in_starts_at_the_logits_of_half_size(resolution):
     network = Discriminator(ODD).double()
     half = torch.randn(4, 3, resolution // 2, resolution // 2, dtype=torch.float64)
     assert_close(network(upsample(half), alpha=0.0), network(half), rtol=0, atol=1e-12)
@@ -50,7 +50,7 @@ def test_the_discriminator_starts_a_fade_in_with_what_it_thought_of_the_half_siz
 
 @pytest.mark.parametrize("config", [ODD, LABELED, replace(ODD, styles=False)])
 @pytest.mark.parametrize(("resolution", "alpha"), STAGES)
-def test_active_parameters_of_the_generator_are_those_with_a_gradient(config, resolution, alpha):
+def test_generator_active_parameters_are_those_with_a_gradient(config, resolution, alpha):
     network = generator(config)
     labels = one_hot() if config.label_dim else None
     images = network(latents(), labels, resolution=resolution, alpha=alpha)
@@ -60,7 +60,7 @@ def test_active_parameters_of_the_generator_are_those_with_a_gradient(config, re
 
 
 @pytest.mark.parametrize(("resolution", "alpha"), STAGES)
-def test_active_parameters_of_the_discriminator_are_those_with_a_gradient(resolution, alpha):
+def test_discriminator_active_parameters_are_those_with_a_gradient(resolution, alpha):
     network = Discriminator(ODD)
     network(torch.randn(4, 3, resolution, resolution), alpha=alpha).sum().backward()
     found = {p for p in network.parameters() if p.grad is not None}
@@ -85,7 +85,7 @@ def test_labels_select_an_embedding_and_a_logit():
         (LABELED, torch.zeros(1, 3), r"labels must have shape \(2, 3\), got \(1, 3\)"),
     ],
 )
-def test_labels_are_given_exactly_when_needed(config, labels, message):
+def test_networks_require_labels_exactly_if_label_dim_is_set(config, labels, message):
     with pytest.raises(ValueError, match=message):
         Generator(config).double()(latents(), labels)
     with pytest.raises(ValueError, match=message):
@@ -93,7 +93,7 @@ def test_labels_are_given_exactly_when_needed(config, labels, message):
 
 
 @torch.no_grad()
-def test_noise_is_stored_drawn_given_or_left_out():
+def test_generator_noise_is_const_random_none_or_given():
     network, z = generator(), latents()
     layers = network.synthesis.epilogues(16)
     const = network(z, noise="const")
@@ -110,7 +110,7 @@ def test_noise_is_stored_drawn_given_or_left_out():
 
 @torch.no_grad()
 @pytest.mark.parametrize("noise", ["const", "random", "given"])
-def test_noise_maps_of_layers_without_noise_are_zero_and_shift_no_other(noise):
+def test_noise_maps_are_zero_for_layers_without_noise(noise):
     network, silent, z = generator(), generator(), latents()
     for layer in network.synthesis.epilogues(8):  # the ablation: none below 16x16
         layer.noise = None
@@ -154,25 +154,25 @@ def synthesize(**options):
         (lambda: Discriminator(ODD)(torch.zeros(1, 3, 8, 4)), r"images .*\(1, 3, 8, 4\)"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(call, words):
+def test_networks_refuse_arguments_that_do_not_fit(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 
 
-def test_the_papers_widths():
+def test_network_config_channels_equal_the_paper():
     widths = [NetworkConfig().channels(r) for r in (2, 4, 32, 64, 128, 256, 512, 1024)]
     assert widths == [512, 512, 512, 256, 128, 64, 32, 16]
     assert NetworkConfig().num_ws() == 18
     assert replace(ODD, channel_base=100, channel_decay=0.5, max_channels=60).channels(16) == 35
 
 
-def test_the_1024_generator_has_the_published_number_of_parameters():
+def test_generator_at_1024_has_the_published_parameter_count():
     with torch.device("meta"):
         network = Generator(NetworkConfig())
     assert sum(p.numel() for p in network.parameters()) == 26_219_627
 
 
-def test_a_new_generator_has_the_official_initial_values():
+def test_generator_starts_with_the_official_initial_values():
     config = NetworkConfig(
         resolution=32, max_channels=64, z_dim=64, w_dim=64, mapping_width=64, label_dim=20
     )
@@ -191,7 +191,7 @@ def test_a_new_generator_has_the_official_initial_values():
     assert checked == 1 + 8 + 8 + 8 + 7 + 4  # embedding, mapping, noise, styles, conv, to_rgb
 
 
-def test_a_new_discriminator_has_the_official_initial_values():
+def test_discriminator_starts_with_the_official_initial_values():
     for name, value in Discriminator(replace(ODD, max_channels=64)).state_dict().items():
         if name.endswith(".bias"):
             assert not value.any(), name

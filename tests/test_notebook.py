@@ -75,7 +75,7 @@ def text_of(cell):
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")
 
 
-def test_the_notebook_holds_its_results_and_nothing_of_a_machine():
+def test_notebook_is_stored_with_outputs_and_without_local_paths():
     found = notebook()
     nbformat.validate(found)
     assert NOTEBOOK.stat().st_size < 500_000
@@ -94,7 +94,7 @@ def test_the_notebook_holds_its_results_and_nothing_of_a_machine():
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_from_top_to_bottom(tmp_path):
+def test_notebook_runs_from_top_to_bottom(tmp_path):
     folder = tmp_path / "session"
     folder.mkdir()
     (folder / "clone").symlink_to(ROOT, target_is_directory=True)  # as in Colab

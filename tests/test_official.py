@@ -47,14 +47,14 @@ def written(tmp_path, content, protocol=4, name="network.pkl"):
 # Variables and settings
 
 
-def test_an_unknown_setting_is_refused_with_a_suggestion():
+def test_mapping_from_official_suggests_a_name_for_an_unknown_setting():
     with pytest.raises(
         ValueError, match=r"unknown official setting fmap_bas; did you mean fmap_base\?"
     ):
         mapping_from_official({}, {"fmap_bas": 4096})
 
 
-def test_settings_of_sister_networks_and_of_run_time_are_ignored():
+def test_discriminator_from_official_ignores_unrelated_settings():
     extra = {
         "mapping_layers": 0,
         "structure": "linear",
@@ -69,7 +69,7 @@ def test_settings_of_sister_networks_and_of_run_time_are_ignored():
     assert network.config == discriminator_from_official(discriminator_variables(), SETTINGS).config
 
 
-def test_absent_settings_take_the_official_defaults():
+def test_config_from_official_uses_the_official_defaults():
     config = config_from_official({}, GENERATOR_SETTINGS)
     assert (config.resolution, config.image_channels, config.channel_base) == (1024, 3, 8192)
     assert (config.z_dim, config.w_dim, config.mapping_width, config.max_channels) == (512,) * 4
@@ -88,18 +88,18 @@ def test_absent_settings_take_the_official_defaults():
         ({"fmap_base": 0.5}, "fmap_base must be of type int, got 0.5"),
     ],
 )
-def test_a_setting_we_cannot_honor_is_refused(settings, message):
+def test_generator_from_official_refuses_unsupported_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         generator_from_official(generator_variables(), SETTINGS | settings)
 
 
 @pytest.mark.parametrize("blur_filter", [None, [], [1, 2, 1], (1, 2, 1)])
-def test_blur_filter_may_be_absent_or_the_papers(blur_filter):
+def test_config_from_official_reads_blur_filter(blur_filter):
     config = config_from_official({"blur_filter": blur_filter}, GENERATOR_SETTINGS)
     assert config.blur == bool(blur_filter)
 
 
-def test_missing_surplus_and_misshapen_variables_are_named_in_one_error():
+def test_generator_from_official_names_all_mismatched_variables():
     variables = generator_variables()
     variables["G_mapping/Dense7/bias"] = variables.pop("G_mapping/Dense1/bias")
     variables["dlatent_avg"] = np.zeros(6, np.float32)
@@ -113,7 +113,7 @@ def test_missing_surplus_and_misshapen_variables_are_named_in_one_error():
         generator_from_official(variables, SETTINGS)
 
 
-def test_double_variables_make_an_exact_double_network():
+def test_generator_from_official_keeps_float64_exactly():
     variables = generator_variables(np.float64)
     lods = {"lod": np.float32(1), "G_synthesis/lod": np.float32(1)}  # ignored here
     network = generator_from_official(variables | lods, SETTINGS)
@@ -121,7 +121,7 @@ def test_double_variables_make_an_exact_double_network():
     np.testing.assert_array_equal(network.w_avg.numpy(), variables["dlatent_avg"])
 
 
-def test_read_only_and_big_endian_arrays_are_read_and_copied():
+def test_generator_from_official_copies_big_endian_read_only_arrays():
     variables = {k: v.astype(">f4") for k, v in generator_variables().items()}
     variables["dlatent_avg"].flags.writeable = False
     network = generator_from_official(variables, SETTINGS)
@@ -132,7 +132,7 @@ def test_read_only_and_big_endian_arrays_are_read_and_copied():
 @pytest.mark.parametrize(
     ("fused", "rotated"), [("auto", {128}), (True, {8, 16, 32, 64, 128}), (False, set())]
 )
-def test_kernels_are_rotated_exactly_where_the_official_upscaling_was_fused(fused, rotated):
+def test_synthesis_from_official_rotates_only_fused_kernels(fused, rotated):
     settings = {"resolution": 128, "fmap_max": 2, "dlatent_size": 3, "fused_scale": fused}
     config = config_from_official(settings, GENERATOR_SETTINGS)
     network = SynthesisNetwork(config)
@@ -161,9 +161,7 @@ def call(module, name, argument=b"1"):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("protocol", [3, 4])
-def test_a_snapshot_loads_whatever_the_protocol_and_the_order_of_its_arrays(
-    official, tmp_path, protocol, order
-):
+def test_load_official_reads_every_protocol_and_array_order(official, tmp_path, protocol, order):
     g, d, ema = snapshot_objects(official)
     for part in ema.components.values():
         part.variables = [(name, np.array(value, order=order)) for name, value in part.variables]
@@ -172,7 +170,7 @@ def test_a_snapshot_loads_whatever_the_protocol_and_the_order_of_its_arrays(
     assert_same_weights(snapshot.generator_ema, expected)
 
 
-def test_generator_and_discriminator_share_their_configuration(official, tmp_path):
+def test_load_official_gives_both_networks_one_configuration(official, tmp_path):
     group = {"mbstd_group_size": 2}
     snapshot = load_official(written(tmp_path, snapshot_objects(official, d_settings=group)))
     assert snapshot.generator.config == snapshot.discriminator.config
@@ -189,9 +187,7 @@ def test_generator_and_discriminator_share_their_configuration(official, tmp_pat
         ({"truncation_cutoff": 0}, (1.0, None)),
     ],
 )
-def test_truncation_is_what_the_file_says_and_none_without_a_cutoff(
-    official, tmp_path, settings, expected
-):
+def test_load_official_reads_truncation_psi_and_cutoff(official, tmp_path, settings, expected):
     snapshot = load_official(written(tmp_path, snapshot_objects(official, settings)))
     assert (snapshot.loaded.settings.psi, snapshot.loaded.settings.cutoff) == expected
 
@@ -205,12 +201,12 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_arrays_of_other_than_plain_numbers_are_refused(official, tmp_path, odd):
+def test_load_official_refuses_arrays_that_are_not_plain_numbers(official, tmp_path, odd):
     with pytest.raises(ValueError, match="variable odd that does not hold plain numbers"):
         load_official(written(tmp_path, snapshot_objects(official, extra={"odd": odd})))
 
 
-def test_an_array_that_claims_more_than_its_bytes_is_refused(official, tmp_path):
+def test_load_official_refuses_an_array_larger_than_its_bytes(official, tmp_path):
     class Claim:
         def __reduce__(self):
             function, arguments, state = np.zeros(3, np.float32).__reduce__()
@@ -223,7 +219,7 @@ def test_an_array_that_claims_more_than_its_bytes_is_refused(official, tmp_path)
 
 
 @pytest.mark.parametrize("state", [b"}U\x04argsK\x01s", b"N}U\x04argsK\x01s\x86"])
-def test_a_file_cannot_change_the_classes_of_its_records(tmp_path, state):
+def test_load_official_does_not_let_a_file_change_stub_classes(tmp_path, state):
     with pytest.raises(ValueError, match="damaged or truncated"):
         load_official(written(tmp_path, b"\x80\x02cnumpy\nndarray\n" + state + b"b0N."))
     assert InertType.args == ()
@@ -240,7 +236,7 @@ def test_a_file_cannot_change_the_classes_of_its_records(tmp_path, state):
         (call("torch_utils.persistence", "_reconstruct_persistent_obj"), "StyleGAN2-ADA"),
     ],
 )
-def test_a_file_of_another_kind_is_told_apart(tmp_path, content, message):
+def test_load_official_names_the_kind_of_another_file(tmp_path, content, message):
     with pytest.raises(ValueError, match=message):
         load_official(written(tmp_path, content))
 
@@ -249,9 +245,7 @@ def test_a_file_of_another_kind_is_told_apart(tmp_path, content, message):
     ("builder", "program"),
     [("G_paper", ", of Progressive GAN"), ("G_main", ", of StyleGAN2"), ("G_mapping", "")],
 )
-def test_networks_of_other_programs_are_refused_by_their_builder(
-    official, tmp_path, builder, program
-):
+def test_load_official_refuses_networks_of_other_programs(official, tmp_path, builder, program):
     g, d, ema = snapshot_objects(official)
     g.build_func_name = builder
     with pytest.raises(
@@ -260,7 +254,7 @@ def test_networks_of_other_programs_are_refused_by_their_builder(
         load_official(written(tmp_path, (g, d, ema)))
 
 
-def test_a_snapshot_that_contradicts_its_settings_is_an_error_with_the_path(official, tmp_path):
+def test_load_official_names_the_file_if_settings_contradict_it(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, {"mapping_layers": 3}))
     with pytest.raises(ValueError, match=r"network.pkl .*G_mapping/Dense2/weight is missing"):
         load_official(path)
@@ -269,7 +263,7 @@ def test_a_snapshot_that_contradicts_its_settings_is_an_error_with_the_path(offi
 # `convert`
 
 
-def test_the_converted_snapshot_has_the_weights_and_the_truncation_of_the_official_one(tmp_path):
+def test_convert_keeps_official_weights_and_truncation(tmp_path):
     files = tmp_path / "g.pt", tmp_path / "d.pt"
     run_ok("convert", SNAPSHOT, files[0], "--discriminator", files[1])
     snapshot, loaded = load_official(SNAPSHOT), load_generator(files[0])
@@ -291,7 +285,7 @@ def test_the_converted_snapshot_has_the_weights_and_the_truncation_of_the_offici
     assert_same_weights(discriminator, snapshot.discriminator)
 
 
-def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tmp_path):
+def test_convert_keeps_resolution_and_alpha_of_a_growing_snapshot(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(0.25)}))
     run_ok("convert", path, tmp_path / "g.pt")
     for file in (path, tmp_path / "g.pt"):
@@ -307,14 +301,14 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
 @pytest.mark.parametrize(
     ("name", "size"), [("karras2019stylegan-cars-8x6.pkl", (8, 6)), ("cats-16x8.pkl", (8, 8))]
 )
-def test_pictures_of_a_rectangular_set_come_without_their_padding(official, tmp_path, name, size):
+def test_generate_crops_the_padding_of_a_rectangular_snapshot(official, tmp_path, name, size):
     path = written(tmp_path, snapshot_objects(official), name=name)
     run_ok("convert", path, tmp_path / "g.pt")
     run_ok("generate", tmp_path / "g.pt", "--seeds", "0", "--device", "cpu", "--out", tmp_path)
     assert open_image(tmp_path / "seed0000.png").size == size
 
 
-def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
+def test_convert_keeps_the_labels_of_a_conditional_snapshot(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, labels=3))
     run_ok("convert", path, tmp_path / "g.pt")
     snapshot, loaded = load_official(path), load_generator(tmp_path / "g.pt")
@@ -324,7 +318,7 @@ def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
     assert theirs.shape == (3, 3, 8, 8)
 
 
-def test_the_average_generator_has_the_architecture_of_the_trained_one(official, tmp_path):
+def test_convert_refuses_generators_of_different_architecture(official, tmp_path):
     g, d, _ = snapshot_objects(official)
     other = snapshot_objects(official, {"nonlinearity": "relu"})[2]
     message = run_fails("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
@@ -334,7 +328,7 @@ def test_the_average_generator_has_the_architecture_of_the_trained_one(official,
     assert load_generator(tmp_path / "g.pt").settings.psi == 0.5
 
 
-def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path):
+def test_convert_refuses_an_unknown_variable(official, tmp_path):
     objects = snapshot_objects(official)
     objects[2].components["mapping"].variables.append(("lod", np.float32(0)))
     message = run_fails("convert", written(tmp_path, objects), tmp_path / "g.pt")

@@ -70,7 +70,7 @@ def compared_tensors(found, expected):
     return [(name, found[name], expected[name]) for name in sorted(tensors)]
 
 
-def test_an_old_run_continues_to_the_same_state(continued):
+def test_resume_of_an_old_run_reaches_the_same_state(continued):
     """Two steps later, by a tenth of the way: where rounding decides on which side of 0 a number
     is, its slope is another, and Adam makes small gradients large."""
     folder, state = continued
@@ -83,7 +83,7 @@ def test_an_old_run_continues_to_the_same_state(continued):
 
 
 @pytest.mark.skipif("EXACT" not in os.environ, reason="other processors round otherwise")
-def test_an_old_run_continues_bit_for_bit(continued):
+def test_resume_of_an_old_run_is_bit_identical(continued):
     folder, state = continued
     then = state_of(folder / LAST)
     assert not [name for name in differing(state, then) if name in flat(then)]  # less new options
@@ -94,13 +94,13 @@ def test_an_old_run_continues_bit_for_bit(continued):
     [FOLDER / f"generator-{END:09}.pt", OF_871C5D9 / "run" / "generator-000000040.pt"],
     ids=["old", "of 871c5d9"],
 )
-def test_an_old_generator_loads(file):
+def test_load_generator_reads_old_generator_files(file):
     generator = load_generator(file).generator
     weights = checkpoint.load(file)["weights"]
     assert_same_weights(generator, weights)
 
 
-def test_an_old_store_holds_its_pictures():
+def test_store_of_an_old_version_has_the_same_images():
     store = Store(OF_871C5D9 / "store")
     pictures = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
     order = [int(name.split("/")[1].removesuffix(".png")) for name in store.names]
@@ -108,13 +108,13 @@ def test_an_old_store_holds_its_pictures():
     assert np.array_equal(store.images(8), pictures[order].transpose(0, 3, 1, 2))
 
 
-def test_an_old_generator_makes_its_pictures():
+def test_load_generator_of_an_old_run_generates_the_same_samples():
     expected = np.load(OF_871C5D9 / "pictures.npy").astype(int)
     pictures = load_generator(OF_871C5D9 / "run").sample(range(4)).numpy()
     assert abs(pictures - expected).max() <= 1  # gray level
 
 
-def test_features_kept_for_metrics_are_found_again(tmp_path, monkeypatch):
+def test_metrics_finds_cached_features_of_an_old_version(tmp_path, monkeypatch):
     """Beside those of another version of PyTorch they are computed anew, as they may differ."""
     cache = shutil.copytree(OF_871C5D9 / "cache", tmp_path / "cache")
     out = shutil.copytree(OF_871C5D9 / "run", tmp_path / "run")
@@ -131,7 +131,7 @@ def test_features_kept_for_metrics_are_found_again(tmp_path, monkeypatch):
     ]
 
 
-def test_an_old_run_is_told_of(tmp_path):
+def test_info_and_report_read_an_old_run(tmp_path):
     out = shutil.copytree(OF_871C5D9 / "run", tmp_path / "run")
     assert "1 generator and 2 state files" in run_ok("info", out)
     run_ok("report", out)

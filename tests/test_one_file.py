@@ -55,7 +55,7 @@ def assert_equal_numbers(found, ours, tolerance):
 
 @pytest.mark.parametrize("noise", ["const", "list"])
 @pytest.mark.parametrize(("resolution", "alpha"), GROWTH)
-def test_images_and_the_gradients_of_their_loss_are_ours(resolution, alpha, noise):
+def test_one_file_images_and_generator_gradients_equal_ours(resolution, alpha, noise):
     ours, textbook = pair()
     z = torch.randn(4, ODD.z_dim, dtype=torch.float64)
     maps = ours.generator.synthesis.noise_maps(4, resolution, "random")
@@ -70,7 +70,7 @@ def test_images_and_the_gradients_of_their_loss_are_ours(resolution, alpha, nois
 
 @pytest.mark.parametrize("batch", [2, 8])
 @pytest.mark.parametrize(("resolution", "alpha"), GROWTH)
-def test_logits_r1_and_its_gradients_are_ours(resolution, alpha, batch):
+def test_one_file_logits_r1_and_gradients_equal_ours(resolution, alpha, batch):
     ours, textbook = pair()
     reals = reals_for(stage(resolution, alpha, batch), torch.float64).requires_grad_()
     logits = ours.discriminator(reals, alpha=alpha), textbook.discriminator(reals, alpha)
@@ -86,7 +86,7 @@ def test_logits_r1_and_its_gradients_are_ours(resolution, alpha, batch):
 @pytest.mark.parametrize(
     "growth", [[(8, 0.3)] * 3, [(16, 1.0)] * 3, [(4, 1.0), (8, 0.1), (8, 1.0)]]
 )
-def test_three_steps_move_every_weight_as_ours_do(growth, mixing):
+def test_one_file_training_steps_equal_ours(growth, mixing):
     ours, textbook = pair(style_mixing=mixing, r1_gamma=10.0)
     for resolution, alpha in growth:
         now = stage(resolution, alpha, batch_size=8)
@@ -110,7 +110,7 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
-def test_the_stages_are_those_of_the_schedule(options):
+def test_one_file_stage_at_equals_the_schedule(options):
     ours = ScheduleConfig(batch_size={4: 16}, g_lr={4: 0.008}, d_lr={4: 0.004}, **options)
     theirs = one_file.Config(**options)
     for images_seen in range(0, 12_000, 16):
@@ -121,7 +121,7 @@ def test_the_stages_are_those_of_the_schedule(options):
         assert (found.g_lr, found.d_lr) == (expected.g_lr, expected.d_lr)
 
 
-def test_pictures_become_reals_as_ours_do(tmp_path):
+def test_one_file_reals_equal_process_reals(tmp_path):
     with zipfile.ZipFile(one_file.DATA) as faces:
         names = [name for name in faces.namelist() if name.endswith(".webp")][:29]
         path = archive(tmp_path / "some.zip", {name: faces.read(name) for name in names})
@@ -139,14 +139,14 @@ def test_pictures_become_reals_as_ours_do(tmp_path):
         assert_close(found, expected, rtol=0, atol=2e-7)
 
 
-def test_its_network_and_losses_are_those_of_the_quickstart():
+def test_one_file_defaults_equal_the_quickstart():
     # R1 has one weight there, and is computed in every step.
     quickstart = load_config("quickstart", ["r1_interval=1", "r1_gamma=1"])
     options = one_file_options(quickstart.network) | one_file_options(quickstart)
     assert {name: getattr(one_file.Config(), name) for name in options} == options
 
 
-def test_it_trains_and_draws_a_grid(tmp_path, monkeypatch, capsys):
+def test_one_file_trains_and_writes_a_sample_grid(tmp_path, monkeypatch, capsys):
     arguments = ["one_file.py", "--kimg", "0.016", "--out", str(tmp_path / "grid.png")]
     monkeypatch.setattr(sys, "argv", arguments)
     one_file.main()

@@ -27,7 +27,7 @@ from stylegan.training.transfer import initialize_from
 from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 
-def test_every_opener_leaves_a_damaged_newest_state(tmp_path):
+def test_open_weights_skips_a_damaged_newest_state_everywhere(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     good, bad = run / "state-000000004.pt", run / "state-000000008.pt"
@@ -81,7 +81,7 @@ def broken_file(kind, folder, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["pt", "state.pt", "safetensors", "pkl", "pth"])
-def test_weights_that_are_not_numbers_are_refused_by_every_command(kind, tmp_path, monkeypatch):
+def test_commands_refuse_weights_that_are_nan_or_infinite(kind, tmp_path, monkeypatch):
     path, tensor = broken_file(kind, tmp_path, monkeypatch)
     write_pictures(tmp_path / "pictures", n=2, size=16)
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
@@ -101,14 +101,14 @@ def test_weights_that_are_not_numbers_are_refused_by_every_command(kind, tmp_pat
     assert not list(tmp_path.glob("new*"))
 
 
-def test_an_official_snapshot_says_so_in_python_too(tmp_path, monkeypatch):
+def test_load_official_refuses_weights_that_are_nan(tmp_path, monkeypatch):
     path, tensor = broken_file("pkl", tmp_path, monkeypatch)
     with pytest.raises(ValueError, match=rf"broken\.pkl cannot be used: {tensor} holds 1 number"):
         load_official(path)
 
 
 @pytest.mark.parametrize("name", ["faces64", "glyphs64"])
-def test_random_weights_have_no_past(name):
+def test_hubconf_pretrained_false_has_no_training_history(name):
     trained = load_generator(name)
     untrained = hubconf.__dict__[name](pretrained=False)
     assert trained.images_seen and trained.lineage
@@ -133,7 +133,7 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("with_data", [False, True])
-def test_a_file_of_a_run_is_measured_as_its_run(run, tmp_path, with_data):
+def test_metrics_of_a_file_in_a_run_equals_metrics_of_the_run(run, tmp_path, with_data):
     data = ["--data", tmp_path / "pictures"] if with_data else []
     results = []
     for source in (run.path, run.best_generator, run.generator_file(4)):
@@ -147,7 +147,7 @@ def test_a_file_of_a_run_is_measured_as_its_run(run, tmp_path, with_data):
     assert len(run.metrics_file.read_text().splitlines()) == 3
 
 
-def test_neighbors_of_a_file_of_a_run_are_those_of_its_run(run, tmp_path):
+def test_figure_neighbors_is_equal_for_a_run_and_its_file(run, tmp_path):
     drawn = []
     for name, source in (("run", run.path), ("file", run.best_generator)):
         picture = tmp_path / f"{name}.png"
@@ -157,7 +157,7 @@ def test_neighbors_of_a_file_of_a_run_are_those_of_its_run(run, tmp_path):
     assert np.array_equal(*drawn)
 
 
-def test_the_run_of_a_file_is_that_of_its_folder_and_a_name_has_none(run, tmp_path, monkeypatch):
+def test_run_folder_of_a_file_is_its_run_and_of_a_name_none(run, tmp_path, monkeypatch):
     assert RunFolder.of(run.best_generator).path == run.path
     assert RunFolder.of(run.path).path == run.path
     monkeypatch.chdir(run.path)
@@ -165,7 +165,7 @@ def test_the_run_of_a_file_is_that_of_its_folder_and_a_name_has_none(run, tmp_pa
         assert RunFolder.of(source) is None
 
 
-def test_the_commands_of_info_can_be_pasted_one_by_one(run, tmp_path, monkeypatch):
+def test_info_prints_commands_that_can_be_pasted(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "mine; touch y.pt"
     save_generator(tmp_path / name, random_generator())
@@ -179,7 +179,7 @@ def test_the_commands_of_info_can_be_pasted_one_by_one(run, tmp_path, monkeypatc
         assert commands == [["stylegan", *words] for words in expected]
 
 
-def test_a_call_shows_a_growing_network_as_far_as_it_has_grown(tmp_path):
+def test_loaded_generator_call_uses_its_own_resolution_and_alpha(tmp_path):
     network = random_generator()
     save_generator(tmp_path / "grows.pt", network, resolution=8, alpha=0.25)
     grows = load_generator(tmp_path / "grows.pt")

@@ -40,7 +40,7 @@ def test_leaky_relu_has_slope_one_at_zero_and_a_fifth_below(dtype, function):
 
 
 @pytest.mark.parametrize("images", [1, 3])
-def test_noise_and_bias_are_added_in_full_precision_whatever_the_types(images):
+def test_epilogue_adds_noise_and_bias_in_full_precision(images):
     relu = partial(epilogue, style=None, activation="relu", normalize_channels=False)
     x, strength, bias = normal(3, 4, 4, 4), normal(4, seed=1), normal(4, seed=2)
     noise = normal(images, 1, 4, 4, seed=3).float()
@@ -65,7 +65,7 @@ def test_pixel_norm_gives_every_feature_vector_unit_mean_square():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("large", [0, 10**9])
 @pytest.mark.parametrize("n", [1, 2])
-def test_gradients_of_adain_do_not_depend_on_the_order_in_memory(monkeypatch, n, large, dtype):
+def test_adain_gradients_do_not_depend_on_memory_format(monkeypatch, n, large, dtype):
     monkeypatch.setattr(pointwise, "LARGE_IMAGE", large)
     x, grad = normal(n, 3, 4, 4).to(dtype), normal(n, 3, 4, 4, seed=1).to(dtype)
     scale, bias, found = torch.ones(n, 3, dtype=dtype), torch.zeros(n, 3, dtype=dtype), []
@@ -85,7 +85,7 @@ def test_gradients_of_adain_do_not_depend_on_the_order_in_memory(monkeypatch, n,
 @pytest.mark.parametrize("wanted", [False, True], ids=["values", "derivatives"])
 @pytest.mark.parametrize("large", [0, 10**9], ids=["image by image", "at once"])
 @pytest.mark.parametrize("n", [1, 3])
-def test_an_epilogue_in_bfloat16_rounds_what_float64_gives(monkeypatch, n, large, wanted):
+def test_epilogue_in_bfloat16_rounds_the_float64_result(monkeypatch, n, large, wanted):
     monkeypatch.setattr(pointwise, "LARGE_IMAGE", large)
     x = normal(n, 5, 8, 8).to(memory_format=torch.channels_last)
     noise, strength, bias = normal(n, 1, 8, 8, seed=1), normal(5, seed=2), normal(5, seed=3)
@@ -119,7 +119,7 @@ def test_statistics_stay_exact_over_a_million_pixels():
     assert_close(variance.double(), exact.var(dim=(0, 2, 3), correction=0), rtol=2e-5, atol=0)
 
 
-def test_half_precision_statistics_do_not_overflow():
+def test_pixel_norm_of_float16_does_not_overflow():
     x = torch.full((1, 4, 2, 2), 3e4, dtype=torch.float16)
     assert_close(pixel_norm(x), torch.ones_like(x))
 
@@ -131,7 +131,7 @@ def test_upsample_repeats_and_downsample_averages():
     assert_close(downsample(upsample(x)), x, rtol=0, atol=0)
 
 
-def test_blur_by_hand():
+def test_blur_matches_hand_computation():
     impulse = torch.zeros(1, 1, 3, 3)
     impulse[..., 1, 1] = 16
     assert blur(impulse)[0, 0].tolist() == [[1, 2, 1], [2, 4, 2], [1, 2, 1]]
@@ -139,7 +139,7 @@ def test_blur_by_hand():
     assert blur(torch.full((2, 3, 2, 2), 16.0)).unique().tolist() == [9]
 
 
-def test_adain_by_hand():
+def test_adain_matches_hand_computation():
     x = torch.tensor([[[[1.0, 3], [1, 3]], [[0, 0], [0, 8]]]], dtype=torch.float64)
     # mean 2, deviation 1; mean 2, deviation sqrt(12)
     y = adain(x, torch.tensor([[10.0, 12**0.5]]).double(), torch.tensor([[5.0, 0]]).double())
@@ -164,20 +164,20 @@ def deviation_by_hand(x, group_size, features):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 12])
 @pytest.mark.parametrize("features", [1, 2, 6])
-def test_minibatch_deviation_equals_the_loop(n, features):
+def test_minibatch_stddev_equals_a_loop(n, features):
     x = normal(n, 6, 4, 4)
     expected = torch.from_numpy(deviation_by_hand(x.numpy(), 4, features))
     assert_close(minibatch_stddev(x, 4, features), expected, rtol=0, atol=1e-12)
 
 
-def test_minibatch_deviation_refuses_what_it_cannot_divide():
+def test_minibatch_stddev_refuses_indivisible_batches_and_channels():
     with pytest.raises(ValueError, match=r"batch of 6 images .* groups of 4"):
         minibatch_stddev(normal(6, 4, 4, 4), 4)
     with pytest.raises(ValueError, match=r"4 channels .* 3 deviation features"):
         minibatch_stddev(normal(4, 4, 4, 4), 4, 3)
 
 
-def test_minibatch_deviation_of_equal_images_has_a_finite_gradient():
+def test_minibatch_stddev_of_equal_images_has_a_finite_gradient():
     x = torch.ones(4, 2, 4, 4, requires_grad=True)
     (grad,) = torch.autograd.grad(minibatch_stddev(x, 4)[:, 2:].sum(), x)
     assert_close(grad, torch.zeros_like(x))
@@ -191,20 +191,20 @@ def test_fade_is_the_weighted_mean(alpha):
 
 @pytest.mark.parametrize("psi", [-0.8, 0.0, 0.5, 1.3])
 @pytest.mark.parametrize("cutoff", [None, 1, 3, 6, 9])
-def test_truncation_is_linear_in_the_distance_to_the_average(psi, cutoff):
+def test_truncate_scales_the_distance_to_w_avg_by_psi(psi, cutoff):
     ws, w_avg = normal(2, 6, 5), normal(5, seed=1)
     reached = torch.arange(6) < (6 if cutoff is None else cutoff)
     expected = torch.where(reached[:, None], w_avg + psi * (ws - w_avg), ws)
     assert_close(truncate(ws, w_avg, psi, cutoff), expected, rtol=0, atol=1e-14)
 
 
-def test_a_whole_psi_is_the_same_as_a_fraction():
+def test_truncate_accepts_an_integer_psi():
     ws, w_avg = torch.randn(2, 6, 4), torch.randn(4)
     for psi in (2, 10**29):
         assert torch.equal(truncate(ws, w_avg, psi, 3), truncate(ws, w_avg, float(psi), 3))
 
 
-def test_truncation_with_psi_one_or_no_layers_changes_no_bit():
+def test_truncate_with_psi_one_or_no_layers_changes_no_bit():
     ws, w_avg = normal(2, 6, 5), normal(5, seed=1)
     for psi, cutoff in ((1.0, None), (1, 3), (0.5, 0)):
         assert torch.equal(truncate(ws, w_avg, psi, cutoff), ws)

@@ -36,13 +36,13 @@ def run(gradients, *, betas=(0.0, 0.99), eps=1e-8, lr=0.001):
 
 @pytest.mark.parametrize("beta1", [0.0, 0.9])
 @pytest.mark.parametrize("size", [1.0, 1e-4, 1e-8, 1e-12])
-def test_ten_steps_equal_the_official_formula(size, beta1):
+def test_adam_equals_the_official_formula(size, beta1):
     gradients = size * np.random.default_rng(0).standard_normal((10, 50))
     expected = official_adam(np.zeros(50), gradients, lr=0.001, beta1=beta1, beta2=0.99, eps=1e-8)
     assert np.abs(run(gradients, betas=(beta1, 0.99)) - expected).max() < 1e-15
 
 
-def test_epsilon_is_added_to_the_uncorrected_root():
+def test_adam_adds_epsilon_to_the_uncorrected_root():
     gradient = np.array([[1e-8]])
     (step,) = -run(gradient, lr=1.0)
     uncorrected = math.sqrt(0.01) * 1e-8  # of the second moment after one step
@@ -66,7 +66,7 @@ def give(parameters, seed):
         parameter.grad = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
 
 
-def test_cleared_it_steps_as_a_new_one():
+def test_adam_after_clear_steps_like_a_new_optimizer():
     ours, fresh = weights(), weights()
     optimizer = adam(ours)
     give(ours, 0)
@@ -83,7 +83,7 @@ def test_cleared_it_steps_as_a_new_one():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_one_bad_number_skips_the_whole_update_count_included(bad):
+def test_guarded_update_skips_nonfinite_gradients_and_does_not_count(bad):
     ours, spared = weights(), weights()
     optimizer, other = adam(ours), adam(spared)
     for seed in (0, 1, 2):
@@ -99,7 +99,7 @@ def test_one_bad_number_skips_the_whole_update_count_included(bad):
         assert torch.equal(a, b)
 
 
-def test_a_gradient_that_would_overflow_the_second_moment_is_skipped_too():
+def test_guarded_update_skips_gradients_that_overflow_when_squared():
     parameter = nn.Parameter(torch.zeros(2))
     for size, finite in ((1e18, True), (1e25, False)):  # times itself: 1e36, and beyond float32
         optimizer = adam([parameter])
@@ -109,7 +109,7 @@ def test_a_gradient_that_would_overflow_the_second_moment_is_skipped_too():
 
 
 @pytest.mark.parametrize("network", ["generator", "discriminator"])
-def test_a_training_step_with_a_bad_gradient_is_counted_and_changes_no_weight(network):
+def test_train_step_counts_a_skipped_update_and_changes_no_weight(network):
     state, now = TrainState.create(tiny_config()), stage(4, 1.0, lr=0.01)
     step(state, now)
     trained = getattr(state, network)
@@ -126,7 +126,7 @@ def test_a_training_step_with_a_bad_gradient_is_counted_and_changes_no_weight(ne
     assert counts(state) == [3 - expected[0], 3 - expected[1]]
 
 
-def test_a_state_that_holds_the_first_moment_is_continued_the_same():
+def test_adam_ignores_a_stored_first_moment_on_resume():
     found = []
     for with_first in (False, True):
         ours = weights(1)

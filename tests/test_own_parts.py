@@ -61,7 +61,7 @@ def own(monkeypatch):
     return monkeypatch
 
 
-def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(own, tmp_path):
+def test_custom_networks_and_losses_resume_exactly(own, tmp_path):
     store, config = tiny_store(tmp_path), tiny_config(schedule=SHORT, **OWN)
     state = resumed(config, store, tmp_path, 4)
     assert isinstance(state.discriminator, DoubledDiscriminator)
@@ -79,7 +79,7 @@ def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(o
         load_generator(tmp_path / "run")
 
 
-def test_a_configuration_takes_known_names_only():
+def test_build_config_accepts_only_registered_names():
     for option in ("generator_loss", "discriminator_loss"):
         with pytest.raises(ValueError, match=f"{option} must be one of .* got 'own'"):
             build_config({option: "own"})
@@ -101,7 +101,7 @@ def test_a_configuration_takes_known_names_only():
         (lambda logits: logits.detach().mean(), "without a gradient"),
     ],
 )
-def test_a_loss_that_cannot_be_trained_with_is_refused_with_its_name(loss, message, own):
+def test_custom_loss_without_a_scalar_gradient_is_refused(loss, message, own):
     own.setitem(GENERATOR_LOSSES, "own", loss)
     state = TrainState.create(tiny_config(generator_loss="own"))
     with pytest.raises(ValueError, match=f"the loss g/own .*{message}"):
@@ -115,9 +115,7 @@ def example():
         yield runpy.run_path(str(ROOT / "examples" / "own_parts.py"))
 
 
-def test_a_block_of_ones_own_begins_as_the_block_inside_and_is_trained_and_measured(
-    example, tmp_path
-):
+def test_own_parts_example_trains_loads_and_is_measured(example, tmp_path):
     own = {"network": {"generator": "attention"}, "generator_loss": "least_squares"}
     state = TrainState.create(tiny_config(**own, discriminator_loss="least_squares"))
     generator, plain = state.generator, Generator(tiny_config().network)

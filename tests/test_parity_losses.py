@@ -148,7 +148,7 @@ def gradient_differences(step, case, lod, dtype):
     )
 
 
-def test_the_reference_has_ten_losses_at_two_levels_of_detail():
+def test_reference_has_ten_losses_at_two_levels_of_detail():
     assert len(CASES) == 20
     for arrays in EXPECTED.values():
         assert sum(name.endswith("/loss_mean") for name in arrays) == 20
@@ -156,7 +156,7 @@ def test_the_reference_has_ten_losses_at_two_levels_of_detail():
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=["f64", "f32"])
 @pytest.mark.parametrize(("case", "lod"), CASES)
-def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
+def test_losses_and_gradients_equal_the_official_ones(case, lod, dtype):
     limit, expected = LIMITS[dtype] * SLACK[dtype], under(f"{case}/lod{lod}/", EXPECTED[dtype])
     step = Step(case, lod, dtype)
     before = [p.clone() for p in getattr(step.state, step.network).parameters()]
@@ -177,6 +177,6 @@ def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
 
 
 @pytest.mark.parametrize("lod", META["lods"])
-def test_fakes_of_the_training_step_equal_the_official_ones(lod):
+def test_training_images_equal_the_official_fakes(lod):
     fakes = Step("D_logistic", lod, torch.float32).fakes()
     assert close(fakes, INPUTS[f"fakes/lod{lod}"], 5e-5 * SLACK[torch.float32])

@@ -85,7 +85,7 @@ def test_mapping_equals_the_official_one(variant, dtype):
 
 @torch.no_grad()
 @DTYPES
-def test_growing_synthesis_equals_the_official_one_in_both_structures(dtype):
+def test_synthesis_equals_the_official_one_while_growing(dtype):
     arrays, meta = FILES["synthesis_32"]
     network = synthesis_from_official(under("G/G_synthesis/", arrays), meta["kwargs"]).to(
         DEVICE, dtype
@@ -103,7 +103,7 @@ def test_growing_synthesis_equals_the_official_one_in_both_structures(dtype):
 @torch.no_grad()
 @DTYPES
 @pytest.mark.parametrize("variant", FILES["synthesis_variants"][1]["variants"])
-def test_every_ablation_of_synthesis_equals_the_official_one(variant, dtype):
+def test_synthesis_ablations_equal_the_official_ones(variant, dtype):
     files, meta = FILES["synthesis_variants"]
     arrays, settings = under(f"{variant}/", files), meta["variants"][variant]["kwargs"]
     network = synthesis_from_official(under("G/G_synthesis/", arrays), settings).to(DEVICE, dtype)
@@ -114,7 +114,7 @@ def test_every_ablation_of_synthesis_equals_the_official_one(variant, dtype):
 @torch.no_grad()
 @DTYPES
 @pytest.mark.parametrize("fused", [True, False])
-def test_fused_and_separate_upscaling_are_told_apart(fused, dtype):
+def test_synthesis_from_official_distinguishes_fused_scale(fused, dtype):
     files, meta = FILES["synthesis_variants"]
     arrays = under("fused_pair/", files)
     settings = meta["fused_pair"]["kwargs"] | {"fused_scale": fused}
@@ -131,7 +131,7 @@ def discriminator_inputs(arrays, dtype):
 @torch.no_grad()
 @DTYPES
 @pytest.mark.parametrize("variant", FILES["discriminator_32"][1]["variants"])
-def test_growing_discriminator_equals_the_official_one_in_both_structures(variant, dtype):
+def test_discriminator_equals_the_official_one_while_growing(variant, dtype):
     files, meta = FILES["discriminator_32"]
     arrays, settings = under(f"{variant}/", files), meta["variants"][variant]["kwargs"]
     network = discriminator_from_official(under("D/", arrays), settings).to(DEVICE, dtype)
@@ -147,7 +147,7 @@ def test_growing_discriminator_equals_the_official_one_in_both_structures(varian
 @torch.no_grad()
 @DTYPES
 @pytest.mark.parametrize("fused", [True, False])
-def test_fused_downscaling_changes_nothing(fused, dtype):
+def test_discriminator_from_official_ignores_fused_scale(fused, dtype):
     files, meta = FILES["discriminator_32"]
     arrays = under("fused_pair/", files)
     settings = meta["fused_pair"]["kwargs"] | {"fused_scale": fused}
@@ -164,7 +164,7 @@ def truncation(case):
 
 @torch.no_grad()
 @DTYPES
-def test_truncated_generator_equals_the_official_one(dtype):
+def test_generator_with_truncation_equals_the_official_one(dtype):
     arrays, meta = FILES["generator_truncation"]
     network = generator_from_official(under("G/", arrays), meta["kwargs"]).to(DEVICE, dtype)
     z = to_test_device(arrays["latents"], dtype)
@@ -176,7 +176,7 @@ def test_truncated_generator_equals_the_official_one(dtype):
 
 
 @torch.no_grad()
-def test_an_official_pickle_loads_and_computes_what_it_did():
+def test_load_official_snapshot_computes_the_official_numbers():
     arrays, meta = FILES["official_snapshot_expected"]
     snapshot = load_official(SNAPSHOT)
     assert (snapshot.loaded.settings.psi, snapshot.loaded.settings.cutoff) == (0.7, 8)
@@ -195,7 +195,7 @@ def test_an_official_pickle_loads_and_computes_what_it_did():
     assert_near(images, arrays["G_images/psi0.7"], IMAGES)
 
 
-def test_the_reference_holds_every_case_that_these_tests_know():
+def test_reference_holds_every_case_of_these_tests():
     doubles = {name: sum("f64/" in k for k in arrays) for name, (arrays, _) in FILES.items()}
     assert doubles == {
         "mapping": 7,

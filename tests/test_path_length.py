@@ -40,7 +40,7 @@ def angle(a, b):
     return torch.nn.functional.cosine_similarity(a, b).acos()[:, None]
 
 
-def test_length_in_w_is_that_of_the_difference_of_both_images():
+def test_measured_lengths_in_w_equal_the_image_difference():
     source = linear_samples(dim=5)
     z0, z1, _ = latent_pairs(source.samples, range(100))
     expected = ((z1 - z0) @ source.samples.generator.matrix.T).square().sum(dim=1)
@@ -49,7 +49,7 @@ def test_length_in_w_is_that_of_the_difference_of_both_images():
 
 
 @pytest.mark.parametrize("kind", ["ppl-z-full", "ppl-z-end"])
-def test_length_in_z_of_the_identity_is_the_squared_angle(kind):
+def test_measured_lengths_in_z_equal_the_squared_angle(kind):
     """A chord of the circle of radius sqrt(k): |2 sin(epsilon angle / 2) / epsilon|^2 k."""
     source = linear_samples()
     z0, z1, _ = latent_pairs(source.samples, range(100))
@@ -58,12 +58,12 @@ def test_length_in_z_of_the_identity_is_the_squared_angle(kind):
     assert_close(torch.from_numpy(lengths(source, kind, 100)), expected, rtol=1e-7, atol=0)
 
 
-def test_noise_is_the_same_at_both_ends_of_a_step():
+def test_measured_lengths_use_the_same_noise_at_both_ends():
     quiet, noisy = (lengths(linear_samples(loud=loud), "ppl-w-end", 20) for loud in (0.0, 100.0))
     np.testing.assert_allclose(quiet, noisy, rtol=1e-6)
 
 
-def test_the_lowest_and_the_highest_of_a_hundred_are_dropped_and_nan_is_an_error():
+def test_trimmed_mean_drops_extreme_percentiles_and_refuses_nan():
     values = np.arange(101.0)  # percentiles 1 and 99 are 1 and 99
     values[0], values[100] = -1e9, 1e12
     assert trimmed_mean(values) == np.arange(1.0, 100.0).mean() == 50
@@ -72,12 +72,12 @@ def test_the_lowest_and_the_highest_of_a_hundred_are_dropped_and_nan_is_an_error
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_batch_and_no_later_pair_changes_a_length(kind):
+def test_measured_lengths_do_not_depend_on_batch_or_later_pairs(kind):
     one, many = (linear_samples(dim=8, loud=1.0, batch=batch) for batch in (1, 7))
     np.testing.assert_allclose(lengths(one, kind, 10), lengths(many, kind, 17)[:10], rtol=1e-9)
 
 
-def test_two_processes_measure_what_one_does(tmp_path):
+def test_path_lengths_and_entropies_are_equal_on_two_processes(tmp_path):
     """Both families."""
     alone = measured(tmp_path, 16)
     for together in gathered(measured, (tmp_path, 4), tmp_path):
@@ -87,7 +87,7 @@ def test_two_processes_measure_what_one_does(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_float32_is_enough_for_the_small_step(kind):
+def test_measured_lengths_are_accurate_in_float32(kind):
     """Measured in float32 and in float64, the mean differs by less than two hundredths.
 
     By less than a thousandth on one processor; products that are off by 1e-6 lead to a hundredth.
@@ -127,7 +127,7 @@ def lpips(vgg_file):
     return load_lpips(vgg_file, CPU)
 
 
-def test_lpips_is_that_of_torchmetrics_with_the_same_file(lpips, vgg_file, monkeypatch):
+def test_lpips_distance_equals_torchmetrics(lpips, vgg_file, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(vgg_file.parents[2]))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     rng = torch.Generator().manual_seed(1)

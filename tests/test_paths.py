@@ -27,19 +27,19 @@ def derivative(curve, t, step):
 
 @CURVES
 @CLOSED
-def test_paths_pass_through_their_points_in_order(curve, closed, points):
+def test_spherical_and_spline_pass_through_their_points(curve, closed, points):
     assert_close(curve(points, closed=closed)(torch.arange(5)), points)
 
 
 @CURVES
-def test_a_closed_path_begins_again_after_the_last_point(curve, points):
+def test_spherical_and_spline_are_periodic_if_closed(curve, points):
     way = curve(points, closed=True)
     t = numbers(0, 0.25, 3.5, 4.75)
     assert_close(way(t + 5), way(t))
     assert torch.equal(way(numbers(5)), way(numbers(0)))
 
 
-def test_lengths_change_evenly_and_angles_in_proportion_on_great_circles():
+def test_spherical_interpolates_length_and_angle_linearly():
     way = spherical(numbers([3, 0], [0, 1]), closed=False)
     t = numbers(0, 1 / 3, 0.5, 1)
     found = way(t)
@@ -47,14 +47,14 @@ def test_lengths_change_evenly_and_angles_in_proportion_on_great_circles():
     assert_close(torch.atan2(found[:, 1], found[:, 0]), t * math.pi / 2)
 
 
-def test_between_equal_vectors_nothing_moves():
+def test_slerp_and_spherical_of_equal_vectors_stay_constant():
     a = numbers([1, 2, 2])
     assert_close(slerp(a, a, numbers([0.3])), a / 3)
     assert_close(spherical(a.expand(2, 3), closed=True)(numbers(0.3, 1.9)), a.expand(2, 3))
 
 
 @CLOSED
-def test_splines_have_no_corners(closed, points):
+def test_spline_has_continuous_derivatives(closed, points):
     way = spline(points, closed=closed)
     inner = range(5) if closed else range(1, 4)
     for t in (float(i) or 5.0 for i in inner):
@@ -68,7 +68,7 @@ def test_splines_have_no_corners(closed, points):
         assert_close(*second, atol=0.1, rtol=0)
 
 
-def test_splines_in_closed_form():
+def test_spline_matches_its_closed_form():
     hill = spline(numbers(0, 1, 0), closed=False)
     assert_close(hill(numbers(0.5, 1.5)), numbers(11 / 16, 11 / 16))
     swing = spline(numbers(1, -1), closed=True)  # its slopes at both points are 0
@@ -77,13 +77,13 @@ def test_splines_in_closed_form():
     assert_close(line(numbers(0.3, 2.9)), numbers(2.9, 10.7))
 
 
-def test_frames_of_a_closed_path_end_before_its_beginning_those_of_an_open_one_at_its_end():
+def test_frame_positions_leave_out_the_end_of_a_closed_path():
     assert_close(frame_positions(8, 4, closed=True), numbers(0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5))
     assert_close(frame_positions(5, 3, closed=False), numbers(0, 0.5, 1, 1.5, 2))
     assert_close(frame_positions(1, 3, closed=False), numbers(0))
 
 
 @CURVES
-def test_a_path_needs_two_points(curve, points):
+def test_spherical_and_spline_need_two_points(curve, points):
     with pytest.raises(ValueError, match="at least 2 points"):
         curve(points[:1], closed=False)(numbers(0))

@@ -12,13 +12,13 @@ from stylegan.data import prepare
 people = recipe("people")
 
 
-def test_a_number_is_always_the_same_person():
+def test_person_is_a_function_of_its_number():
     eight = people.person(8)
     assert people.person(9) != eight == people.person(8)
     assert eight["hair"] in people.SHARES["hair"]
 
 
-def test_values_are_drawn_as_often_as_the_table_says():
+def test_person_attributes_are_as_frequent_as_shares():
     drawn = [people.person(number) for number in range(2000)]
     for attribute, times in people.SHARES.items():
         counts = Counter(person[attribute] for person in drawn)
@@ -27,7 +27,7 @@ def test_values_are_drawn_as_often_as_the_table_says():
             assert counts[value] == pytest.approx(expected, abs=5 * expected**0.5), value
 
 
-def test_the_drawing_has_a_beard_exactly_if_the_person_has():
+def test_drawing_has_a_beard_exactly_if_the_person_has_one():
     for number in range(40):
         person = people.person(number)
         options = people.drawing(person)
@@ -37,7 +37,7 @@ def test_the_drawing_has_a_beard_exactly_if_the_person_has():
         assert options["hairColor"] == [people.COLORS[person["hairColor"]]]
 
 
-def test_a_zip_holds_the_same_pixels_as_the_folder(tmp_path):
+def test_pack_writes_a_zip_with_the_pixels_of_the_folder(tmp_path):
     folder = tmp_path / "people"
     pixels = colors(64, 64)
     save_picture(folder / "000000.png", pixels)

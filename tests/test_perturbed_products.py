@@ -42,7 +42,7 @@ def derivatives():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_a_product_is_another_by_round_off_and_the_same_again(name, dtype):
+def test_perturbed_products_differ_by_round_off_and_repeat(name, dtype):
     product, x = PRODUCTS[name], draws(dtype)
     before = product(x)
     with perturbed_products(SEED):
@@ -55,7 +55,7 @@ def test_a_product_is_another_by_round_off_and_the_same_again(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_is_rounded_to_the_next_number_now_and_then(dtype):
+def test_perturbed_products_sometimes_change_half_precision(dtype):
     x = draws(dtype)
     before = F.conv2d(x, x[:8], padding=1)
     with perturbed_products(SEED):
@@ -66,7 +66,7 @@ def test_half_precision_is_rounded_to_the_next_number_now_and_then(dtype):
     assert roundings.abs().min() >= 0.5 and roundings.abs().max() <= 2
 
 
-def test_it_depends_on_the_shape_and_on_the_order_in_memory():
+def test_perturbed_products_depend_on_shape_and_memory_format():
     x = draws()
     with perturbed_products(SEED):
         whole, part = (F.conv2d(images, x[:8]) for images in (x, x[:4]))
@@ -76,13 +76,13 @@ def test_it_depends_on_the_shape_and_on_the_order_in_memory():
         assert not torch.equal(other, whole[:4])
 
 
-def test_products_of_integers_stay_exact():
+def test_perturbed_products_keep_integers_exact():
     x = torch.arange(24.0).view(4, 6)
     with perturbed_products(SEED):
         assert_close(x @ x.t(), (x.double() @ x.double().t()).float(), **EXACT)
 
 
-def test_it_reaches_derivatives_in_every_thread():
+def test_perturbed_products_reach_derivatives_in_every_thread():
     before = derivatives()
     with perturbed_products(SEED), ThreadPoolExecutor(1) as pool:
         first, elsewhere = derivatives(), pool.submit(derivatives).result()

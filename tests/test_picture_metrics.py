@@ -37,7 +37,7 @@ def lines_of(*arguments):
     return json_lines(found.stdout), found.stderr
 
 
-def test_all_pictures_are_measured_and_the_line_says_which(samples, reals, tmp_path):
+def test_metrics_measures_all_images_of_a_folder_and_says_which(samples, reals, tmp_path):
     out = tmp_path / "results.jsonl"
     content = (samples / "a" / "0.png").read_bytes()
     (samples / "a" / "cut.png").write_bytes(content[: len(content) // 2])
@@ -60,7 +60,7 @@ def test_all_pictures_are_measured_and_the_line_says_which(samples, reals, tmp_p
     assert json.loads(out.read_text()) == line
 
 
-def test_folder_zip_and_store_of_the_same_pictures_give_the_same_number(samples, reals, tmp_path):
+def test_metrics_are_equal_for_a_folder_a_zip_and_a_store(samples, reals, tmp_path):
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", samples)
     prepare(samples, tmp_path / "store")
     settings = ("--data", reals, "--metrics", "swd")
@@ -71,7 +71,7 @@ def test_folder_zip_and_store_of_the_same_pictures_give_the_same_number(samples,
     assert line["values"]["swd"] == 0  # of the reals themselves
 
 
-def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals):
+def test_metrics_with_a_number_samples_a_folder_evenly(samples, reals):
     comparison = open_images(samples, reals, Conditions(batch=2))
     shown = cached_store(samples, Preparation(resolution=16)).images(16)
     np.testing.assert_array_equal(torch.cat(list(comparison.fake_batches(5))), shown[::4])
@@ -80,7 +80,7 @@ def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals
         list(comparison.fake_batches(30))
 
 
-def test_the_grid_of_generated_pictures_is_none_of_them(source, reals):
+def test_metrics_skips_the_grid_of_generated_images(source, reals):
     made = source.parent / "made"
     run_ok("generate", source, "--seeds", "0-3", "--out", made)
     (line,), said = lines_of(made, "--data", reals, "--metrics", "swd")
@@ -89,7 +89,7 @@ def test_the_grid_of_generated_pictures_is_none_of_them(source, reals):
 
 
 @pytest.mark.parametrize(("size", "real_size"), [(20, 16), (16, 32)])
-def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_size, tmp_path):
+def test_metrics_refuses_other_sizes_without_resolution(size, real_size, tmp_path):
     samples = write_pictures(tmp_path / "samples", n=4, size=size)
     reals = write_pictures(tmp_path / "reals", n=4, size=real_size)
     with pytest.raises(ValueError, match=r"sizes 16x16, \d\dx\d\d; --resolution 16 brings all"):
@@ -99,7 +99,7 @@ def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_siz
     assert comparison.reals.images().shape == (4, 3, 8, 8)
 
 
-def test_it_is_said_before_which_resolution_keeps_all_and_what_a_larger_one_leaves_out(tmp_path):
+def test_metrics_resolution_error_says_which_size_keeps_all_images(tmp_path):
     for i, size in enumerate([8, 20, 20, 33]):
         save_picture(tmp_path / "samples" / f"{i}.png", colors(size, 40, seed=i))
     with pytest.raises(
@@ -111,13 +111,13 @@ def test_it_is_said_before_which_resolution_keeps_all_and_what_a_larger_one_leav
         open_images(tmp_path / "samples", None)
 
 
-def test_channels_are_those_of_a_store(samples, reals, tmp_path):
+def test_metrics_channels_follow_the_store(samples, reals, tmp_path):
     gray = prepare(samples, tmp_path / "gray", Preparation(channels=1))
     comparison = open_images(gray.path, reals)
     assert comparison.samples.images().shape[1] == comparison.reals.images().shape[1] == 1
 
 
-def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, reals):
+def test_metrics_of_images_refuses_metrics_that_need_a_generator(samples, reals):
     found = stylegan("metrics", samples, "--data", reals, "--metrics", "swd,ppl-w-end")
     assert found.exit_code == 1
     assert "| swd20 |" in found.stdout
@@ -126,7 +126,7 @@ def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, rea
     assert "not measured, see above: ppl-w-end20" in found.stderr
 
 
-def test_what_holds_pictures_is_told_from_what_holds_weights(samples, tmp_path):
+def test_metrics_distinguishes_images_from_weights(samples, tmp_path):
     torch.save({"x": torch.zeros(1)}, tmp_path / "weights.pt")  # a zip, too
     with zipfile.ZipFile(tmp_path / "without-ending", "w") as archive:
         archive.writestr("a/0.png", b"")

@@ -55,7 +55,7 @@ def begin(folder, decision):
     return folder
 
 
-def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
+def test_plan_for_own_images_chooses_and_explains_a_resolution(pictures):
     found = decided(pictures)
     assert (found.config.network.resolution, found.config.network.channels(64)) == (64, 16)
     assert (found.config.schedule.total_kimg, found.config.data.include) == (96, ())
@@ -73,20 +73,20 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert (longer.augment.kind, longer.augment.ada_kimg) == ("ada", 150)
 
 
-def test_numbers_of_each_picture_are_not_called_classes(tmp_path):
+def test_plan_does_not_call_label_vectors_classes(tmp_path):
     for name in ("a", "b"):
         Image.new("RGB", (16, 16)).save(tmp_path / f"{name}.png")
     (tmp_path / "labels.csv").write_text("file,smile,age\na.png,0.5,30\nb.png,1,31\n")
     assert "2 numbers for --labels: smile, age" in decided(tmp_path).lines
 
 
-def test_one_thread_is_one_core(pictures):
+def test_plan_counts_one_thread_as_one_core(pictures):
     planned = plan(TrainRequest("none/run", pictures), HERE, threads=1)
     assert planned.config.network.resolution == 32
     assert "not a larger resolution: 64 takes several times as long on a CPU" in planned.lines[-1]
 
 
-def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path):
+def test_plan_refuses_a_store_that_does_not_fit(pictures, tmp_path):
     path = prepare(pictures, tmp_path / "store", Preparation(resolution=32, crop="stretch")).path
     for wrong, why in [
         ({"resolution": 64, "options": {"data.crop": "stretch"}}, "has resolution 32.* 64"),
@@ -96,7 +96,7 @@ def test_a_store_that_does_not_fit_is_refused_while_planning(pictures, tmp_path)
             plan(TrainRequest("none/run", path, **wrong), HERE)
 
 
-def test_a_preview_refuses_what_a_start_would_refuse(pictures):
+def test_plan_preview_refuses_what_train_would_refuse(pictures):
     with pytest.raises(ValueError, match=r"none of the images in .* is usable: 52 images: .* 128"):
         decided(pictures, resolution=128, max_channels=8).preview()
     planned = decided(pictures, "schedule.batch_size={ 4 = 268435456 }")
@@ -107,7 +107,7 @@ def test_a_preview_refuses_what_a_start_would_refuse(pictures):
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
-def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_path):
+def test_plan_preview_refuses_other_images_than_the_run(kind, tmp_path):
     """--dry-run of a run that has begun, labeled, on pictures some of which cannot be used."""
     photos = tmp_path / "photos"
     for label in "ab":
@@ -139,7 +139,7 @@ def test_a_preview_of_a_run_refuses_other_images_as_its_start_does(kind, tmp_pat
         ("stretch", "squeezed"),
     ],
 )
-def test_what_happens_to_pictures_that_are_not_square_is_said(crop, how, tmp_path):
+def test_plan_says_how_images_that_are_not_square_are_cropped(crop, how, tmp_path):
     for width in (32, 40):
         Image.new("RGB", (width, 32)).save(tmp_path / f"{width}.png")
     asked = {} if crop is None else {"data.crop": crop}
@@ -151,13 +151,13 @@ def told_by(decision):
     return decision.config, decision.lines
 
 
-def test_an_explicit_default_is_the_implicit_one(pictures):
+def test_plan_with_explicit_defaults_equals_the_implicit_plan(pictures):
     assert told_by(decided(pictures)) == told_by(decided(pictures, config="auto"))
     assert decided(None).config == decided(None, config="quickstart").config
     assert decided(pictures, config="quickstart").config.network.resolution == 32
 
 
-def test_a_run_goes_to_the_folder_of_its_configuration(pictures):
+def test_usual_folder_is_named_after_the_configuration(pictures):
     assert usual_folder("ffhq-256", pictures) == Path("runs/ffhq-256")
     assert (
         usual_folder(None, None)
@@ -167,7 +167,7 @@ def test_a_run_goes_to_the_folder_of_its_configuration(pictures):
     assert usual_folder(None, pictures) == Path("runs/auto")
 
 
-def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
+def test_plan_of_a_run_keeps_its_configuration(pictures, tmp_path):
     first = decided(pictures, "seed=3", kimg=20)
     run = begin(tmp_path / "run", first)
     again = decided(None, out=run)
@@ -184,13 +184,13 @@ def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
     assert decided(pictures, "seed=3", config="auto", out=run, kimg=20).config == first.config
 
 
-def test_a_run_that_is_not_there_is_begun_on_the_bundled_faces_and_says_so(tmp_path):
+def test_plan_without_data_or_run_uses_the_bundled_faces(tmp_path):
     found = decided(None, out=tmp_path / "haeds", kimg=60)
     assert source_of(found) == bundled(BUNDLED_DATA)
     assert found.lines == [f"no --data, and no run in {tmp_path / 'haeds'}: the bundled faces"]
 
 
-def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
+def test_plan_says_where_the_missing_images_of_a_run_were(pictures, tmp_path):
     run = begin(tmp_path / "run", decided(pictures))
     pictures.rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError, match=r"photos, which does not exist; .* --data"):
@@ -203,7 +203,7 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
 
 
 @pytest.mark.parametrize(("images", "words"), [(3, "WARNING: 3 usable images"), (300, "are few")])
-def test_few_pictures_are_told_of_with_what_helps(images, words):
+def test_advice_warns_of_few_images(images, words):
     text = "\n".join(advice(images, load_config("quickstart"), started=False))
     assert words in text
     assert ("weights of a similar kind" in text) == (images == 300)
@@ -213,7 +213,7 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     ]
 
 
-def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures, monkeypatch):
+def test_plan_minutes_chooses_a_length_and_a_resolution(pictures, monkeypatch):
     """A machine with 0.3 kimg a minute at 64x64, where a minute is nothing, and four times as many
     at 32x32."""
 
@@ -237,7 +237,7 @@ def test_minutes_become_a_length_and_a_resolution_that_it_suffices_for(pictures,
     assert decided(pictures, "network.resolution=64", minutes=30).config.network.resolution == 64
 
 
-def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tmp_path):
+def test_plan_minutes_keeps_the_length_of_a_run_with_states(pictures, tmp_path):
     run = begin(tmp_path / "run", decided(pictures, kimg=7.0))
     (run / "state-000001000.pt").touch()
     for config in (None, "auto"):
@@ -246,9 +246,7 @@ def test_a_run_that_has_begun_keeps_its_length_whatever_the_minutes(pictures, tm
         assert found.lines[-1] == f"{run} keeps its length of 7 kimg; --kimg changes it"
 
 
-def test_minutes_are_chosen_anew_for_a_run_that_has_trained_nothing(
-    pictures, tmp_path, monkeypatch
-):
+def test_plan_minutes_changes_the_length_of_a_run_without_states(pictures, tmp_path, monkeypatch):
     monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: StepCosts({}, {}))
     monkeypatch.setattr("stylegan.planning.kimg_within", lambda minutes, *_: 0.3 * minutes)
     run = begin(tmp_path / "run", decided(pictures, minutes=200))
@@ -256,7 +254,7 @@ def test_minutes_are_chosen_anew_for_a_run_that_has_trained_nothing(
     assert decided(None, out=run, minutes=100).config.schedule.total_kimg == 30
 
 
-def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_path):
+def test_plan_of_a_named_configuration_continues_its_run(pictures, tmp_path):
     for name, config, options in (
         ("short", "quickstart", {"kimg": 3.0}),
         ("from", "quickstart", {"init_from": "faces64", "resolution": 64}),
@@ -273,7 +271,7 @@ def test_the_same_command_with_a_named_configuration_continues(pictures, tmp_pat
             assert again.config == first.config
 
 
-def test_init_from_takes_the_crop_of_its_source_unless_another_is_asked_for(pictures, tmp_path):
+def test_init_from_uses_the_crop_of_its_source_by_default(pictures, tmp_path):
     """Also with a named configuration, which the same command continues; and for a store."""
     generator = load_generator("faces64")
     for crop in ("pad 5:7", "stretch"):
@@ -299,7 +297,7 @@ def test_init_from_takes_the_crop_of_its_source_unless_another_is_asked_for(pict
     assert "crop: " not in str(decided(pictures, init_from="faces64").lines)
 
 
-def test_init_from_with_switches_that_do_not_convert_is_refused_while_planning(pictures):
+def test_init_from_refuses_switches_that_cannot_be_converted(pictures):
     for option in ("blur=false", "activation='relu'", "instance_norm=false"):
         name = option.partition("=")[0]
         with pytest.raises(
@@ -308,7 +306,7 @@ def test_init_from_with_switches_that_do_not_convert_is_refused_while_planning(p
             decided(pictures, f"network.{option}", init_from="faces64")
 
 
-def test_init_from_rgba_channels_keep_premultiplied_by_an_option(pictures, tmp_path):
+def test_init_from_rgba_must_keep_the_value_of_premultiplied(pictures, tmp_path):
     source = tmp_path / "rgba.pt"
     save_loaded(source, loaded_of(random_generator(dataclasses.replace(TINY, image_channels=4))))
     options = {"init_from": source, "channels": "RGBA", "kimg": 2}
@@ -318,19 +316,19 @@ def test_init_from_rgba_channels_keep_premultiplied_by_an_option(pictures, tmp_p
     assert kept.config.network.image_channels == 4 and not kept.config.network.premultiplied
 
 
-def test_three_processes_begin_from_other_weights(pictures):
+def test_init_from_is_planned_for_three_processes(pictures):
     machine = Machine(torch.device("cuda"), 80 * 2**30, processes=3)
     planned = plan(TrainRequest("none/run", pictures, init_from="faces64"), machine)
     assert planned.config.schedule.num_processes == 3
 
 
-def test_several_processes_plan_together_or_not_at_all(pictures, monkeypatch):
+def test_plan_on_several_processes_needs_a_process_group(pictures, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="process_group"):
         decided(pictures)
 
 
-def test_minutes_are_found_by_steps_of_the_configuration(pictures):
+def test_plan_minutes_measures_steps_of_the_configuration(pictures):
     small = {"resolution": 8, "max_channels": 8, "options": {"schedule.initial_resolution": 8}}
     lengths = [
         plan(TrainRequest("none", pictures, minutes=minutes, **small), HERE, threads=1).config
@@ -340,7 +338,7 @@ def test_minutes_are_found_by_steps_of_the_configuration(pictures):
     assert 0.5 < short < long
 
 
-def test_the_steps_that_found_a_length_tell_its_time(pictures, monkeypatch):
+def test_plan_minutes_reuses_its_measured_costs(pictures, monkeypatch):
     planned = plan(TrainRequest("none/run", pictures, minutes=7, resolution=8), HERE, threads=1)
     monkeypatch.setattr(StepCosts, "measure", None)  # a second try would give another time
     schedule = planned.config.schedule
@@ -348,7 +346,7 @@ def test_the_steps_that_found_a_length_tell_its_time(pictures, monkeypatch):
     assert any(line.startswith("about 7 minutes on this CPU") for line in planned.preview())
 
 
-def test_a_plan_for_python_is_previewed_and_trained(pictures, tmp_path):
+def test_plan_can_be_previewed_and_trained_from_python(pictures, tmp_path):
     """What `train` does, in Python: weights to begin with are not forgotten on the way."""
     start = tmp_path / "start.pt"
     save_loaded(start, load_generator("faces64"))
@@ -362,7 +360,7 @@ def test_a_plan_for_python_is_previewed_and_trained(pictures, tmp_path):
     assert state.lineage[-1].source == "start.pt"
 
 
-def test_gpus_that_are_not_here_are_planned_for_without_times(tmp_path):
+def test_plan_preview_elsewhere_has_memory_but_no_times(tmp_path):
     pictures = tmp_path / "large"
     write_pictures(pictures, n=1, size=256)
     machine = Machine(torch.device("cuda"), 16 * 2**30, processes=8)
@@ -401,7 +399,7 @@ D_WARMUP = [  # for how many kimg the discriminator trains alone, from which wei
 
 
 @pytest.mark.parametrize("row", D_WARMUP, ids=str)
-def test_a_discriminator_that_is_missing_or_does_not_fit_trains_alone_first(row, pictures):
+def test_d_only_kimg_is_set_if_the_discriminator_does_not_fit(row, pictures):
     kimg, source, overrides, *asked = row
     if source == "lone":
         source = pictures.parent / "lone.pt"
@@ -410,7 +408,7 @@ def test_a_discriminator_that_is_missing_or_does_not_fit_trains_alone_first(row,
     assert found.config.d_only_kimg == kimg
 
 
-def test_how_long_a_discriminator_trains_alone_is_said_and_leaves_something(pictures, tmp_path):
+def test_d_only_kimg_is_reported_and_must_be_shorter_than_the_run(pictures, tmp_path):
     longer = decided(pictures, *GROWS, "d_only_kimg=0.025", **SHORT_RUN).config
     (line,) = warmup_lines(longer)
     assert "0.025 kimg" in line and "while the resolution grows" in line
@@ -436,9 +434,7 @@ def test_how_long_a_discriminator_trains_alone_is_said_and_leaves_something(pict
         (("a", "b", "small"), [[0.5, 1.0, 2.0]], 1),  # vectors
     ],
 )
-def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
-    theirs, rows, kimg, pictures, tmp_path
-):
+def test_d_only_kimg_is_set_if_no_label_is_known(theirs, rows, kimg, pictures, tmp_path):
     """The classes are a, b, small. A source of three classes without names knows as many."""
     source = tiny_config(network={"label_dim": len(theirs) or 4, "image_channels": 3})
     payload = TrainState.create(source).to_payload()
@@ -459,13 +455,13 @@ def test_a_discriminator_that_knows_none_of_the_labels_trains_alone_first(
         {"minutes": 3, "options": {"schedule.total_kimg": 3}},
     ],
 )
-def test_what_is_given_twice_is_refused(twice):
+def test_train_request_refuses_values_given_twice(twice):
     with pytest.raises(ValueError, match=r"twice|both"):
         TrainRequest("out", **twice)
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("rgba", 4), (1, 1)])
-def test_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
+def test_train_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
     write_pictures(tmp_path, n=4, size=8)
     planned = plan(TrainRequest("none", tmp_path, "quickstart", resolution=8, channels=mode), HERE)
     assert planned.config.network.image_channels == channels
@@ -476,7 +472,7 @@ def test_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
 
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize(("kimg", "is_warned"), [(12.4, True), (23.9, True), (24, False)])
-def test_less_than_half_of_the_usual_length_is_warned_of(kimg, is_warned, started):
+def test_length_lines_warn_below_half_of_the_usual_length(kimg, is_warned, started):
     config = tiny_config(schedule={"total_kimg": kimg})
     lines = length_lines(10, config, usual_kimg=48, started=started)
     assert (len(lines) == 2) == is_warned

@@ -45,9 +45,7 @@ BACKENDS = torch.backends
         ("mps", None, "fp32"),
     ],
 )
-def test_auto_is_tf32_on_gpus_that_have_it_and_other_precisions_are_as_asked(
-    kind, capability, expected
-):
+def test_resolve_precision_auto_is_tf32_where_available(kind, capability, expected):
     device = torch.device(kind)
     assert resolve_precision("auto", device, capability) == expected
     for precision in ("fp32", "tf32"):
@@ -66,7 +64,7 @@ def on_a100(monkeypatch):
     return torch.device("cuda", 1)
 
 
-def test_the_plan_says_what_auto_became(monkeypatch):
+def test_plan_lines_contain_the_resolved_precision(monkeypatch):
     for device, expected in ((torch.device("cpu"), "fp32"), (on_a100(monkeypatch), "tf32")):
         config = with_precision(tiny_config(), device, None)
         assert config == tiny_config(precision=expected)
@@ -74,7 +72,7 @@ def test_the_plan_says_what_auto_became(monkeypatch):
         assert f"precision {expected}; " in plan_lines(config, costs, device)[-2]
 
 
-def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, tmp_path):
+def test_resolve_config_keeps_the_precision_of_a_run(monkeypatch, tmp_path):
     folder = RunFolder(tmp_path)
     a100 = on_a100(monkeypatch)
     for stored in ("fp32", "tf32", "bf16"):
@@ -98,7 +96,7 @@ def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, t
         ("fp16", True, {"cpu_name": "Intel Xeon", "amx_bf16": True, "amx_fp16": False}, False),
     ],
 )
-def test_half_precision_is_multiplied_where_that_is_fast(
+def test_has_fast_matmul_depends_on_the_instructions_of_the_cpu(
     monkeypatch, name, has_instructions, known, fast
 ):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
@@ -118,7 +116,7 @@ NOTES = {
 @pytest.mark.parametrize(
     ("asked", "became"), [("auto", "fp32"), ("tf32", "tf32"), ("bf16", "bf16")]
 )
-def test_log_configuration_report_and_messages_say_the_precision(
+def test_precision_is_in_log_config_report_and_messages(
     monkeypatch, asked, became, store, tmp_path
 ):
     for place in ("training.run", "ops.cpu"):
@@ -232,14 +230,14 @@ def products_inside():
     return {BACKENDS.cuda.matmul.fp32_precision, BACKENDS.cudnn.conv.fp32_precision}
 
 
-def test_the_callers_settings_are_as_before_in_the_interface_that_it_used(tmp_path):
+def test_precision_contexts_restore_the_settings_of_the_caller(tmp_path):
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     printed(tmp_path, "-W", "ignore", "-c", CHECK, PYTHONPATH=paths)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("labels", [False, True])
-def test_the_mapping_network_and_w_stay_in_float32(dtype, labels):
+def test_mapping_network_stays_in_float32_under_autocast(dtype, labels):
     network = tiny_config(network={"label_dim": 3 * labels}).network
     generator, z = Generator(network), torch.randn(4, network.z_dim)
     classes = torch.eye(3)[[0, 1, 2, 0]] if labels else None
@@ -259,7 +257,7 @@ def test_the_mapping_network_and_w_stay_in_float32(dtype, labels):
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
-def test_in_training_the_mapping_is_exact_and_all_else_may_use_tf32(precision, monkeypatch):
+def test_backend_flags_keep_the_mapping_exact_and_allow_tf32(precision, monkeypatch):
     seen: dict[str, set[str]] = {"mapping": set(), "discriminator": set()}
     state = TrainState.create(tiny_config(precision=precision, style_mixing=1.0))
 
@@ -307,7 +305,7 @@ def test_every_loss_in_every_precision_stays_finite(g_loss, d_loss, precision):
     assert state.generator.w_avg.dtype == torch.float32
 
 
-def test_fp16_finds_a_scale_that_lets_it_train():
+def test_fp16_scaler_finds_a_scale_that_trains():
     state = TrainState.create(tiny_config(precision="fp16"))
     for _ in range(20):
         step(state, stage())
@@ -352,14 +350,14 @@ def late_losses(precision, cache_dir):
 
 
 @pytest.mark.slow
-def test_losses_in_bfloat16_are_those_in_float32_within_a_tenth(tmp_path):
+def test_bf16_losses_equal_fp32_losses_within_a_tenth(tmp_path):
     exact, half = (late_losses(precision, tmp_path) for precision in ("fp32", "bf16"))
     assert exact.keys() == half.keys()
     for name, value in exact.items():
         assert half[name] == pytest.approx(value, rel=0.1), name
 
 
-def test_gradients_of_a_dense_layer_do_not_overflow_in_float16_before_they_are_scaled():
+def test_dense_gradients_do_not_overflow_in_float16():
     x = torch.randn(2, 512).requires_grad_()
     weight = torch.randn(512, 512)
     with torch.autocast("cpu", torch.float16):

@@ -52,19 +52,19 @@ FEW = SearchOptions(steps=12, samples=100)
         (1000, 0.0, 0.0),
     ],
 )
-def test_the_rate_rises_and_falls_as_half_a_cosine_and_the_noise_as_a_square(step, rate, noise):
+def test_search_options_rate_at_is_a_cosine_and_noise_a_square(step, rate, noise):
     assert SearchOptions().rate_at(step) == pytest.approx(rate, abs=1e-12)
     assert SearchOptions().search_noise_at(step) == pytest.approx(noise, abs=1e-12)
 
 
-def test_the_penalty_of_a_constant_map_adds_two_at_each_level_times_its_size():
+def test_autocorrelation_penalty_of_constant_maps_has_closed_form():
     # 2 * averages doubles the constant: correlations 1, 4, 16 at 32, 16, 8 pixels
     expected = torch.tensor([2 * (1 + 16 + 256), 0.0])
     maps = torch.stack([torch.ones(1, 32, 32), torch.zeros(1, 32, 32)])
     assert_close(autocorrelation_penalty(maps), expected)
 
 
-def test_the_distance_of_pixels_averages_over_all_scales():
+def test_pixel_distance_averages_over_all_scales():
     images = torch.zeros(3, 3, 16, 16)
     targets = images.clone()
     targets[1] += 0.5  # the same at each scale
@@ -72,7 +72,7 @@ def test_the_distance_of_pixels_averages_over_all_scales():
     assert_close(PixelDistance()(images, targets), torch.tensor([0, 0.25, 0.25 / 3]))
 
 
-def test_psnr_is_that_of_the_range_has_a_top_and_may_be_that_of_a_rectangle():
+def test_psnr_has_a_maximum_and_can_use_a_rectangle():
     images = torch.zeros(3, 3, 16, 16)
     targets = torch.stack([images[0] + 0.2, images[0] + 2, images[0]])
     assert_close(psnr(images, targets), torch.tensor([20.0, 10 * math.log10(4), 100.0]))
@@ -87,7 +87,7 @@ class MeanDifference(nn.Module):
 
 
 @pytest.mark.parametrize(("size", "seen"), [(64, 64), (1024, 256)])
-def test_lpips_looks_at_256_pixels_at_most(size, seen):
+def test_perceptual_distance_downsamples_to_256_pixels(size, seen):
     distance = PerceptualDistance(Lpips(MeanDifference(), "", ""))
     images = torch.zeros(2, 1, size, size)
     assert_close(distance(images + 0.25, images), torch.tensor([0.25, 0.25]) + seen)
@@ -104,7 +104,7 @@ def no_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
 
 
-def test_auto_is_pixels_where_lpips_or_its_weights_are_not(no_weights):
+def test_choose_distance_auto_falls_back_to_pixels(no_weights):
     for shape, reason in (
         ({}, "the weights of VGG16 are missing"),
         ({"channels": 4}, "it needs gray or RGB images, got 4 channels"),
@@ -119,7 +119,7 @@ def test_auto_is_pixels_where_lpips_or_its_weights_are_not(no_weights):
         chosen("pixels", weights=Path("w"))
 
 
-def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
+def test_choose_distance_eff_separates_images_and_has_gradients():
     distance, why = chosen("eff")
     assert (distance.about()["name"], why) == ("eff", "as asked")
     images = draws(2, 3, 16, 16).clamp(-1, 1)
@@ -134,7 +134,7 @@ def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
         chosen("eff", channels=4)
 
 
-def test_w_has_the_average_and_the_spread_of_its_latents():
+def test_spread_of_w_is_mean_and_deviation_of_w():
     config = dataclasses.replace(TINY, mapping_layers=0, normalize_latents=False)
     rng = torch.Generator().manual_seed(0)
     average, deviation = spread_of_w(Generator(config), 2500, rng)  # w is z
@@ -146,7 +146,7 @@ def test_w_has_the_average_and_the_spread_of_its_latents():
     assert deviation == pytest.approx(math.sqrt(8), rel=0.05)
 
 
-def test_an_image_of_the_generator_is_found_again():
+def test_project_recovers_a_sample_of_the_generator():
     generator = random_generator()
     ws, targets = pictures_of(generator, [1, 2])
     settings = SearchOptions(steps=150, samples=500, search_noise=0.01)
@@ -164,7 +164,7 @@ def test_an_image_of_the_generator_is_found_again():
 
 
 @pytest.mark.parametrize("space", ["w", "w+"])
-def test_a_search_is_the_same_again_and_in_any_company(space):
+def test_project_is_reproducible_in_any_batch(space):
     settings = dataclasses.replace(FEW, space=space, fit_noise=space == "w+")
     generator = random_generator()
     _, targets = pictures_of(generator, [1, 2, 3])
@@ -181,7 +181,7 @@ def test_a_search_is_the_same_again_and_in_any_company(space):
         assert_close(alone.distances, together.distances[i : i + 1], rtol=1e-3, atol=1e-4)
 
 
-def test_fitted_noise_is_normalized_and_brings_the_image_nearer():
+def test_project_fit_noise_normalizes_maps_and_comes_nearer():
     generator = random_generator()
     _, targets = pictures_of(generator, [1])
     targets = targets + 0.3 * draws(*targets.shape)
@@ -198,7 +198,7 @@ def test_fitted_noise_is_normalized_and_brings_the_image_nearer():
         assert_close(fitted.images, generator.synthesis(fitted.ws, noise=fitted.noise))
 
 
-def test_fit_noise_where_only_fine_layers_have_noise_keeps_the_other_maps_at_zero(tmp_path):
+def test_project_fit_noise_keeps_zero_maps_of_layers_without_noise(tmp_path):
     generator = with_fine_noise_only()
     _, targets = pictures_of(generator, [1])
     settings = dataclasses.replace(FEW, fit_noise=True)
@@ -213,7 +213,7 @@ def test_fit_noise_where_only_fine_layers_have_noise_keeps_the_other_maps_at_zer
         assert_close(found.images, generator.synthesis(found.ws, noise=found.noise))
 
 
-def test_the_generator_stays_as_it_is():
+def test_project_leaves_the_generator_unchanged():
     generator = random_generator().train()
     before = {name: tensor.clone() for name, tensor in generator.state_dict().items()}
     _, targets = pictures_of(generator, [1])
@@ -224,7 +224,7 @@ def test_the_generator_stays_as_it_is():
     assert all(p.requires_grad and p.grad is None for p in generator.parameters())
 
 
-def test_a_network_that_still_grows_is_searched_at_its_stage():
+def test_project_searches_at_the_stage_of_a_growing_network():
     generator = random_generator()
     _, targets = pictures_of(generator, [1], resolution=8, alpha=0.3)
     settings = SearchOptions(100, samples=100, search_noise=0.01)
@@ -237,7 +237,7 @@ def test_a_network_that_still_grows_is_searched_at_its_stage():
     assert [m.shape[2] for m in noise] == [4, 4, 8, 8]
 
 
-def test_w_starts_at_the_average_of_the_class():
+def test_project_starts_at_the_mean_w_of_the_class():
     generator = random_generator(dataclasses.replace(TINY, label_dim=2))
     targets = torch.zeros(1, 3, 16, 16)
     starts = []
@@ -259,7 +259,7 @@ def test_w_starts_at_the_average_of_the_class():
         ({"noise": False}, {"fit_noise": True}, (1, 3, 16, 16), "noise inputs"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_at_once(config, options, shape, message):
+def test_project_refuses_invalid_options_and_targets(config, options, shape, message):
     generator = Generator(dataclasses.replace(TINY, **config))
     with pytest.raises(ValueError, match=message):
         next(project(generator, torch.zeros(shape), PixelDistance(), SearchOptions(**options)))
@@ -286,7 +286,7 @@ def request(folder, images, *arguments, source="mine.pt"):
     ("images", "space"),
     [("a.png", ["--starts", 2]), ("a.png b.png c.png", ["--space", "w+", "--fit-noise"])],
 )
-def test_the_command_it_ends_with_makes_the_same_pictures_again(folder, images, space, monkeypatch):
+def test_project_prints_a_generate_command_for_the_same_images(folder, images, space, monkeypatch):
     monkeypatch.chdir(folder)
     printed = run_ok(*request(folder, images, *space)).splitlines()
     assert printed[0].startswith("distance: pixels, mean squared difference of pixels")
@@ -307,7 +307,7 @@ def test_the_command_it_ends_with_makes_the_same_pictures_again(folder, images, 
         assert np.abs(pixels(out / "projection.png") - again).max() <= 1
 
 
-def test_the_same_command_writes_the_same_bytes_and_only_over_its_own_when_told(folder):
+def test_project_is_reproducible_and_overwrites_only_if_asked(folder):
     arguments = request(folder, "a.png b.png")
     run_ok(*arguments)
     files = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
@@ -317,7 +317,7 @@ def test_the_same_command_writes_the_same_bytes_and_only_over_its_own_when_told(
     assert files == {path: path.read_bytes() for path in files}
 
 
-def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
+def test_project_continues_after_an_interruption(folder, monkeypatch):
     whole = request(folder, "a.png b.png c.png", "--batch", 1, "--fit-noise")
     run_ok(*whole, "--out", folder / "whole")
     searched = []
@@ -348,7 +348,7 @@ def test_project_goes_on_where_it_was_interrupted(folder, monkeypatch):
         ("other/a.png", [], "image_sha256"),
     ],
 )
-def test_project_refuses_what_another_request_has_made(folder, images, options, other):
+def test_project_refuses_results_of_another_request(folder, images, options, other):
     (folder / "other").mkdir()
     (folder / "other" / "a.png").write_bytes((folder / "b.png").read_bytes())
     run_ok(*request(folder, "a.png"))
@@ -359,7 +359,7 @@ def test_project_refuses_what_another_request_has_made(folder, images, options, 
 
 
 @pytest.mark.parametrize("file", ["target.png", "mine.txt"])
-def test_project_refuses_a_folder_without_result_json_before_the_search(folder, file, monkeypatch):
+def test_project_refuses_a_folder_without_result_json(folder, file, monkeypatch):
     (folder / "out/b").mkdir(parents=True)
     mine = folder / "out/b" / file
     mine.write_text("mine")
@@ -386,7 +386,7 @@ def test_project_never_shows_a_folder_without_result_json(folder, overwrite, mon
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a", "latents.npz"]
 
 
-def test_padding_is_searched_but_not_shown(folder):
+def test_project_searches_padding_but_crops_it_from_its_images(folder):
     save_generator(folder / "cars.pt", random_generator(), active_rectangle=[2, 14, 0, 16])
     Image.new("RGB", (64, 48), "white").save(folder / "car.png")
     run_ok(*request(folder, "car.png", source="cars.pt"))
@@ -398,14 +398,14 @@ def test_padding_is_searched_but_not_shown(folder):
     assert (pixels(out / "target.png") == 255).all()
 
 
-def test_help_says_of_a_class_what_a_network_with_labels_asks_for(folder):
+def test_project_help_says_when_a_class_is_needed(folder):
     save_generator(folder / "labeled.pt", random_generator(LABELED))
     assert "a class is needed" in run_fails(*request(folder, "a.png", source="labeled.pt"))
     text = " ".join(run_ok("project", "--help").split())
     assert "[default: none; required by" in text and "alternating" not in text
 
 
-def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
+def test_project_skips_unreadable_images_and_names_them(folder):
     message = run_fails(*request(folder, "a.png bad.png gone.png"))
     assert message.startswith("Error: 2 images left out: ")
     assert "bad.png" in message and "gone.png" in message

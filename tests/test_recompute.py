@@ -55,7 +55,7 @@ def largest_difference(a, b, *, of=lambda parameter: parameter.grad):
 
 @pytest.mark.parametrize("noise", ["const", "none", "list"])
 @pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.5), (16, 1.0)])
-def test_images_and_their_gradients_are_the_same(resolution, alpha, noise):
+def test_checkpoint_activations_keeps_images_and_gradients(resolution, alpha, noise):
     networks = pair(Generator)
     if noise == "list":
         rng = torch.Generator().manual_seed(3)
@@ -70,7 +70,7 @@ def test_images_and_their_gradients_are_the_same(resolution, alpha, noise):
 
 
 @pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.5), (16, 1.0)])
-def test_logits_and_the_gradients_of_r1_are_the_same(resolution, alpha):
+def test_checkpoint_activations_keeps_logits_and_r1_gradients(resolution, alpha):
     networks, seen = pair(Discriminator), []
     for network in networks:
         reals = images(resolution).requires_grad_()
@@ -84,7 +84,7 @@ def test_logits_and_the_gradients_of_r1_are_the_same(resolution, alpha):
     assert largest_difference(*networks) < 1e-12
 
 
-def test_numbers_at_exactly_zero_are_the_same():
+def test_checkpoint_activations_is_exact_at_zero():
     """`leaky_relu` moves 0 where gradients are recorded: recomputation must record them too."""
     networks = [Discriminator(CONFIG.network) for _ in range(2)]
     networks[1].load_state_dict(networks[0].state_dict())
@@ -98,7 +98,7 @@ def test_numbers_at_exactly_zero_are_the_same():
 
 
 @pytest.mark.parametrize("name", ["plain", "micro-batches", "r2", "wgan_gp"])
-def test_five_training_steps_give_the_same_weights(name):
+def test_checkpoint_activations_trains_the_same_weights(name):
     states = []
     for on in (False, True):
         state = float64_state(tiny_config(**KINDS[name] | {"checkpoint_activations": on}))
@@ -110,7 +110,7 @@ def test_five_training_steps_give_the_same_weights(name):
         assert largest_difference(a, b, of=lambda parameter: parameter) == 0
 
 
-def test_frozen_weights_get_no_gradient():
+def test_checkpoint_activations_gives_frozen_weights_no_gradient():
     generators, (_, discriminator) = pair(Generator), pair(Discriminator)
     for generator in generators:
         for parameter in generator.synthesis.blocks["8"].parameters():
@@ -124,7 +124,7 @@ def test_frozen_weights_get_no_gradient():
     assert generators[1].synthesis.blocks["16"].conv0.weight.grad.abs().max() > 0
 
 
-def test_graphs_hold_less_with_that_of_a_penalty_too():
+def test_checkpoint_activations_saves_memory():
     now = stage(32, 1.0, batch_size=8)
     peaks, graphs = [], []
     for on in (False, True):

@@ -139,7 +139,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("words", "message", "exit_code"), MISTAKES)
-def test_a_mistake_is_one_line_and_changes_nothing(
+def test_commands_refuse_a_mistake_in_one_line_and_change_nothing(
     folder, tmp_path, monkeypatch, words, message, exit_code
 ):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
@@ -185,7 +185,7 @@ def originals(folder):
 
 
 @pytest.mark.parametrize(("words", "original"), ORIGINALS)
-def test_nothing_is_written_over_what_it_is_made_of(tmp_path, monkeypatch, words, original):
+def test_commands_never_overwrite_their_source(tmp_path, monkeypatch, words, original):
     monkeypatch.chdir(originals(tmp_path))
     before = contents(tmp_path)
     line = run_fails(*words.split(), "--overwrite")
@@ -211,7 +211,7 @@ REPORT = ("report run --out page.html", "page.html")  # which may replace a page
 
 
 @pytest.mark.parametrize(("words", "out"), [*WRITERS, REPORT])
-def test_what_is_there_stays_unless_it_is_to_be_overwritten(tmp_path, monkeypatch, words, out):
+def test_commands_keep_an_existing_file_without_overwrite(tmp_path, monkeypatch, words, out):
     monkeypatch.chdir(originals(tmp_path))
     Path(out).parent.mkdir(exist_ok=True)
     Path(out).write_text("theirs")
@@ -223,7 +223,9 @@ def test_what_is_there_stays_unless_it_is_to_be_overwritten(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("words", "out"), WRITERS)
-def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch, words, out):
+def test_commands_keep_a_file_that_another_process_writes_meanwhile(
+    tmp_path, monkeypatch, words, out
+):
     monkeypatch.chdir(originals(tmp_path))
 
     def writing(descriptor):
@@ -237,5 +239,5 @@ def test_what_another_command_has_written_meanwhile_stays(tmp_path, monkeypatch,
     assert Path(out).read_text() == "theirs"
 
 
-def test_every_command_is_among_them():
+def test_mistakes_cover_every_command():
     assert {words.split()[0] for words, _, _ in MISTAKES} == {"trian", *COMMANDS}

@@ -114,7 +114,7 @@ def log(folder, *events):
 # The page
 
 
-def test_the_page_tells_everything_and_fetches_nothing(folder):
+def test_write_report_shows_everything_and_loads_nothing(folder):
     path = RunFolder(folder).config_file  # default batches of three would not fit the groups
     path.write_text(path.read_text().replace("num_processes = 1", "num_processes = 3"))
     half = json.loads(measured(None, fid=1.0))
@@ -138,7 +138,7 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
     assert not list(folder.glob("*.partial"))
 
 
-def test_what_files_say_is_text_and_never_markup(tmp_path, trained):
+def test_write_report_escapes_text_from_files(tmp_path, trained):
     name = '<b onclick="alert(1)">&amp;'
     folder = shutil.copytree(trained, tmp_path / name)
     log(
@@ -161,15 +161,13 @@ def test_what_files_say_is_text_and_never_markup(tmp_path, trained):
     assert page.charts and not any("<script" in drawn for drawn in page.charts)
 
 
-def test_a_run_that_has_just_begun_has_a_page(begun):
+def test_write_report_works_before_the_first_step(begun):
     text = Page(write_report(begun)).text
     assert "Not started" in text and "0 of 160" in text
     assert "No metric of this program was measured" in text
 
 
-def test_write_report_replaces_a_page_that_nobody_has_changed_and_others_only_when_told(
-    begun, tmp_path
-):
+def test_write_report_replaces_only_unchanged_pages(begun, tmp_path):
     ours, theirs = tmp_path / "ours.html", tmp_path / "theirs.html"
     for name in ("first", "second"):
         assert write_report(begun, Drawings(name), out=ours) == ours
@@ -189,7 +187,7 @@ def test_write_report_replaces_a_page_that_nobody_has_changed_and_others_only_wh
 # What a run tells
 
 
-def test_a_line_cut_short_by_a_kill_is_left_out_and_told(begun):
+def test_read_run_skips_and_reports_a_truncated_log_line(begun):
     log(begun, ("start", 1.0, {"images_seen": 0}), ("progress", 5.0, {"images_seen": 40}))
     with open(begun / "log.jsonl", "a") as file:
         file.write('{"event": "progress", "time": 6.0, "images_s')
@@ -199,7 +197,7 @@ def test_a_line_cut_short_by_a_kill_is_left_out_and_told(begun):
     assert "1 unreadable line of log.jsonl" in Page(write_report(begun)).text
 
 
-def test_what_a_resume_has_undone_is_not_shown(begun):
+def test_read_run_drops_progress_that_a_resume_has_undone(begun):
     log(
         begun,
         ("start", 100.0, {"images_seen": 0}),
@@ -215,7 +213,7 @@ def test_what_a_resume_has_undone_is_not_shown(begun):
     assert images == [(0, 30), (20, 30)]
 
 
-def test_the_best_is_sought_at_the_resolution_of_the_last(begun):
+def test_best_of_compares_scores_at_the_last_resolution(begun):
     lines = [measured(10, resolution=8, fid=1.0)]
     lines += [measured(images, fid=fid) for images, fid in ((20, 9.0), (30, 7.0), (40, 8.0))]
     lines += [measured(30 + i, metric="pr1k", precision=(i + 2) / 4) for i in range(2)]
@@ -225,7 +223,7 @@ def test_the_best_is_sought_at_the_resolution_of_the_last(begun):
     assert best_of(found["pr1k"], "precision").values == {"precision": 0.75}
 
 
-def test_what_cannot_be_compared_shares_no_line(begun):
+def test_write_report_plots_only_comparable_scores_together(begun):
     lines = [measured(40, psi=psi, fid=10 * psi) for psi in (1.0, 0.5, 0.7)]
     (begun / "metrics.jsonl").write_text(measured(20, fid=11.0) + "".join(lines))
     page = Page(write_report(begun))
@@ -241,7 +239,7 @@ def test_what_cannot_be_compared_shares_no_line(begun):
 # Charts
 
 
-def test_many_points_are_averaged_and_a_gap_remains():
+def test_averaged_reduces_many_points_and_keeps_gaps():
     x, mean = averaged([(x, float(x % 2)) for x in range(POINTS * 10)])
     assert len(x) == POINTS and set(mean) == {0.5}
     np.testing.assert_array_equal(averaged([(0, 1.0), (1, None), (2, 3.0)])[1], [1, np.nan, 3])
@@ -250,7 +248,7 @@ def test_many_points_are_averaged_and_a_gap_remains():
 # The command
 
 
-def test_the_command_draws_everything(folder, store, monkeypatch, tmp_path):
+def test_report_with_data_draws_neighbors_and_writes_to_out(folder, store, monkeypatch, tmp_path):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "page.html"
     run_ok("report", folder, "--data", store.path, "--out", out, "--device", "cpu")
@@ -260,7 +258,7 @@ def test_the_command_draws_everything(folder, store, monkeypatch, tmp_path):
     assert not (folder / "report.html").exists()
 
 
-def test_report_and_the_end_of_train_keep_a_page_with_notes_unless_overwrite(begun, capsys):
+def test_report_and_train_keep_an_edited_page_without_overwrite(begun, capsys):
     page = begun / "report.html"
     run_ok("report", begun)
     page.write_text(edited := page.read_text().replace("<h1>", "<h1>my notes: "))
@@ -273,7 +271,7 @@ def test_report_and_the_end_of_train_keep_a_page_with_notes_unless_overwrite(beg
     assert "my notes" not in page.read_text()
 
 
-def test_what_cannot_be_drawn_is_said(folder, begun, tmp_path):
+def test_report_says_what_cannot_be_drawn(folder, begun, tmp_path):
     (folder / "data.txt").write_text(f"{tmp_path / 'gone'}\n")
     run_ok("report", folder, "--device", "cpu")
     assert "training images were not found" in Page(folder / "report.html").text
@@ -284,7 +282,7 @@ def test_what_cannot_be_drawn_is_said(folder, begun, tmp_path):
     assert "No generator of the run can be read" in Page(begun / "report.html").text
 
 
-def test_one_training_image_has_no_distance_to_compare_with(tmp_path, monkeypatch):
+def test_drawings_of_one_training_image_have_no_neighbors(tmp_path, monkeypatch):
     monkeypatch.setattr("stylegan.metrics.neighbors.weights_path", lambda: None)
     (tmp_path / "run").mkdir()
     save_generator(tmp_path / "run" / "generator-000000008.pt", random_generator())

@@ -64,11 +64,11 @@ def our_imports(path: Path) -> set[str]:
     return {name if name in PLACE else "__init__" for name in inner}
 
 
-def test_every_room_has_one_place_in_the_architecture_page():
+def test_architecture_page_lists_every_package_once():
     assert {room_of(path) for path in sources()} == set(PLACE)
 
 
-def test_imports_come_from_rooms_before():
+def test_imports_come_only_from_earlier_packages():
     wrong = []
     for path in sources():
         here = room_of(path)
@@ -77,14 +77,14 @@ def test_imports_come_from_rooms_before():
     assert not wrong
 
 
-def test_the_recipes_are_not_a_package_and_nobody_imports_them():
+def test_dataset_recipes_are_not_a_package_and_never_imported():
     assert not list((ROOT / "datasets").rglob("__init__.py"))
     own = {"datasets", "train", "generate", "hubconf", "tests", "configs", "examples"}
     for path in sources():
         assert not own & {name.split(".")[0] for name in imported(path)}
 
 
-def test_modules_import_nothing_that_only_an_extra_brings():
+def test_modules_import_optional_dependencies_only_in_functions():
     """A library of an extra is imported where it is used, so that all else works without it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     plain = {re.split("[><=]", line)[0] for line in project["dependencies"]}

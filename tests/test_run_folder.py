@@ -30,14 +30,14 @@ def numbers(run):
         (9, 0, [10, 20, 30, 40, 50, 60, 70, 80, 90]),
     ],
 )
-def test_the_newest_files_and_the_milestones_stay(tmp_path, keep, milestone_images, kept):
+def test_retain_states_keeps_the_newest_and_the_milestones(tmp_path, keep, milestone_images, kept):
     for number in range(10, 91, 10):
         run = with_states(tmp_path, [number])
         run.retain_states(number, keep, milestone_images)
     assert numbers(run) == kept
 
 
-def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path):
+def test_run_folder_stores_configuration_skipped_images_and_data(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert RunFolder.of(run.path) is None and run.stored_config() is None
     config = load_config("quickstart")
@@ -49,7 +49,7 @@ def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path)
     assert run.data() is None  # as in runs of older versions
 
 
-def test_create_rewrites_config_toml_only_for_other_values_and_keeps_comments_beside(tmp_path):
+def test_create_rewrites_config_toml_only_if_values_change(tmp_path):
     run, photos = RunFolder(tmp_path / "run"), tmp_path / "photos"
     config = load_config("quickstart")
     assert run.create(config, photos, []) == []
@@ -68,7 +68,7 @@ def test_create_rewrites_config_toml_only_for_other_values_and_keeps_comments_be
         assert str(copy) in note and copy.read_bytes() == edited and run.config() == longer
 
 
-def test_create_adds_to_skipped_txt_and_removes_nothing_from_it(tmp_path):
+def test_create_appends_to_skipped_txt_and_removes_nothing(tmp_path):
     run = RunFolder(tmp_path / "run")
     config = load_config("quickstart")
     run.create(config, tmp_path, [("a.png", "empty")])
@@ -83,7 +83,7 @@ def test_create_adds_to_skipped_txt_and_removes_nothing_from_it(tmp_path):
         assert run.skipped_file.read_text() == f"{expected}\n'b\\n.png'\tgone\n"
 
 
-def test_nothing_is_written_where_the_folder_was_exchanged(tmp_path):
+def test_create_fails_if_the_run_folder_was_replaced(tmp_path):
     run = RunFolder(tmp_path / "run")
     with run.locked():
         run.path.rename(tmp_path / "moved")
@@ -93,7 +93,7 @@ def test_nothing_is_written_where_the_folder_was_exchanged(tmp_path):
         assert not any(run.path.iterdir())
 
 
-def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(tmp_path):
+def test_locked_removes_only_our_own_partial_files(tmp_path):
     run = RunFolder(tmp_path)
     run.samples.mkdir()
     ours = [".config.toml.", ".state-000000144.pt.", ".report.html.", "samples/.000600.png."]
@@ -121,7 +121,7 @@ FIRST, TICK, SAVED = ({"event": event} for event in ("start", "progress", "saved
         ([FIRST, TICK, SAVED], ["state-000002000.pt"], False),
     ],
 )
-def test_a_run_knows_that_states_were_saved_which_are_gone(tmp_path, log, files, lost):
+def test_has_lost_its_states_is_true_if_saved_states_are_gone(tmp_path, log, files, lost):
     run = RunFolder(tmp_path)
     run.samples.mkdir()
     for line in log:
@@ -131,9 +131,7 @@ def test_a_run_knows_that_states_were_saved_which_are_gone(tmp_path, log, files,
     assert run.has_lost_its_states() == lost
 
 
-def test_append_line_removes_nothing_and_begins_a_line_after_one_without_an_end(
-    tmp_path, monkeypatch
-):
+def test_append_line_ends_a_partial_line_and_removes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "log.jsonl"
     for content in (b"", b"{1}\n", b"{1}\n{2", b'{"mine": 1}', b"1\r2\r"):
         path.write_bytes(content)
@@ -162,7 +160,7 @@ def test_append_line_removes_nothing_and_begins_a_line_after_one_without_an_end(
         assert path.read_bytes() == content + b"{4}\n{5}\n"
 
 
-def test_what_is_not_a_run_is_refused_by_name(tmp_path):
+def test_run_folder_refuses_a_path_that_is_not_a_run(tmp_path):
     (tmp_path / "notes.txt").touch()
     for path, words in [
         ("", "holds no config.toml"),

@@ -26,14 +26,14 @@ def labeled(root, moved=False, renamed=False):
 
 
 @pytest.mark.parametrize("change", ["moved", "renamed"])
-def test_a_conditional_run_of_pictures_in_other_classes_is_refused(change, tmp_path):
+def test_resume_refuses_images_with_other_labels(change, tmp_path):
     before, after = labeled(tmp_path / "1"), labeled(tmp_path / "2", **{change: True})
     assert before.pixel_hash(16) == after.pixel_hash(16)
     words = "other images or classes than images"
     assert_refused(before, after, words, tmp_path, data={"labels": True})
 
 
-def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_small(tmp_path):
+def test_resume_refuses_small_images_equal_to_averages_of_large_ones(tmp_path):
     large = store_of(tmp_path / "1", {f"{i}.png": png(32, 32, seed=i) for i in range(4)})
     averages = enumerate(large.images(16))
     small = {f"{i}.png": encoded(pixels.transpose(1, 2, 0)) for i, pixels in averages}
@@ -42,7 +42,7 @@ def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_
     assert_refused(large, other, "other images or classes", tmp_path)
 
 
-def test_the_store_before_stays_and_a_refusal_names_what_cannot_be_used(tmp_path):
+def test_resume_refusal_names_images_that_became_unusable(tmp_path):
     source = write_folder(tmp_path / "in", {f"{i}.png": png(seed=i) for i in range(4)})
     cache = tmp_path / "cache"
     before = cached_store(source, Preparation(resolution=16), cache_dir=cache)
@@ -51,7 +51,7 @@ def test_the_store_before_stays_and_a_refusal_names_what_cannot_be_used(tmp_path
     assert_refused(before, after, r"2\.png \(the file is empty\).* --init-from", tmp_path)
 
 
-def test_a_run_is_refused_pictures_that_have_become_readable(tmp_path, monkeypatch):
+def test_resume_refuses_images_that_became_readable(tmp_path, monkeypatch):
     source = write_folder(tmp_path / "in", {"0.png": png(), "1.heic": heic(seed=1)})
     cache = tmp_path / "cache"
     with monkeypatch.context() as without_heif:

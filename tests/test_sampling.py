@@ -21,7 +21,7 @@ def pictures(generator, seeds, **options):
     return np.concatenate(list(generate(generator, seeds, **options)))
 
 
-def test_latents_are_those_of_the_official_tools():
+def test_latents_equal_the_official_tools():
     expected = [np.random.RandomState(seed).randn(512) for seed in (5, 0, MAX_SEED)]
     z = latents([5, 0, MAX_SEED], 512)
     assert z.dtype == torch.float32
@@ -29,12 +29,12 @@ def test_latents_are_those_of_the_official_tools():
 
 
 @pytest.mark.parametrize("seed", [-1, MAX_SEED + 1])
-def test_seeds_beyond_32_bits_are_refused(seed):
+def test_latents_refuse_seeds_beyond_32_bits(seed):
     with pytest.raises(ValueError, match=f"from 0 to 4294967295, got {seed}"):
         latents([1, seed], 4)
 
 
-def test_noise_of_a_seed_is_the_same_alone_in_company_and_at_a_lower_resolution():
+def test_noise_from_seeds_does_not_depend_on_batch_or_resolution():
     together = noise_from_seeds([3, 4, 5], TINY)
     alone = noise_from_seeds([4], TINY)
     lower = noise_from_seeds([4], TINY, 8)
@@ -44,7 +44,7 @@ def test_noise_of_a_seed_is_the_same_alone_in_company_and_at_a_lower_resolution(
     assert len(lower) == 4
 
 
-def test_noise_is_standard_normal_and_independent_of_layer_seed_and_latent():
+def test_noise_from_seeds_is_standard_normal_and_independent():
     config = NetworkConfig(resolution=64)
     maps = torch.cat([m.flatten(1) for m in noise_from_seeds(range(4), config)], dim=1)
     assert abs(maps.mean()) < 0.01
@@ -62,13 +62,13 @@ def test_noise_is_standard_normal_and_independent_of_layer_seed_and_latent():
         *[(float("nan"), 0), (float("inf"), 255), (-float("inf"), 0)],
     ],
 )
-def test_pixels_are_rounded_to_the_nearest_level_and_cut_off(value, level):
+def test_to_uint8_rounds_to_the_nearest_level_and_clamps(value, level):
     images = torch.full((1, 1, 2, 2), value, dtype=torch.float64)
     assert np.array_equal(to_uint8(images), np.full((1, 2, 2, 1), level, np.uint8))
 
 
 @pytest.mark.parametrize("noise", ["const", "random", "none"])
-def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
+def test_generate_gives_one_image_per_seed_in_any_batch(generator, noise):
     seeds = range(11)
     one_by_one = pictures(generator, seeds, batch=1, noise=noise)
     for seed in (0, 5):
@@ -79,7 +79,7 @@ def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
     assert one_by_one.std() > 20  # the pictures show something
 
 
-def test_ten_thousand_pictures_take_the_memory_of_one_batch_and_no_graph(generator, monkeypatch):
+def test_generate_holds_one_batch_in_memory_and_no_graph(generator, monkeypatch):
     """Nothing is drawn before its batch is asked for, and nothing of the batches before is held."""
     alive = []
     forward = generator.synthesis.forward
@@ -100,14 +100,14 @@ def test_ten_thousand_pictures_take_the_memory_of_one_batch_and_no_graph(generat
     assert number == 20
 
 
-def test_random_noise_differs_from_the_stored_maps_and_draws_nothing_global(generator):
+def test_generate_random_noise_leaves_the_global_rng_unchanged(generator):
     before = torch.get_rng_state()
     drawn = pictures(generator, [3], noise="random")
     assert not np.array_equal(drawn, pictures(generator, [3], noise="const"))
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_one_label_serves_all_images_and_many_serve_each():
+def test_generate_accepts_one_label_for_all_or_one_per_image():
     network, rows = random_generator(LABELED), torch.eye(3)
     each = pictures(network, [9, 9, 9], labels=rows, batch=2).astype(int)
     same = pictures(network, [9, 9], labels=rows[1:2]).astype(int)
@@ -118,7 +118,7 @@ def test_one_label_serves_all_images_and_many_serve_each():
 @pytest.mark.parametrize(
     ("size", "rows"), [(512, (64, 448)), (64, (8, 56)), (8, (1, 7)), (4, (0, 4))]
 )
-def test_padding_is_cut_off_at_any_resolution(size, rows):
+def test_crop_padding_works_at_any_resolution(size, rows):
     numbers = np.arange(size, dtype=np.uint16)[None, :, None, None].repeat(size, axis=2)
     found = crop_padding(numbers, [64, 448, 0, 512])
     assert found.shape == (1, rows[1] - rows[0], size, 1)

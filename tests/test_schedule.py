@@ -52,7 +52,7 @@ def from_official(case: dict) -> ScheduleConfig:
 
 
 @pytest.mark.parametrize("name", OFFICIAL["configs"])
-def test_equals_the_official_schedule(name):
+def test_stage_at_equals_the_official_schedule(name):
     case = OFFICIAL["configs"][name]
     config = from_official(case)
     rows = [
@@ -97,7 +97,7 @@ ARGUMENTS: dict[str, tuple[object, list[tuple[float, str, float]]]] = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_every_argument_of_the_official_schedule_does_the_same_here(name):
+def test_schedule_config_arguments_act_like_the_official_ones(name):
     """On three GPUs, worked out by hand; a base counts where the dictionary has no entry."""
     value, expected = ARGUMENTS[name]
     config = from_official({"resolution_log2": 6, "num_gpus": 3, "kwargs": {name: value}})
@@ -110,7 +110,7 @@ def test_every_argument_of_the_official_schedule_does_the_same_here(name):
 
 
 @pytest.mark.parametrize("processes", [1, 4, 8])
-def test_the_defaults_are_the_official_settings(processes):
+def test_schedule_config_defaults_are_the_official_settings(processes):
     config = ScheduleConfig(
         batch_size=schedule.official_batch_sizes(processes), num_processes=processes
     )
@@ -119,21 +119,21 @@ def test_the_defaults_are_the_official_settings(processes):
         assert stage_at(images_seen, config) == stage_at(images_seen, official)
 
 
-def test_without_durations_training_starts_at_full_size():
+def test_stage_at_starts_at_full_resolution_without_durations():
     config = ScheduleConfig(stable_kimg=0, fade_kimg=0, batch_size={1024: 4})
     stage = stage_at(0, config)
     assert (stage.resolution, stage.alpha, config.start_resolution) == (1024, 1.0, 1024)
     assert phases(config) == [(0, 25_000_000, stage)]
 
 
-def test_without_fades_resolutions_jump():
+def test_stage_at_jumps_between_resolutions_without_fades():
     config = ScheduleConfig(resolution=32, stable_kimg=1, fade_kimg=0)
     stages = [stage_at(n, config) for n in (0, 999, 1000, 1999, 2000, 9000)]
     assert [stage.resolution for stage in stages] == [8, 8, 16, 16, 32, 32]
     assert {stage.alpha for stage in stages} == {1.0}
 
 
-def test_without_stable_phases_it_fades_all_the_time():
+def test_stage_at_always_fades_without_stable_phases():
     config = ScheduleConfig(resolution=16, initial_resolution=4, stable_kimg=0, fade_kimg=1)
     found = [stage_at(n, config) for n in (0, 250, 1000, 1500, 2000)]
     expected = [(4, 1.0), (8, 0.25), (8, 1.0), (16, 0.5), (16, 1.0)]
@@ -141,21 +141,21 @@ def test_without_stable_phases_it_fades_all_the_time():
 
 
 @pytest.mark.parametrize("initial", resolutions(1024))
-def test_never_grows_beyond_the_full_size(initial):
+def test_stage_at_never_grows_beyond_the_full_resolution(initial):
     config = ScheduleConfig(resolution=32, initial_resolution=initial)
     found = {stage_at(n, config).resolution for n in range(0, 9_000_000, 100_000)}
     assert min(found) == min(initial, 32)
     assert max(found) == 32
 
 
-def test_batches_are_rounded_down_to_the_processes_and_limited_for_each():
+def test_batch_size_at_is_divisible_and_limited_per_process():
     config = ScheduleConfig(resolution=64, batch_size={8: 100, 32: 50}, num_processes=3)
     assert [schedule.batch_size_at(r, config) for r in (8, 16, 32, 64)] == [99, 99, 48, 48]
     limited = dataclasses.replace(config, max_batch_per_process={16: 20, 64: 5})
     assert [schedule.batch_size_at(r, limited) for r in (8, 16, 32, 64)] == [99, 60, 48, 15]
 
 
-def test_a_ramp_raises_both_rates_across_resolutions_and_plans_name_where_it_ends():
+def test_ramp_kimg_raises_both_rates_across_resolutions():
     config = ScheduleConfig(resolution=64, ramp_kimg=1000, g_lr={4: 0.004, 16: 0.008}, d_lr={4: 1})
     stages = [stage_at(1000 * kimg, config) for kimg in (0, 500, 750, 1000, 2000)]
     assert [stage.g_lr for stage in stages] == [0, 0.002, 0.006, 0.008, 0.008]
@@ -164,7 +164,7 @@ def test_a_ramp_raises_both_rates_across_resolutions_and_plans_name_where_it_end
 
 
 @pytest.mark.parametrize("processes", [*range(1, 9), 16, 64])
-def test_the_official_batches_are_those_of_the_next_smaller_table(processes):
+def test_official_batch_sizes_use_the_next_smaller_table(processes):
     table = schedule.official_batch_sizes(processes)
     assert table == schedule.OFFICIAL_BATCH_SIZES[1 << min(processes.bit_length() - 1, 3)]
 
@@ -195,7 +195,7 @@ def test_phases_end_with_the_training():
     ]
 
 
-def test_needs_only_the_standard_library_and_the_types_of_numbers():
+def test_schedule_module_imports_only_the_standard_library():
     tree = ast.parse(Path(schedule.__file__).read_text())
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -204,7 +204,7 @@ def test_needs_only_the_standard_library_and_the_types_of_numbers():
     assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
-def test_a_position_reads_its_schedule_once_per_so_many_steps_and_ends_there():
+def test_schedule_position_reads_the_schedule_every_few_steps():
     config = ScheduleConfig(
         resolution=8, stable_kimg=0.01, fade_kimg=0.02, total_kimg=0.05, minibatch_repeats=3
     )
@@ -219,7 +219,7 @@ def test_a_position_reads_its_schedule_once_per_so_many_steps_and_ends_there():
     assert position == SchedulePosition(images_seen=60, schedule_images=48, repeats_left=0)
 
 
-def test_a_position_that_never_reads_its_schedule_only_counts_images():
+def test_schedule_position_without_a_schedule_counts_images():
     position = SchedulePosition()
     position.advance(4)
     assert position == SchedulePosition(images_seen=4)

@@ -45,7 +45,7 @@ def test_conditional_entropy_has_its_closed_form(counts, expected):
     assert conditional_entropy(*table(counts)) == pytest.approx(expected)
 
 
-def test_the_score_is_two_to_the_power_of_the_sum_in_bits():
+def test_score_is_two_to_the_power_of_the_entropies_in_bits():
     entropies = {"a": 0.3, "b": math.log(2), "c": 0.0}
     assert score(entropies) == pytest.approx(2 ** (0.3 / math.log(2) + 1))
     assert score({}) == 1
@@ -58,11 +58,11 @@ def test_the_score_is_two_to_the_power_of_the_sum_in_bits():
         ([12, -30, 1, 9.5, -11], [0, 1, 3]),  # probability 1 in float32, but for 1: the first
     ],
 )
-def test_the_most_confident_are_kept(logits, kept):
+def test_most_confident_keeps_the_largest_logits(logits, kept):
     assert most_confident(np.array(logits, np.float32), 3).tolist() == kept
 
 
-def test_logits_of_all_shapes_say_the_same():
+def test_one_logit_accepts_logits_of_all_shapes():
     logits = torch.randn(5)
     pair = torch.stack([-logits, logits], dim=1)
     for same in (logits, logits[:, None], pair, pair + 3):
@@ -91,7 +91,7 @@ def toy():
     return source
 
 
-def test_an_attribute_that_has_nothing_to_do_with_latents_costs_a_factor_of_two(toy, tmp_path):
+def test_attribute_entropies_of_an_unrelated_attribute_score_two(toy, tmp_path):
     entropies = attribute_entropies(toy, {"a": unrelated, "b": direction}, 2000, tmp_path)
     for space in "zw":
         assert entropies[space]["b"] == 0
@@ -112,7 +112,7 @@ def script(tmp_path):
     return path
 
 
-def test_a_torchscript_file_classifies_as_the_function_does(toy, script, tmp_path):
+def test_separability_of_a_torchscript_file_equals_the_function(toy, script, tmp_path):
     tools = Tools(tmp_path, classifiers=(script,))
     values, protocol = separability(Measurement(**vars(toy), num=500, tools=tools))
     expected = attribute_entropies(toy, {"bright": direction}, 500, tmp_path)
@@ -126,7 +126,7 @@ def test_a_torchscript_file_classifies_as_the_function_does(toy, script, tmp_pat
     assert len(protocol["classifiers"]["bright"]) == 64
 
 
-def test_bad_classifier_files_are_named(toy, script, tmp_path):
+def test_separability_names_bad_classifier_files(toy, script, tmp_path):
     def measure(*classifiers):
         tools = Tools(tmp_path, classifiers=classifiers)
         return separability(Measurement(**vars(toy), num=10, tools=tools))

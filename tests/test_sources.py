@@ -116,14 +116,14 @@ def test_convert_and_export_write_the_weights_of_their_source(source_of, name, f
 
 
 @pytest.mark.parametrize("kind", ["run", "shared", "official.pkl", "faces64"])
-def test_metrics_tells_generators_from_pictures(source_of, folder, kind):
+def test_metrics_distinguishes_generators_from_images(source_of, folder, kind):
     options = ["--metrics", "swd12", "--data", folder / "pictures", "--device", "cpu", "--json"]
     result = json.loads(run_ok("metrics", source_of(kind), *options).splitlines()[-1])
     assert (result["metric"], result["values"]["swd"] > 0) == ("swd12", True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_finds_the_weights_of_every_source(source_of, kind):
+def test_open_weights_for_training_reads_every_source(source_of, kind):
     source = source_of(kind)
     networks = open_weights(source, need="training").networks()
     assert_same_weights(networks["generator_ema"], load_generator(source).generator)

@@ -27,9 +27,7 @@ def switches():
     }
 
 
-def test_a_torchvision_that_does_not_load_is_said_before_images_are_prepared(
-    store, tmp_path, monkeypatch
-):
+def test_start_reports_a_broken_torchvision_before_preparing_images(store, tmp_path, monkeypatch):
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('no operator torchvision::nms')")
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
@@ -48,7 +46,7 @@ def test_a_torchvision_that_does_not_load_is_said_before_images_are_prepared(
         ("bf16", False, False),
     ],
 )
-def test_precision_and_determinism_act_inside_and_end_with_the_training(
+def test_start_applies_precision_and_deterministic_only_inside(
     precision, deterministic, fails, store, tmp_path
 ):
     before, inside = switches(), []
@@ -74,9 +72,7 @@ def test_precision_and_determinism_act_inside_and_end_with_the_training(
     assert switches() == before
 
 
-def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
-    store, tmp_path, monkeypatch, capfd
-):
+def test_start_from_a_folder_or_its_store_gives_the_same_run(store, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     config, told, reported = tiny_config(schedule=SHORT), [], []
     for name, data in (("folder", store.origin), ("store", Store(store.path))):
@@ -100,7 +96,7 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_evaluation_may_be_made_of_the_configuration_and_the_store(store, tmp_path):
+def test_start_builds_the_evaluation_from_config_and_store(store, tmp_path):
     def evaluation(config, opened):
         assert opened is store
         assert (config.precision, config.network.label_dim) == ("fp32", 2)
@@ -119,7 +115,7 @@ def test_an_evaluation_may_be_made_of_the_configuration_and_the_store(store, tmp
         (1, 2, "batch_gpu 0 -> 2: results differ in round-off"),
     ],
 )
-def test_another_split_of_batches_is_told_by_its_effect(group, batch_gpu, said, store, tmp_path):
+def test_batch_gpu_change_is_reported_by_its_effect(group, batch_gpu, said, store, tmp_path):
     """Whatever config.toml says by then, which may be edited by hand."""
     told = []
     file = tmp_path / "run" / "config.toml"
@@ -136,7 +132,7 @@ def test_another_split_of_batches_is_told_by_its_effect(group, batch_gpu, said, 
     assert lines == [[], [f"the run continues with {said}"] if said else [], []]
 
 
-def test_a_stop_by_a_signal_is_an_exception_with_the_state_and_an_exit_code(store, tmp_path):
+def test_stopped_by_a_signal_has_a_state_and_an_exit_code(store, tmp_path):
     def interrupt(progress):
         signal.raise_signal(signal.SIGTERM)
 
@@ -160,13 +156,13 @@ def test_a_stop_by_a_signal_is_an_exception_with_the_state_and_an_exit_code(stor
     ]
 
 
-def test_data_that_is_not_there_is_refused_and_nothing_is_made(tmp_path):
+def test_start_with_missing_data_creates_nothing(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone"):
         training.start(tiny_config(), tmp_path / "gone", tmp_path / "run", device="cpu")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_given_from_python_must_fit_the_configuration(store, tmp_path):
+def test_start_refuses_a_store_that_does_not_fit(store, tmp_path):
     for wrong, message in (
         ({"resolution": 32}, "has resolution 16"),
         ({"image_channels": 1}, "3 ch"),

@@ -87,7 +87,7 @@ def damage(path, how):
 
 
 @pytest.mark.parametrize("how", ["flipped", "truncated", "empty"])
-def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, whole, begun):
+def test_resume_skips_a_damaged_newest_state_and_names_it(how, store, whole, begun):
     damage(begun / "state-000000140.pt", how)
     state, (line,), _ = going(tiny_config(), store, begun, {})
     assert "state-000000140.pt is " in line
@@ -95,7 +95,7 @@ def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, 
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
-def test_many_damaged_states_are_a_short_line(begun):
+def test_newest_state_reports_many_damaged_states_in_a_short_line(begun):
     for images in range(1, 61):
         (begun / f"state-{images:09}.pt").write_bytes(b"no state")
     for path in RunFolder(begun).states():
@@ -112,7 +112,7 @@ def test_many_damaged_states_are_a_short_line(begun):
         (Path.unlink, r"holds results of a run, but no state-\*.pt to resume"),
     ],
 )
-def test_a_run_that_has_lost_its_states_is_left_alone(spoil, message, store, begun):
+def test_resume_without_usable_states_changes_nothing(spoil, message, store, begun):
     for path in RunFolder(begun).states():
         spoil(path)
     before = contents(begun)
@@ -134,7 +134,7 @@ def test_a_run_that_has_lost_its_states_is_left_alone(spoil, message, store, beg
         ("scores", [{"x": "y"}], r"scores\.0\.x"),
     ],
 )
-def test_a_state_with_wrong_values_is_refused_and_the_file_to_remove_is_named(
+def test_resume_refuses_a_state_with_wrong_values_and_names_it(
     place, value, words, store, stopped, tmp_path
 ):
     begun = Path(shutil.copytree(stopped, tmp_path / "run"))
@@ -148,7 +148,7 @@ def test_a_state_with_wrong_values_is_refused_and_the_file_to_remove_is_named(
     assert (images_seen_in_name(path), before["images_seen"]) == (120, 120)
 
 
-def test_two_processes_do_not_train_in_one_folder(store, begun):
+def test_run_folder_locked_refuses_a_second_process(store, begun):
     code = (
         "import sys, time; from stylegan.files.run_folder import RunFolder\n"
         "with RunFolder(sys.argv[1]).alone(): print('alone', flush=True); time.sleep(3600)"
@@ -165,9 +165,7 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
 
 
 @pytest.mark.parametrize("successor", [True, False])
-def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_alone(
-    successor, store, stopped, tmp_path
-):
+def test_start_fails_if_its_run_folder_is_renamed(successor, store, stopped, tmp_path):
     out, old = tmp_path / "run", tmp_path / "old"
 
     def rename():
@@ -198,7 +196,7 @@ def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_al
     assert state.finished
 
 
-def test_a_run_whose_files_were_removed_while_it_trained_can_be_continued(store, whole, tmp_path):
+def test_start_continues_if_the_files_of_its_run_are_removed(store, whole, tmp_path):
     out = tmp_path / "run"
 
     def clear():
@@ -213,7 +211,7 @@ def test_a_run_whose_files_were_removed_while_it_trained_can_be_continued(store,
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
-def test_the_last_states_and_milestones_stay(store, tmp_path):
+def test_keep_states_and_milestone_kimg_retain_states(store, tmp_path):
     config = tiny_config(keep_states=2, milestone_kimg=0.06)
     train_tiny(config, store, tmp_path / "run")
     assert states(tmp_path / "run") == [80, 120, 168]  # the first from 60 on, and from 120 on
@@ -222,7 +220,7 @@ def test_the_last_states_and_milestones_stay(store, tmp_path):
 # Signals and the clock
 
 
-def test_usr1_saves_the_state_and_training_goes_on(store, whole, tmp_path):
+def test_sigusr1_saves_the_state_and_training_continues(store, whole, tmp_path):
     seen, out = [], tmp_path / "run"
     actions = {52: partial(signal.raise_signal, signal.SIGUSR1)}
     actions[56] = lambda: seen.append(states(out))
@@ -232,7 +230,7 @@ def test_usr1_saves_the_state_and_training_goes_on(store, whole, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_term_and_a_closed_terminal_stop_with_the_state_saved(number, store, whole, tmp_path):
+def test_sigterm_and_sighup_save_the_state_and_stop(number, store, whole, tmp_path):
     actions = {52: lambda: signal.raise_signal(number)}
     _, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
     assert (stopped_by, states(tmp_path / "run")) == (number, [40, 52])
@@ -240,7 +238,7 @@ def test_term_and_a_closed_terminal_stop_with_the_state_saved(number, store, who
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
-def test_the_state_is_saved_whenever_the_minutes_are_over(store, tmp_path):
+def test_save_minutes_saves_the_state_when_due(store, tmp_path):
     seen = []
     actions = {28: lambda: seen.append(states(tmp_path / "run"))}
     going(tiny_config(save_minutes=1e-9), store, tmp_path / "run", actions)
@@ -250,7 +248,7 @@ def test_the_state_is_saved_whenever_the_minutes_are_over(store, tmp_path):
 # A disk that refuses
 
 
-def test_a_full_disk_is_told_of_and_training_goes_on(store, whole, tmp_path):
+def test_full_disk_is_reported_and_training_continues(store, whole, tmp_path):
     out, disk = tmp_path / "run", contextlib.ExitStack()
 
     def fill():
@@ -278,7 +276,7 @@ def brightness(state, stage):
     return {"brightness": state.generator_ema.synthesis.to_rgb["4"].bias.mean().item()}
 
 
-def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
+def test_evaluation_scores_and_best_generator_survive_a_stop(store, tmp_path):
     for lower_is_better, name in ((True, "low"), (False, "high")):
         evaluation = Evaluation(brightness, "brightness", lower_is_better)
         config = tiny_config(
@@ -297,7 +295,7 @@ def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
             assert load_generator(path).images_seen == best["images_seen"]
 
 
-def test_a_best_generator_is_the_best_by_the_number_that_decides_now(store, tmp_path):
+def test_evaluation_best_by_may_change_between_resumes(store, tmp_path):
     """Of a and b first a decides, then b, then a again."""
     values = iter([(2, 1), (2, 3), (3, 4), (2, 9), (3, 9)])
     best = []
@@ -311,7 +309,7 @@ def test_a_best_generator_is_the_best_by_the_number_that_decides_now(store, tmp_
     assert best == [12, 24, 24, 48, 48]
 
 
-def test_an_evaluation_may_stop_the_run_as_docs_library_shows(store, tmp_path):
+def test_evaluation_may_stop_the_run_as_in_docs_library(store, tmp_path):
     (block,) = (b for b in blocks(ROOT / "docs/library.md") if "def patient" in b.text)
     costs = iter([3.0, 1.0, 2.0, 1.5, 1.25])  # at images 20, 40, 60, 80, 100
     measured = Evaluation(lambda *_: {"x": next(costs), "resolution": 16}, "x", every_kimg=0.02)
@@ -324,7 +322,7 @@ def test_an_evaluation_may_stop_the_run_as_docs_library_shows(store, tmp_path):
     assert load_generator(tmp_path / "run" / "generator-best.pt").images_seen == 40
 
 
-def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(store, tmp_path):
+def test_evaluation_best_by_must_be_measured(store, tmp_path):
     config = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.05}, snapshot_ticks=1)
     numbers = {"resolution": 8, "x": np.float32(0.5), "y": torch.tensor(2.0)}
     evaluation = Evaluation(lambda state, stage: numbers, "x")
@@ -345,9 +343,7 @@ def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(sto
 # Settings
 
 
-def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
-    store, whole, tmp_path
-):
+def test_total_kimg_extended_later_equals_a_longer_run(store, whole, tmp_path):
     short = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.1})
     assert train_tiny(short, store, tmp_path / "run").images_seen == 108
     file, told = tmp_path / "run" / "config.toml", []
@@ -362,7 +358,7 @@ def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
 # Numerical health
 
 
-def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(store, tmp_path):
+def test_max_skipped_ends_the_run_with_its_last_good_state(store, tmp_path):
     out = tmp_path / "run"
     config = tiny_config(max_skipped=6, keep_states=9, schedule={"tick_kimg": {4: 0.008}})
     train_tiny(config, store, out, stop_at=36)

@@ -42,20 +42,20 @@ def options_of(row: str, rates: float = 1.0) -> dict:
     return flatten(to_dict(build_config(tables.Job(row, 0, 64.0, rates).values())))
 
 
-def test_a_row_differs_from_row_f_by_its_switches_alone():
+def test_job_of_each_row_differs_from_row_f_by_its_switches_alone():
     base = options_of("F")
     for row, switches in SWITCHES.items():
         assert {name: y for name, y in options_of(row).items() if y != base[name]} == switches
     assert SWITCHES.keys() == tables.ROWS.keys()
 
 
-def test_rates_of_a_third_are_those_of_both_networks():
+def test_job_rates_scale_both_learning_rates():
     options = options_of("B", rates=1 / 3)
     assert options["schedule.g_lr"] == {4: 0.002, 32: 0.001}
     assert options["schedule.d_lr"] == {4: 0.002, 32: 0.001667}
 
 
-def test_a_larger_size_keeps_its_channels():
+def test_sized_keeps_the_channels_at_full_resolution():
     config = build_config(
         tables.Job("F", 0, 64.0, options=tables.sized(tables.BASE, 64, [])).values()
     )
@@ -77,11 +77,11 @@ def pilots(**curves: list[float]) -> dict[str, dict]:
     ("curve", "length"),
     [([9, 100, 91, 50], 64), ([9, 100, 89, 81], 96), ([9, 100, 80, 60], 128), ([9, 5, 7, 1], 64)],
 )
-def test_the_length_is_the_first_after_which_the_distance_falls_by_less_than_a_tenth(curve, length):
+def test_chosen_length_is_the_first_after_which_distance_hardly_falls(curve, length):
     assert tables.chosen_length(pilots(E_seed100=curve)) == length
 
 
-def test_each_family_takes_the_rates_of_its_better_pilot():
+def test_chosen_rates_are_those_of_the_better_pilot():
     known = pilots(E_seed100=[50], B_seed100=[60], A_seed100=[90])
     known |= {
         f"{row}-seed100-slower": {"curve": {"48": y}}
@@ -91,7 +91,7 @@ def test_each_family_takes_the_rates_of_its_better_pilot():
     assert rates == {"A": 1.0, "B": 1 / 3, "traditional-8": 1 / 3, "C": 1.0, "F": 1.0}
 
 
-def test_intervals_are_those_of_the_closed_forms():
+def test_interval_equals_welch_and_paired_closed_forms():
     a = {0: 1.0, 1: 2.0, 2: 4.0, 3: 4.5}
     b = {0: 2.5, 1: 3.0, 2: 7.0}
     x, y = np.array([*a.values()]), np.array([*b.values()])
@@ -109,7 +109,7 @@ def test_intervals_are_those_of_the_closed_forms():
     assert tables.interval({0: 1.0}, {0: 2.0}, paired=True) is None
 
 
-def test_holm_multiplies_the_smallest_p_by_their_number():
+def test_holm_adjusts_p_values():
     assert_close(tables.holm([0.04, 0.01, 0.03, 0.5]), [0.09, 0.04, 0.09, 0.5])
 
 
@@ -161,14 +161,14 @@ def records(seeds: int) -> dict[str, dict]:
     }
 
 
-def test_claims_are_judged_when_all_seeds_are_there_and_not_before():
+def test_claims_table_judges_only_when_all_seeds_are_there():
     assert "seen" not in tables.claims_table(tables.numbers_by_row(records(4)))
     lines = tables.claims_table(tables.numbers_by_row(records(5))).splitlines()[2:]
     assert [line.split(" | ")[0][2:] for line in lines] == ["1", "2", "2", "3", "3", "4", "4", "5"]
     assert all(line.endswith("| **seen** |") for line in lines)
 
 
-def test_the_opposite_of_a_claim_is_said():
+def test_claims_table_reports_the_opposite_of_a_claim():
     found = records(5)
     for record in found.values():
         latents = record["measured"]["distances"]["training"]
@@ -177,7 +177,7 @@ def test_the_opposite_of_a_claim_is_said():
     assert first.endswith("| not seen: the opposite |")
 
 
-def test_rare_attributes_and_depths_of_a_mapping_that_hardly_moved_are_left_out():
+def test_attributes_and_change_leave_out_what_cannot_be_tested():
     found = records(3)
     assert tables.attributes(found) == ["smile"]
     found["A-seed0"]["measured"]["separability"]["smile"]["prevalence"] = 0.0
@@ -185,7 +185,7 @@ def test_rare_attributes_and_depths_of_a_mapping_that_hardly_moved_are_left_out(
     assert "not testable" in tables.change(tables.numbers_by_row(found), "mapping-0")
 
 
-def test_tables_of_a_part_of_the_trainings_stand_between_the_markers(tmp_path):
+def test_put_into_writes_tables_between_the_markers(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n" + "\nold\n".join(tables.MARKERS) + "\nafter\n")
     text = tables.report(records(1) | tables.read_records(tmp_path))
@@ -201,7 +201,7 @@ def test_tables_of_a_part_of_the_trainings_stand_between_the_markers(tmp_path):
         tables.put_into(page, text, tmp_path)
 
 
-def test_what_a_short_training_does_not_have_yet_is_left_out():
+def test_numbers_of_a_short_run_leave_out_what_it_lacks():
     bands = ("4", "8", "16", "32")
     images = dict(zip(bands, (1.0, 0.5, 0.0, 0.0), strict=True))  # 8x8 is reached
     coarse = dict(zip(bands, (0.2, 0.1, 0.0, 0.0), strict=True))
@@ -217,7 +217,7 @@ def test_what_a_short_training_does_not_have_yet_is_left_out():
     assert "| F | 1 | 0.2 | - | 0 | - |" in tables.report(found)
 
 
-def test_a_record_names_the_commit_and_a_changed_tree(tmp_path):
+def test_commit_of_a_changed_tree_is_marked_dirty(tmp_path):
     def git(*words: str) -> str:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
         command = ["git", *identity, "-C", str(tmp_path), *words]
@@ -243,7 +243,7 @@ def test_bands_are_orthogonal_parts_of_an_image():
 
 
 @pytest.mark.slow
-def test_rows_are_trained_measured_and_resumed(tmp_path, monkeypatch):
+def test_carry_out_trains_measures_and_resumes_rows(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measures, "LATENTS", (1, 3))
     data = write_pictures(tmp_path / "pictures", 100)

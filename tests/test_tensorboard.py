@@ -56,7 +56,7 @@ def plain(store, tmp_path_factory):
     return recorded(store, tmp_path_factory.mktemp("plain") / "run")
 
 
-def test_every_loss_logit_rate_and_speed_is_a_scalar_at_every_line_of_the_log(plain):
+def test_tensorboard_has_every_number_of_the_log_as_a_scalar(plain):
     reader = events(plain)
     assert set(reader.Tags()["scalars"]) == LOSSES | RATES | SPEED
     lines = log_of(plain, "progress")
@@ -67,7 +67,7 @@ def test_every_loss_logit_rate_and_speed_is_a_scalar_at_every_line_of_the_log(pl
         assert found == expected, name
 
 
-def test_the_grids_of_samples_and_reals_are_images(plain):
+def test_tensorboard_has_the_grids_of_samples_and_reals(plain):
     reader = events(plain)
     assert sorted(reader.Tags()["images"]) == ["reals", "samples"]
     assert [event.step for event in reader.Images("reals")] == [0]
@@ -81,9 +81,7 @@ def test_the_grids_of_samples_and_reals_are_images(plain):
             assert np.array_equal(np.asarray(shown), np.asarray(written))
 
 
-def test_programs_that_patch_the_writer_of_event_files_see_the_folder_and_every_number(
-    store, tmp_path, monkeypatch
-):
+def test_tensorboard_writer_can_be_patched_by_other_programs(store, tmp_path, monkeypatch):
     """As `wandb.init(sync_tensorboard=True)` does, before training."""
     seen = []
     for module in (tensorboard.summary.writer.event_file_writer, torch.utils.tensorboard.writer):
@@ -104,7 +102,7 @@ def test_programs_that_patch_the_writer_of_event_files_see_the_folder_and_every_
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_disk_that_refuses_ends_the_curves_and_not_the_run_and_no_thread_is_left(store, tmp_path):
+def test_tensorboard_write_error_ends_the_curves_but_not_the_run(store, tmp_path):
     told = []
     with contextlib.ExitStack() as disk:
 
@@ -120,13 +118,13 @@ def test_a_disk_that_refuses_ends_the_curves_and_not_the_run_and_no_thread_is_le
     assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in threading.enumerate()}
 
 
-def test_a_folder_without_a_name_in_utf_8_has_no_curves_and_is_trained(store, tmp_path):
+def test_tensorboard_is_skipped_if_the_path_is_not_utf8(store, tmp_path):
     told = []
     recorded(store, tmp_path / os.fsdecode(b"r\xfcn"), {"console": RecordingConsole(told)})
     assert sum("could not write tensorboard: 'utf-8' codec" in line for line in told) == 1
 
 
-def test_what_a_killed_process_wrote_beyond_its_state_is_purged(store, tmp_path):
+def test_tensorboard_purges_steps_beyond_the_resumed_state(store, tmp_path):
     config, out = tiny_config(schedule=SCHEDULE), tmp_path / "run"
     for stop_at in (4, 8, None):
         train_tiny(config, store, out, stop_at=stop_at, tensorboard=True)

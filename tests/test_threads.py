@@ -39,7 +39,7 @@ V1 = "4:memory:/x\n3:cpu,cpuacct:/x\n2:pids:/\n0::/"
         (V1, {**QUOTA_1, **NO_QUOTA_1, **MEMORY_1}, 2, GIB),
     ],
 )
-def test_limits_are_those_of_affinity_and_control_groups(
+def test_limits_follow_affinity_and_control_groups(
     groups, files, cores, memory, tmp_path, monkeypatch
 ):
     host = type("Host", (), {"total": 64 * GIB})
@@ -56,7 +56,7 @@ def test_limits_are_those_of_affinity_and_control_groups(
     assert limits.limits(tmp_path / "no Linux") == (4, 32 * GIB)
 
 
-def test_torch_is_not_imported_with_the_commands():
+def test_cli_import_does_not_import_torch():
     code = "import sys, stylegan.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -70,7 +70,7 @@ def four_cores(monkeypatch):
     torch.set_num_threads(8)  # `same_threads` undoes it
 
 
-def test_commands_and_plans_use_as_many_threads_as_cores_are_allowed(four_cores, monkeypatch):
+def test_use_device_uses_as_many_threads_as_allowed_cores(four_cores, monkeypatch):
     assert Machine.here(CPU).cores == 4
     use_device("cpu")
     assert torch.get_num_threads() == 4
@@ -80,7 +80,7 @@ def test_commands_and_plans_use_as_many_threads_as_cores_are_allowed(four_cores,
     assert torch.get_num_threads() == Machine.here(CPU).cores == 7
 
 
-def test_a_plan_counts_no_more_threads_than_cores(monkeypatch):
+def test_plan_counts_no_more_threads_than_cores(monkeypatch):
     monkeypatch.setattr("stylegan.planning.limits", lambda: limits.Limits(1, 64.0 * GIB))
     machine = Machine(CPU, memory=64.0 * GIB, cores=2)
     assert plan(TrainRequest("none/run"), machine, threads=1000).facts.machine.cores == 1
@@ -103,20 +103,20 @@ def saved(threads, processes=1):
         (1000, saved(1), 4, ["4 threads instead of 1000: one per usable core"]),
     ],
 )
-def test_settle_threads_takes_those_asked_for_or_of_the_state_or_of_the_cores(
+def test_set_threads_uses_the_request_the_state_or_the_cores(
     four_cores, asked, payload, threads, told
 ):
     assert set_threads(asked, payload) == told
     assert torch.get_num_threads() == threads
 
 
-def test_the_number_that_a_user_gave_openmp_stays(four_cores, monkeypatch):
+def test_set_threads_keeps_omp_num_threads(four_cores, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert set_threads(None, saved(1)) == []
     assert torch.get_num_threads() == 8
 
 
-def test_a_run_goes_on_with_its_threads(four_cores, tmp_path, store):
+def test_resume_keeps_the_number_of_threads(four_cores, tmp_path, store):
     """Their number changes last bits, so a resumed run does not choose again."""
     used, told = [], []
     for total_kimg, asked in ((0.008, 3), (0.016, None), (0.048, 2)):
@@ -137,7 +137,7 @@ def test_a_run_goes_on_with_its_threads(four_cores, tmp_path, store):
         ([2, 1.5, 1, 2, 9], 1.5),
     ],
 )
-def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
+def test_median_step_leaves_out_the_first_step(monkeypatch, durations, median):
     times = iter([time for duration in durations for time in (0.0, duration)])
     monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     state = TrainState.create(tiny_config())

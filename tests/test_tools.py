@@ -16,7 +16,7 @@ from stylegan.training import TrainState
 from stylegan.utils.lineage import sha256_of
 
 
-def test_a_bundled_network_has_its_discriminator_and_takes_the_place_of_the_older_one(tmp_path):
+def test_bundle_keeps_the_discriminator_and_replaces_the_older_file(tmp_path):
     state, out = tmp_path / "state-000000100.pt", tmp_path / "weights"
     out.mkdir()
     (out / "faces64-01234567.pt").touch()
@@ -36,7 +36,7 @@ def test_a_bundled_network_has_its_discriminator_and_takes_the_place_of_the_olde
         assert_same_weights(weights.networks()[name], expected)
 
 
-def test_the_oldest_versions_are_all_floors_of_the_project():
+def test_oldest_versions_are_the_lower_bounds_of_the_project():
     text = oldest_versions.PROJECT.read_text(encoding="utf-8")
     found = oldest_versions.oldest_versions(text)
     assert len(found) == text.count(">=") - 2  # but for Python's and that of the build

@@ -101,7 +101,7 @@ def at_finished(finished, tmp_path, monkeypatch):
     return finished[0]
 
 
-def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finished):
+def test_train_writes_config_log_images_states_and_generators(finished):
     out = finished[0] / "run"
     assert sorted(path.name for path in out.iterdir()) == [
         "config.toml",
@@ -123,7 +123,7 @@ def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finis
 
 
 @pytest.mark.parametrize("more", [(), ("--init-from", "run/generator-000000012.pt")])
-def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_finished, more):
+def test_train_again_says_it_is_finished_and_changes_no_file(at_finished, more):
     before, text = contents(at_finished), told(*more)
     assert "run is finished, with 12 images seen" in text and "copied" not in text
     assert "trying steps" not in text and "nothing is measured" not in text
@@ -131,7 +131,7 @@ def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_
     assert contents(at_finished) == before
 
 
-def test_another_option_on_the_folder_of_a_run_is_refused_naming_it(at_finished, tmp_path):
+def test_train_refuses_another_option_for_a_run_and_names_it(at_finished, tmp_path):
     message = refused("--seed", 1, "-o", "schedule.fade_kimg=1")
     assert "seed: 0 there, 1 asked" in message
     assert "schedule.fade_kimg: 0.004 there, 1" in message
@@ -141,7 +141,7 @@ def test_another_option_on_the_folder_of_a_run_is_refused_naming_it(at_finished,
 # Data
 
 
-def test_a_broken_image_is_left_out_told_and_written_down(here):
+def test_train_skips_and_records_a_broken_image(here):
     (here / "pictures" / "a" / "broken.png").write_bytes(BROKEN)
     text = told(*BRIEF)
     assert "14 images of " in text
@@ -152,7 +152,7 @@ def test_a_broken_image_is_left_out_told_and_written_down(here):
 
 
 @pytest.mark.parametrize("option", ["--labels", "--cond", "--cond=1"])
-def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, option):
+def test_train_labels_stores_the_label_names_in_the_generator(here, option):
     assert "2 labels" in told(option)
     loaded = load_generator(here / "run" / "generator-000000012.pt")
     assert loaded.label_names == ("a", "b")
@@ -160,7 +160,7 @@ def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, option
     assert newest_state("run")["config"]["data"]["labels"] is True
 
 
-def test_options_of_the_command_line_reach_the_configuration(here):
+def test_train_options_reach_the_configuration(here):
     options = ["--mirror", "--crop", "pad", "--precision", "bf16", "--batch-gpu", 2, "--seed", 3]
     write_config(here / "tiny.toml", data={"mirror": False})
     told(*options, *BRIEF)
@@ -173,7 +173,7 @@ def test_options_of_the_command_line_reach_the_configuration(here):
 
 
 @pytest.mark.parametrize("more", [(), ("--labels",)])
-def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
+def test_train_dry_run_prints_a_row_per_phase_and_writes_nothing(here, more):
     before = contents(here)
     rows = [re.split(r"\s{2,}", line.strip()) for line in told("--dry-run", *more).splitlines()]
     assert contents(here) == before
@@ -186,14 +186,14 @@ def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
     assert all(row[-2].endswith("GiB") for row in rows[start + 1 : start + 4])
 
 
-def test_a_plan_of_what_the_run_would_refuse_is_refused(here):
+def test_train_dry_run_refuses_what_the_run_would_refuse(here):
     told(*BRIEF)
     assert "run of another configuration (seed: 0 there, 7" in refused(
         *BRIEF, "--dry-run", "--seed", 7
     )
 
 
-def test_a_plan_for_gpus_that_are_not_here_has_their_batches_and_memory(here):
+def test_train_plan_gpus_reports_official_batches_and_memory(here):
     before = contents(here)
     words = ["--data", "pictures", "--out", "run", "--dry-run", "--device", "cuda"]
     small = ["--config", "ffhq-1024", "-o", "network.resolution=16", "--plan-gpus", "8"]
@@ -230,7 +230,7 @@ def copied(text, source):
 
 
 @pytest.mark.parametrize("name", ["", "state-000000008.pt", "generator-000000012.pt"])
-def test_a_run_starts_from_the_networks_of_a_run_a_state_or_a_generator(finished, transfer, name):
+def test_train_init_from_copies_a_run_a_state_or_a_generator(finished, transfer, name):
     source = finished[0] / "run" / name
     text, state = transfer(source)
     if name.startswith("generator"):
@@ -250,7 +250,7 @@ def test_a_run_starts_from_the_networks_of_a_run_a_state_or_a_generator(finished
         assert torch.equal(state[network]["w_avg"], wanted["generator"]["w_avg"])
 
 
-def test_a_run_of_lower_resolution_starts_one_of_higher_resolution(here):
+def test_train_init_from_a_lower_resolution_copies_shared_layers(here):
     told("-o", "network.resolution=8", out="low")
     write_config(here / "still.toml", **STILL)
     text = told("--init-from", "low", config="still.toml")
@@ -267,7 +267,7 @@ def test_a_run_of_lower_resolution_starts_one_of_higher_resolution(here):
     assert torch.equal(high["generator"]["w_avg"], low["generator"]["w_avg"])
 
 
-def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
+def test_train_exits_3_on_divergence_and_names_the_last_good_state(here):
     write_config(
         here / "tiny.toml",
         schedule={"total_kimg": 4.0, "g_lr": {4: 1e12}, "d_lr": {4: 1e12}, "tick_kimg": {4: 0.004}},
@@ -284,7 +284,7 @@ def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
     assert all(x.isfinite().all() for x in newest_state("run")["generator"].values())
 
 
-def test_debug_finds_the_operation_that_made_a_number_no_number(here, monkeypatch):
+def test_train_debug_names_the_operation_that_made_nan(here, monkeypatch):
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
     with torch.autograd.set_detect_anomaly(False):  # and as it was afterwards
         CliRunner().invoke(train, ["--debug", "--data", "pictures", "--plan-gpus", "8"])
@@ -308,13 +308,13 @@ def show_progress():
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_stream_may_be_closed_as_a_daemons_is(stream, monkeypatch):
+def test_training_terminal_accepts_a_closed_stream(stream, monkeypatch):
     monkeypatch.setattr(sys, stream, None)
     show_progress()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that takes nothing")
-def test_what_stdout_goes_to_may_be_full(monkeypatch):
+def test_training_terminal_accepts_a_full_stdout(monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         full.write("what was told before")

@@ -35,9 +35,7 @@ STOPS = {
 
 
 @pytest.mark.parametrize("images", STOPS, ids=STOPS.values())
-def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
-    images, store, whole, tmp_path
-):
+def test_resume_is_bit_identical_at_any_step(images, store, whole, tmp_path):
     resumed(tiny_config(), store, tmp_path, images, whole=whole[1])
 
 
@@ -62,7 +60,7 @@ RESUMED = {  # kinds of training, and the image at which they are stopped
 
 
 @pytest.mark.parametrize("kind", RESUMED)
-def test_a_run_of_another_kind_continues_bit_for_bit(kind, store, tmp_path):
+def test_resume_is_bit_identical_for_every_kind_of_training(kind, store, tmp_path):
     options, stop_at = RESUMED[kind]
     config = tiny_config(**{"schedule": SHORT} | options)
     source = None
@@ -104,7 +102,7 @@ def usual(store, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", HARMLESS_CHANGES)
-def test_what_may_change_within_a_run_changes_nothing_of_it(name, usual, store, tmp_path):
+def test_changeable_within_run_options_do_not_change_the_result(name, usual, store, tmp_path):
     assert HARMLESS_CHANGES.keys() == CHANGEABLE_WITHIN_RUN
     changed = tiny_config(**merge(USUAL, unflatten({name: HARMLESS_CHANGES[name]})))
     assert changed != tiny_config(**USUAL)
@@ -121,7 +119,7 @@ def test_what_may_change_within_a_run_changes_nothing_of_it(name, usual, store, 
     assert different == []
 
 
-def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
+def test_start_grows_through_all_resolutions_and_writes_its_files(store, whole):
     out, state = whole
     assert state.images_seen == 168  # readings are every 12 images; the first from 160 on ends it
     progress = log_of(out, "progress")
@@ -145,7 +143,7 @@ def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
             assert image.size == (8 * 16, rows * 16)
 
 
-def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store, whole, tmp_path):
+def test_resume_after_the_last_step_writes_the_generator(store, whole, tmp_path):
     train_tiny(tiny_config(), store, tmp_path / "run", stop_at=168)
     assert not (tmp_path / "run" / "generator-000000168.pt").exists()
     state = train_tiny(tiny_config(), store, tmp_path / "run")
@@ -153,7 +151,7 @@ def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
-def test_the_seed_decides_the_run(store, tmp_path):
+def test_seed_decides_the_run(store, tmp_path):
     config = tiny_config(schedule={"total_kimg": 0.012})
     same = [train_tiny(config, store, tmp_path / name) for name in "ab"]
     assert differing(same[0].to_payload(), same[1].to_payload()) == []

@@ -37,7 +37,7 @@ def weights_of(network):
     return copy.deepcopy(network.state_dict())
 
 
-def test_the_average_forgets_half_in_its_half_life():
+def test_update_ema_forgets_half_in_one_half_life():
     state = TrainState.create(tiny_config())
     average, generator = state.generator_ema.double(), copy.deepcopy(state.generator).double()
     start = weights_of(average)
@@ -57,7 +57,7 @@ def test_the_average_forgets_half_in_its_half_life():
         assert torch.allclose(value, expected, rtol=1e-14, atol=1e-14), name
 
 
-def test_the_average_sees_the_generator_before_its_update_and_w_avg_in_between():
+def test_train_step_averages_the_generator_before_its_update():
     config = tiny_config(ema_half_life_kimg=0.004, style_mixing=0.0)  # of one batch of 4
     state, now = TrainState.create(config), stage()
     step(state, now)
@@ -73,7 +73,7 @@ def test_the_average_sees_the_generator_before_its_update_and_w_avg_in_between()
     assert not torch.allclose(state.generator.w_avg, half_way, rtol=0, atol=1e-7)
 
 
-def test_an_overflow_does_not_stay_in_the_average_of_w():
+def test_update_w_avg_drops_an_overflow():
     generator = TrainState.create(tiny_config()).generator
     overflown = torch.ones_like(generator.w_avg)
     overflown[0], overflown[1] = torch.inf, torch.nan
@@ -86,7 +86,7 @@ def test_an_overflow_does_not_stay_in_the_average_of_w():
     [({"r2_gamma": 2.0}, 3), (RELATIVISTIC, 3), (WGAN_GP, 4), ({"batch_gpu": 2}, 6)],
     ids=str,
 )
-def test_every_pass_goes_backward_once_and_leaves_no_graph(monkeypatch, options, passes):
+def test_train_step_goes_backward_once_per_pass_and_frees_graphs(monkeypatch, options, passes):
     """None is retained: a second way back through it fails, and its memory is free for the next."""
     state = TrainState.create(tiny_config(**options, network={"deviation_group": 2}))
     held = []
@@ -107,7 +107,7 @@ def test_every_pass_goes_backward_once_and_leaves_no_graph(monkeypatch, options,
     assert max(left) < 0.1 * max(held)
 
 
-def test_weights_that_are_not_in_use_do_not_move_and_get_no_gradient():
+def test_train_step_leaves_inactive_weights_without_gradient():
     state = TrainState.create(tiny_config())
     used = set()
     for now in (stage(4, 1.0), stage(8, 0.5), stage(8, 1.0)):
@@ -126,7 +126,7 @@ def test_weights_that_are_not_in_use_do_not_move_and_get_no_gradient():
     assert state.generator.synthesis.to_rgb["4"].weight.grad is None  # retired since
 
 
-def test_optimizers_are_cleared_and_memory_freed_when_growth_moves_on_and_only_then(monkeypatch):
+def test_enter_stage_clears_optimizers_only_when_growth_advances(monkeypatch):
     freed = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(counts(state)))
     state = TrainState.create(tiny_config())
@@ -137,7 +137,7 @@ def test_optimizers_are_cleared_and_memory_freed_when_growth_moves_on_and_only_t
     assert freed == [[0, 0]] * 4
 
 
-def test_one_mixing_cutoff_per_pass_is_drawn_evenly_from_the_layers_in_use():
+def test_draw_picks_one_mixing_cutoff_per_pass_evenly():
     config, now = tiny_config(), stage(8, 0.5)
     passes = [
         one
@@ -160,7 +160,7 @@ def everything(config, images, now, share, pool=None):
     return [t for t in tensors if t is not None]
 
 
-def test_draws_are_a_function_of_seed_and_position():
+def test_draw_is_a_function_of_seed_and_position():
     config, now = tiny_config(style_mixing=1.0), stage(batch_size=8)
     first, again = (everything(config, 40, now, Share()) for _ in range(2))
     other_seed = everything(dataclasses.replace(config, seed=1), 40, now, Share())
@@ -175,7 +175,7 @@ def test_draws_are_a_function_of_seed_and_position():
     assert not torch.equal(draws.discriminator.latents, draws.generator.latents)
 
 
-def test_classes_are_drawn_as_the_labels_that_they_stand_for():
+def test_draw_of_classes_equals_one_hot_labels():
     config, now = tiny_config(network={"label_dim": 5}), stage(batch_size=8)
     classes = torch.tensor([4, 0, 2, 2, 1, 3, 0])
     pools = classes, torch.eye(5)[classes]
@@ -183,7 +183,7 @@ def test_classes_are_drawn_as_the_labels_that_they_stand_for():
     assert torch.equal(*labels) and len(labels[0].unique(dim=0)) > 1
 
 
-def test_a_new_state_depends_on_its_seed_alone_and_leaves_all_generators_as_they_are(monkeypatch):
+def test_train_state_create_depends_on_its_seed_alone(monkeypatch):
     def reseed(seed):
         raise AssertionError("GPUs are given a new seed")
 
@@ -199,7 +199,7 @@ def test_a_new_state_depends_on_its_seed_alone_and_leaves_all_generators_as_they
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-def test_draws_of_all_processes_together_are_those_of_one(processes):
+def test_draw_on_all_ranks_together_equals_draw_on_one(processes):
     config, now, pool = tiny_config(style_mixing=1.0), stage(batch_size=8), torch.eye(5)
     alone = everything(config, 40, now, Share(), pool)
     parts = [everything(config, 40, now, Share(r, processes), pool) for r in range(processes)]
@@ -217,7 +217,7 @@ def test_draws_of_all_processes_together_are_those_of_one(processes):
 
 @pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize("loss", ["logistic", "wgan_gp", "hinge", "relativistic"])
-def test_micro_batches_without_deviation_groups_equal_the_whole_batch(loss, at_once):
+def test_batch_gpu_without_deviation_groups_equals_the_full_batch(loss, at_once):
     options = {"discriminator_loss": loss, "r2_gamma": 1.0, "network": {"deviation_group": 0}}
     options |= RELATIVISTIC if loss == "relativistic" else {}
     states = [float64_state(tiny_config(**options, batch_gpu=size)) for size in (0, at_once)]
@@ -231,7 +231,7 @@ def test_micro_batches_without_deviation_groups_equal_the_whole_batch(loss, at_o
 
 
 @pytest.mark.parametrize("batch_gpu", [0, 2])
-def test_relativistic_gradients_are_those_of_a_joint_graph_of_pairs_with_the_labels_of_reals(
+def test_relativistic_gradients_equal_a_joint_graph_of_pairs(
     batch_gpu,
 ):
     network = {"deviation_group": 2, "label_dim": 3}
@@ -274,7 +274,7 @@ def test_relativistic_gradients_are_those_of_a_joint_graph_of_pairs_with_the_lab
     assert metrics["g/relativistic"].item() == pytest.approx(loss.item(), abs=1e-13)
 
 
-def test_labels_reach_both_networks_in_both_updates():
+def test_train_step_uses_labels_in_both_networks_and_updates():
     config, now = tiny_config(network={"label_dim": 3}), stage(8, 1.0)
     pool, labels = torch.eye(3)[:2], torch.eye(3)[[1, 1, 0, 0]]  # class 2 never occurs
 
@@ -296,7 +296,7 @@ def test_labels_reach_both_networks_in_both_updates():
     assert state.generator.w_avg.isfinite().all()
 
 
-def test_r1_has_the_weight_of_the_resolution():
+def test_r1_gamma_can_depend_on_the_resolution():
     table = tiny_config(r1_gamma={4: 3.0, 8: 0.0})
     for resolution, gamma in ((4, 3.0), (8, 0.0)):
         now = stage(resolution)
@@ -309,7 +309,7 @@ def test_r1_has_the_weight_of_the_resolution():
         assert not differing(by_table.discriminator.state_dict(), plain.discriminator.state_dict())
 
 
-def test_lazy_r1_comes_every_kth_step_and_weighs_k_times_as_much():
+def test_r1_interval_applies_r1_every_kth_step_times_k():
     now = stage()
     lazy = TrainState.create(tiny_config(r1_gamma=10.0, r1_interval=3))
     for number in range(4):

@@ -46,7 +46,7 @@ def largest_difference(ours, official, rebuild):
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, FLOAT64), (torch.float32, FLOAT32)])
-def test_eight_iterations_reproduce_the_official_trajectory(dtype, limit):
+def test_train_step_reproduces_eight_official_iterations(dtype, limit):
     limit *= SLACK[dtype]
     (arrays, meta), (steps, _) = load("trajectory"), load("trajectory_steps")
     reals = load("trajectory_reals")[0]["reals_processed"]

@@ -81,7 +81,7 @@ def sketch(path, **schedule):
     return path
 
 
-def test_a_run_begins_where_its_source_has_grown_to_and_says_so(folder):
+def test_init_from_starts_at_the_grown_resolution_of_its_source(folder):
     config = sketch(folder / "free.toml")
     found = decided(folder, folder / "run", config=config)
     assert found.config.schedule.initial_resolution == 16
@@ -90,7 +90,7 @@ def test_a_run_begins_where_its_source_has_grown_to_and_says_so(folder):
     assert any(line.startswith(said) for line in found.lines)
 
 
-def test_what_was_fading_in_fades_in_again(folder):
+def test_init_from_a_fading_source_repeats_the_fade_in(folder):
     generator = random_generator()
     fields = {"resolution": 16, "alpha": 0.5, "images_seen": 1}
     native.save_generator(folder / "fading.pt", generator, **fields)
@@ -101,7 +101,7 @@ def test_what_was_fading_in_fades_in_again(folder):
     assert said.endswith("training starts at 8x8")  # not that 8 is where it grows again
 
 
-def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
+def test_init_from_without_config_uses_the_network_of_its_source(folder):
     usual, found = decided(folder, None).config, decided(folder, "faces64").config
     theirs = load_generator("faces64").generator.config
     assert found.network == dataclasses.replace(theirs, resolution=32)
@@ -114,7 +114,7 @@ def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
     assert larger.channel_base == load_generator("faces64").generator.config.channel_base
 
 
-def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
+def test_resume_after_init_from_works_without_the_source(folder):
     """`run2` has begun; its source is gone."""
     config = sketch(folder / "begun.toml")
     first = decided(folder, folder / "run", config=config).config
@@ -128,7 +128,7 @@ def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
         assert decided(folder, source, run="run2").config == first
 
 
-def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
+def test_freeze_d_from_keeps_blocks_through_growth_and_resume(folder):
     out = folder / "freed"
     changes = {"freeze_d_from": 8, "schedule": SHORT}
     train(folder, "freed", init_from=folder / "run", **changes)
@@ -145,7 +145,7 @@ def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
         assert not torch.equal(state.discriminator.state_dict()[name], given["discriminator"][name])
 
 
-def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
+def test_freeze_d_from_refuses_untrained_blocks(folder):
     alone = folder / "alone.pt"
     native.save_generator(alone, load_generator(folder / "run").generator, resolution=16)
     narrow = {"network": {"max_channels": 4}}
@@ -171,7 +171,7 @@ def test_blocks_that_nobody_has_trained_are_not_frozen(folder):
         check_frozen(dataclasses.replace(fits, freeze_d_from=16), open_weights("faces64"))
 
 
-def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
+def test_d_only_kimg_trains_the_discriminator_alone_first(folder):
     only = folder / "only.pt"
     native.save_generator(only, load_generator(folder / "run").generator, resolution=16)
     given = load_generator(only).generator.state_dict()
@@ -190,7 +190,7 @@ def test_a_trained_generator_waits_for_an_untrained_discriminator(folder):
         assert not torch.equal(state.discriminator.state_dict()[head], untrained)
 
 
-def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder):
+def test_resume_refuses_a_state_with_another_init_from(folder):
     """Its configuration and images are the same."""
     other = folder / "other.pt"
     native.save_generator(other, load_generator(folder / "run").generator, resolution=16)
@@ -205,7 +205,7 @@ def test_a_state_of_a_run_that_began_from_other_weights_does_not_continue(folder
                 train(folder, name, schedule=SHORT)
 
 
-def test_the_average_stays_where_it_is_while_the_generator_waits():
+def test_d_only_kimg_leaves_generator_ema_unchanged():
     """A source's average and its generator differ: without an update, one must not go to the
     other."""
     config = tiny_config(d_only_kimg=0.004, ema_half_life_kimg=0.001, schedule=SHORT)
@@ -236,7 +236,7 @@ def pictures_of(state, resolution, *, network="generator_ema"):
 
 
 @pytest.mark.parametrize("resolution", [8, 16])
-def test_a_run_below_its_source_begins_from_the_averaged_pictures_of_that(folder, resolution):
+def test_initialize_from_a_larger_source_refits_the_rgb_layers(folder, resolution):
     """Where it grows again, too. Nothing but the RGB layers that are trained there differs."""
     weights = open_weights(folder / "run", need="training")
     grown = TrainState.create(tiny_config(schedule=SHORT))
@@ -260,7 +260,7 @@ def test_a_run_below_its_source_begins_from_the_averaged_pictures_of_that(folder
             assert torch.equal(now[part], tensors[part]) is (layer not in fitted), part
 
 
-def test_a_run_as_large_as_its_source_takes_every_layer_as_it_is(folder):
+def test_initialize_from_an_equal_source_copies_every_layer(folder):
     config = tiny_config(schedule=SHORT | {"initial_resolution": 16})
     state = TrainState.create(config)
     weights = open_weights(folder / "run", need="training")
@@ -271,7 +271,7 @@ def test_a_run_as_large_as_its_source_takes_every_layer_as_it_is(folder):
         assert_same_weights(getattr(state, name), tensors)
 
 
-def test_a_layer_that_can_make_what_is_wanted_is_found():
+def test_solve_finds_a_layer_that_gives_the_wanted_output():
     layer = EqualizedConv2d(5, 3, 1)
     wanted = EqualizedConv2d(5, 3, 1).requires_grad_(False)
     wanted.bias.normal_()
@@ -302,7 +302,7 @@ def begun(weights, network, names=(), vectors=None, **data):
     return state, initialize_from(state, copy.deepcopy(weights), names, vectors)
 
 
-def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_said():
+def test_initialize_from_copies_label_weights_by_name():
     """A source of labels b, a, x, for a run of a, b, c, d."""
     weights = source_of({"label_dim": 3}, label_names=("b", "a", "x"))
     state, lines = begun(weights, {"label_dim": 4}, ("a", "b", "c", "d"))
@@ -320,7 +320,7 @@ def test_what_belongs_to_a_label_is_taken_by_its_name_and_the_rest_is_new_and_sa
             assert torch.equal(now[2:], getattr(untouched, network).state_dict()[name][2:])
 
 
-def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
+def test_initialize_from_does_not_count_weights_of_new_labels():
     """As many labels, of other names: their rows have the same shapes."""
     weights = source_of({"label_dim": 2}, label_names=("x", "y"))
     state, lines = begun(weights, {"label_dim": 2}, ("a", "b"))
@@ -333,7 +333,7 @@ def test_what_belongs_to_labels_that_are_all_new_does_not_count_as_copied():
 
 
 @pytest.mark.parametrize("vectors", [True, False, None])
-def test_vectors_and_classes_of_the_same_names_start_anew(vectors):
+def test_initialize_from_does_not_mix_label_vectors_and_classes(vectors):
     about = {"label_names": ("a", "b"), "label_rows": torch.eye(2)}
     weights = source_of({"label_dim": 2}, **about)
     state, lines = begun(weights, {"label_dim": 2}, ("a", "b"), vectors)
@@ -457,7 +457,7 @@ def test_init_from_converts_scales_to_the_same_function(changed):
         {"mapping_activation": "relu"},
     ],
 )
-def test_init_from_takes_all_of_a_mapping_or_none_and_measures_w_avg(changed):
+def test_init_from_copies_a_mapping_entirely_or_not_at_all(changed):
     weights = source_of({})
     state, lines = begun(weights, changed)
     untouched = TrainState.create(state.config)
@@ -490,7 +490,7 @@ def test_init_from_measures_w_avg_where_labels_differ(theirs, known, names, is_m
         assert distance_of_average(state.generator) < 0.1
 
 
-def test_init_from_without_labels_ignores_new_ones_at_first():
+def test_init_from_an_unlabeled_source_ignores_new_labels_at_first():
     """Exactly so where latents are not normalized together with the label."""
     weights = source_of({"normalize_latents": False})
     state, _ = begun(weights, {"normalize_latents": False, "label_dim": 2}, ("a", "b"), labels=True)
@@ -502,7 +502,7 @@ def test_init_from_without_labels_ignores_new_ones_at_first():
     assert_same_weights(state.generator.mapping, TrainState.create(state.config).generator.mapping)
 
 
-def test_every_field_of_network_config_says_what_another_value_means_for_init_from():
+def test_network_config_fields_all_have_a_meaning_for_init_from():
     """One that is added goes into a table of `meaning`, or here, where names and shapes tell."""
     shapes = {
         "resolution", "label_dim", "channel_base", "channel_decay", "max_channels",

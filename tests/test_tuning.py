@@ -33,7 +33,7 @@ def tuning(dtype=torch.float32, **arguments):
     return tune(generator.to(dtype), targets, ws, PixelDistance(), FEW, **arguments)
 
 
-def test_images_near_a_pivot_lie_at_one_distance_toward_another_w():
+def test_toward_moves_ws_by_a_fixed_distance_to_another_w():
     ws, w = draws(2, 6, 8), draws(2, 8, seed=1)
     moved = toward(ws, w, 0.5)
     assert_close((moved - ws).norm(dim=2), torch.full((2, 6), 0.5))
@@ -41,7 +41,7 @@ def test_images_near_a_pivot_lie_at_one_distance_toward_another_w():
     assert_close((w[:, None] - moved).norm(dim=2), (left - 0.5).abs())
 
 
-def test_tuning_comes_nearer_by_the_weights_of_the_synthesis_network_alone():
+def test_tune_comes_nearer_by_synthesis_weights_alone():
     generator, ws, targets = pivots()
     before = {name: tensor.clone() for name, tensor in generator.state_dict().items()}
     states = list(tune(generator, targets, ws, PixelDistance(), TuningOptions(60, 1e-2)))
@@ -59,7 +59,7 @@ def test_tuning_comes_nearer_by_the_weights_of_the_synthesis_network_alone():
     assert all(p.requires_grad and p.grad is None for p in result.parameters())
 
 
-def test_locality_keeps_other_pictures():
+def test_tune_locality_keeps_other_images():
     generator, ws, targets = pivots()
     z = draws(64, 8, seed=5)
     distances, kept = [], []
@@ -74,14 +74,14 @@ def test_locality_keeps_other_pictures():
     assert kept[1] > kept[0] + 3 and distances[1] > distances[0]
 
 
-def test_tuning_is_the_same_again():
+def test_tune_is_reproducible():
     first, again, other = (last(tuning(seed=seed)).generator for seed in (0, 0, 1))
     assert_same_weights(first, again)
     assert not torch.equal(first.synthesis.input.const, other.synthesis.input.const)
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_tuning_is_the_same_in_any_batch_but_for_round_off(batch):
+def test_tune_is_equal_in_any_batch_up_to_round_off(batch):
     before, whole = next(tuning(batch=batch)), next(tuning())
     assert_close(before.distances, whole.distances, rtol=1e-5, atol=0)
     parameters = zip(*(s.generator.synthesis.parameters() for s in (before, whole)), strict=True)
@@ -93,7 +93,7 @@ def test_tuning_is_the_same_in_any_batch_but_for_round_off(batch):
     assert_close(after.distances, whole.distances, rtol=1e-8, atol=0)
 
 
-def test_fitted_noise_and_growth_are_those_of_the_projection():
+def test_tune_uses_noise_and_growth_of_the_projection():
     generator = random_generator()
     targets = pictures_of(generator, [1, 2], resolution=8, alpha=0.5)[1] + 0.1
     growth = {"resolution": 8, "alpha": 0.5}
@@ -106,7 +106,7 @@ def test_fitted_noise_and_growth_are_those_of_the_projection():
     assert_same_weights(fine, generator.synthesis.blocks["16"])
 
 
-def test_what_cannot_be_tuned_is_said():
+def test_tune_refuses_invalid_options_and_reports_divergence():
     with pytest.raises(ValueError, match=r"locality is -1.0: it must be"):
         TuningOptions(locality=-1.0)
     generator, ws, targets = pivots()
@@ -129,7 +129,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_latents(folder):
+def test_project_tune_writes_a_generator_for_the_same_latents(folder):
     out, words = folder / "out", ["project", folder / "mine.pt", folder / "a.png", folder / "b.png"]
     words += ["--out", out, "--steps", 3, "--device", "cpu", "--tune", "--tune-steps", 40]
     printed = run_ok(*words).splitlines()
@@ -147,7 +147,7 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].license == NVIDIA
 
 
-def test_what_was_tuned_to_other_latents_stays_unless_they_are_replaced(folder):
+def test_project_keeps_results_of_older_tuning_without_overwrite(folder):
     out = folder / "out"
     (out / "a").mkdir(parents=True)
     for file in ("tuned.pt", "a/tuned.png"):

@@ -49,7 +49,7 @@ def smooth_frames(count, height=48, width=64):
 
 
 @each_format
-def test_a_file_holds_its_frames_at_their_rate_and_is_the_same_again(tmp_path, suffix):
+def test_write_video_keeps_frames_and_rate_and_is_reproducible(tmp_path, suffix):
     path, again = tmp_path / f"deeper/film{suffix}", tmp_path / f"again{suffix}"
     for some in (path, again):
         video.write_video(some, smooth_frames(10), count=10, fps=20)
@@ -62,7 +62,7 @@ def test_a_file_holds_its_frames_at_their_rate_and_is_the_same_again(tmp_path, s
     assert [path.name] == [p.name for p in path.parent.iterdir()]
 
 
-def test_an_mp4_is_h264_with_halved_colors_that_starts_at_once(tmp_path):
+def test_write_video_mp4_is_h264_yuv420p_with_moov_first(tmp_path):
     path = tmp_path / "film.mp4"
     video.write_video(path, smooth_frames(3, 33, 41), count=3, fps=29.97)
     with av.open(str(path)) as container:
@@ -76,7 +76,7 @@ def test_an_mp4_is_h264_with_halved_colors_that_starts_at_once(tmp_path):
     assert content.index(b"moov") < content.index(b"mdat")
 
 
-def test_white_is_235_in_an_mp4_and_black_is_16(tmp_path):
+def test_write_video_mp4_has_luma_from_16_to_235(tmp_path):
     """The levels that the file says it has; a reader that agrees with the writer proves less."""
     path = tmp_path / "film.mp4"
     frames = iter([np.zeros((32, 32, 3), np.uint8), np.full((32, 32, 3), 255, np.uint8)])
@@ -86,7 +86,7 @@ def test_white_is_235_in_an_mp4_and_black_is_16(tmp_path):
     assert [(plane.min(), plane.max()) for plane in luma] == [(16, 16), (235, 235)]
 
 
-def test_write_video_without_an_ending_writes_png_frames_and_goes_on_with_equal_ones(tmp_path):
+def test_write_video_without_ending_writes_or_completes_png_frames(tmp_path):
     folder = tmp_path / "deeper/frames"
     names = [f"{number:06d}.png" for number in range(3)]
     for there in (names, [*names, "mine.png"]):
@@ -97,7 +97,7 @@ def test_write_video_without_an_ending_writes_png_frames_and_goes_on_with_equal_
         (folder / names[2]).rename(folder / "mine.png")  # as if interrupted
 
 
-def test_write_video_replaces_other_frames_in_a_folder_only_when_told(tmp_path):
+def test_write_video_replaces_other_frames_only_if_allowed(tmp_path):
     frames = list(smooth_frames(3))
     write = functools.partial(video.write_video, tmp_path, fps=25)
     write(iter(frames), count=3)
@@ -115,7 +115,7 @@ def test_write_video_replaces_other_frames_in_a_folder_only_when_told(tmp_path):
 
 
 @each_format
-def test_another_number_of_frames_than_promised_leaves_the_old_file(tmp_path, suffix):
+def test_write_video_keeps_the_old_file_if_the_frame_count_is_wrong(tmp_path, suffix):
     before = tmp_path / f"film{suffix}"
     before.write_bytes(b"old")
     for promised in (4, 6):
@@ -134,14 +134,14 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
     assert durations(6, fps, unit_ms=unit) == expected
 
 
-def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
+def test_check_rate_without_pyav_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"\.gif and \.webp need nothing more.*pip install av$"):
         video.check_clip(tmp_path / "film.mp4", 25, ALLOW_OVERWRITE)
     video.check_clip(tmp_path / "film.webp", 25, ALLOW_OVERWRITE)
 
 
-def test_walks_pass_through_the_seeds_and_close(loaded):
+def test_spline_and_walk_in_z_pass_through_the_seeds_and_close(loaded):
     points = points_from_seeds(loaded, range(6))
     knots = points.ws.unflatten(0, (2, 3)).transpose(0, 1)
     curves = [spherical(z, closed=True) for z in points.z.split(3)]
@@ -151,7 +151,7 @@ def test_walks_pass_through_the_seeds_and_close(loaded):
         assert_close(found[3], found[0], atol=1e-5, rtol=1e-5)
 
 
-def test_in_a_mixing_walk_only_the_layers_of_the_range_move(loaded):
+def test_mixing_walk_moves_only_the_layers_of_its_range(loaded):
     ws, others = points_from_seeds(loaded, [0, 1]).ws, points_from_seeds(loaded, [5, 6, 7]).ws
     ranges = [StyleRange(range(2)), StyleRange(range(2, 4))]
     walk = video.mixing_walk(loaded, ws, others, ranges, closed=True)
@@ -164,12 +164,12 @@ def test_in_a_mixing_walk_only_the_layers_of_the_range_move(loaded):
             assert_close(row[cell, moving], others[point, moving])
 
 
-def test_numbers_go_there_and_back():
+def test_between_goes_there_and_back_if_closed():
     assert_close(video.between(1, -1, 4, closed=True), numbers(1, 0, -1, 0))
     assert_close(video.between(1, -1, 5, closed=False), numbers(1, 0.5, 0, -0.5, -1))
 
 
-def test_a_noise_loop_begins_at_its_seed_closes_and_stays_normal():
+def test_noise_loop_starts_at_its_seed_closes_and_stays_normal():
     z = video.noise_loop(7, 512, 3)(torch.linspace(0, 1, 41, dtype=torch.float64))
     assert_close(z[0].float(), sampling.latents([7], 512)[0])
     assert_close(z[-1], z[0])
@@ -178,7 +178,7 @@ def test_a_noise_loop_begins_at_its_seed_closes_and_stays_normal():
     assert step.max() < 1.5 * step.min()  # no corner, and none where it closes
 
 
-def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
+def test_make_clip_frames_are_the_images_along_the_walk(loaded):
     knots = points_from_seeds(loaded, range(6)).ws.unflatten(0, (2, 3))
     walk = spline(knots, closed=True)
     found = np.stack(
@@ -194,7 +194,7 @@ def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
     assert np.abs(found[0].astype(int) - own).max() <= 1
 
 
-def test_a_truncation_film_shows_each_psi(loaded):
+def test_truncation_clip_shows_each_psi(loaded):
     half = with_settings(loaded, cutoff=2)
     made = video.truncation_clip(half, points_from_seeds(half, [3, 4]), numbers(1, 0.6, -0.001, -1))
     frames, captions = zip(*made.frames, strict=True)
@@ -204,7 +204,7 @@ def test_a_truncation_film_shows_each_psi(loaded):
     assert np.abs(frames[1][1].astype(int) - wanted).max() <= 1
 
 
-def test_an_edit_film_moves_truncated_styles_by_each_strength(loaded):
+def test_edit_clip_moves_truncated_ws_by_each_strength(loaded):
     edits = {"a": Edit(torch.randn(8), 2.0, range(2)), "b": Edit(torch.randn(8))}
     made = video.edit_clip(loaded, points_from_seeds(loaded, [3]), edits, numbers(-1, 0.5))
     shown, captions = zip(*made.frames, strict=True)
@@ -218,7 +218,7 @@ def test_an_edit_film_moves_truncated_styles_by_each_strength(loaded):
     assert np.abs(one(loaded, 3, edits=moves) - next(loaded.pictures(ws=ws, psi=1))).max() <= 1
 
 
-def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
+def test_timelapse_clip_shows_the_nearest_file_of_each_moment(tmp_path):
     files = []
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         files.append(tmp_path / f"generator-{images:09d}.pt")
@@ -235,7 +235,7 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     assert made.resolution == (8, 8)
 
 
-def test_a_frame_of_one_picture_is_that_picture_enlarged(loaded):
+def test_frame_layout_of_one_image_enlarges_it(loaded):
     made = video.make_clip(loaded, lambda t: points_from_seeds(loaded, [0]).ws[None], numbers(0))
     (frame,) = made.arrange()
     assert frame.shape == (256, 256, 3)

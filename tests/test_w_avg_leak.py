@@ -64,7 +64,7 @@ def graph_nodes(tensor):
     return found
 
 
-def test_an_average_passed_through_forward_undetached_keeps_every_graph(generator):
+def test_w_avg_passed_through_forward_undetached_keeps_every_graph(generator):
     module = Averaging(generator)
     w_avg = generator.w_avg
     nodes = []
@@ -77,7 +77,7 @@ def test_an_average_passed_through_forward_undetached_keeps_every_graph(generato
     assert growth >= EVERY * 10  # each call leaves a whole pass through the mapping network behind
 
 
-def test_ours_is_a_buffer_that_keeps_nothing_and_equals_the_closed_form(generator):
+def test_update_w_avg_keeps_no_graph_and_equals_the_closed_form(generator):
     generator = generator.double()
     now = stage(4, 1.0)
     config = tiny_config()
@@ -101,7 +101,7 @@ def test_ours_is_a_buffer_that_keeps_nothing_and_equals_the_closed_form(generato
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_data_parallel_on_gpus_keeps_memory_flat_and_w_avg_in_place(generator):
+def test_data_parallel_keeps_memory_flat_and_w_avg_in_place(generator):
     """On one GPU a replica made as above: there `DataParallel` calls the module itself."""
     devices = list(range(torch.cuda.device_count()))
     generator = generator.to("cuda")

@@ -52,7 +52,7 @@ def filtered(image):
     return ndimage.correlate(image, np.outer(taps, taps), mode="mirror")
 
 
-def test_the_pyramid_is_the_one_of_burt_and_adelson():
+def test_laplacian_pyramid_equals_burt_and_adelson():
     image = np.random.default_rng(0).integers(0, 256, (32, 32)).astype(np.float64)
     half = filtered(image)[::2, ::2]
     spread = np.zeros_like(image)
@@ -62,7 +62,7 @@ def test_the_pyramid_is_the_one_of_burt_and_adelson():
     np.testing.assert_allclose(fine[0, 0], image - 4 * filtered(spread), rtol=0, atol=1e-10)
 
 
-def test_levels_end_at_16_pixels():
+def test_level_sizes_end_at_16_pixels():
     assert [level_sizes(resolution) for resolution in (8, 16, 32)] == [[8], [16], [32, 16]]
     assert level_sizes(1024) == [1024, 512, 256, 128, 64, 32, 16]
 
@@ -70,7 +70,7 @@ def test_levels_end_at_16_pixels():
 # Patches and distance
 
 
-def test_patches_lie_within_the_image_and_channels_get_mean_0_and_variance_1():
+def test_level_patches_lie_inside_the_image_and_are_normalized():
     x, y = torch.meshgrid(torch.arange(16), torch.arange(16), indexing="xy")
     images = torch.stack([x, y, x + 0 * y + 3]).to(torch.uint8).expand(5, 3, 16, 16)
     ((level,),) = level_patches([images], 5, 1, 0)
@@ -86,7 +86,7 @@ def test_patches_lie_within_the_image_and_channels_get_mean_0_and_variance_1():
     np.testing.assert_allclose(rows.std(axis=(0, 2)), 1, rtol=1e-6)
 
 
-def test_the_distance_of_a_shifted_set_is_the_mean_length_of_the_projected_shift():
+def test_distances_of_a_shifted_set_are_the_projected_shift():
     rows = np.random.default_rng(0).normal(size=(500, 20)).astype(np.float32)
     shift = np.linspace(-1, 2, 20, dtype=np.float32)
     directions = streams.slice_rng(3, 0).normal(size=(DIRECTIONS, 20))
@@ -101,7 +101,7 @@ def test_the_distance_of_a_shifted_set_is_the_mean_length_of_the_projected_shift
 # Images
 
 
-def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
+def test_swd_does_not_depend_on_batch_and_little_on_seed(pictures, tmp_path):
     a, b = pictures[::2], pictures[1::2]
     whole = swd(a, b, tmp_path, batch=40)
     assert swd(a, b, tmp_path, batch=7) == whole
@@ -115,7 +115,7 @@ def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
 # The generator
 
 
-def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
+def test_swd_uses_every_real_and_its_mirror_image_if_few(faces, tmp_path):
     loaded = with_settings(load_generator("faces64"), resolution=16)
     source = Comparison.from_generator(loaded, faces, Conditions(mirror=True))
     values, about = swd_module.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
