@@ -255,8 +255,8 @@ class Plan:
         return [
             *lines,
             f"memory of each GPU: about {gib(costs.memory[at])}, at {at}x{at}; kernels take more",
-            f"begin there: torchrun --nproc-per-node {machine.processes} train.py, and the options "
-            "of this command without --dry-run, --processes and --device",
+            f"begin there: torchrun --nproc-per-node {machine.processes} -m stylegan train, and the "
+            "options of this command without --dry-run, --processes and --device",
         ]
 
     def image_lines(self, findings: Findings, config: TrainConfig) -> list[str]:
@@ -820,7 +820,7 @@ def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
         if config.augment.kind == "none" and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
             lines.append("-o 'augment.kind=\"ada\"' keeps the network from learning them by heart")
         if not started:
-            lines.append("trained weights of a similar kind help: --init-from, docs/training.md")
+            lines.append("trained weights of a similar kind help: --init-from")
     return lines
 
 

@@ -152,7 +152,7 @@ def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
         with pytest.raises(kind, match=words) as caught:
             open_source(tmp_path / name)
         assert name in str(caught.value)
-        assert "see datasets/README.md" in str(caught.value)
+        assert "stylegan check --help" in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
@@ -282,5 +282,5 @@ def test_arrays_in_place_of_images_are_referred_to_the_function_that_takes_them(
     (tmp_path / "images").mkdir()
     for path in (tmp_path / "all.npy", tmp_path / "images" / "0.npy"):
         np.save(path, np.zeros((2, 8, 8, 3), np.uint8))
-    with pytest.raises(ValueError, match=r"by stylegan\.data\.prepare_images; see datasets"):
+    with pytest.raises(ValueError, match=r"by stylegan\.data\.prepare_images; .*check --help"):
         check(tmp_path / name)

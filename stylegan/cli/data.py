@@ -100,6 +100,9 @@ def check(
     The table says how many images are large enough for each resolution. All files of a store are
     compared with their hashes; a training looks at their sizes alone. Nothing is written.
 
+    SOURCE is a folder or a zip of images, TFRecords, or a store. A zip may have one folder on top.
+    Labels are sub-folders, or dataset.json or labels.csv next to them.
+
     \b
     stylegan check photos/ --resolution 256
     """
