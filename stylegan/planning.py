@@ -255,7 +255,7 @@ class Plan:
         return [
             *lines,
             f"memory of each GPU: about {gib(costs.memory[at])}, at {at}x{at}; kernels take more",
-            f"begin there: torchrun --nproc-per-node {machine.processes} -m stylegan train, and the "
+            f"begin: torchrun --nproc-per-node {machine.processes} -m stylegan train, and the "
             "options of this command without --dry-run, --processes and --device",
         ]
 

@@ -51,8 +51,7 @@ class RunFolder:
             reason = "is a file" if self.path.is_file() else "does not exist"
             reason = "holds no config.toml" if self.path.is_dir() else reason
             raise FileNotFoundError(
-                f"{self.path} {reason}, so it is not a run folder; give one that train.py has "
-                "written"
+                f"{self.path} {reason}, so it is not a run folder; pass one of a training"
             )
         return load_config(self.config_file, unknown_parts=True)
 
