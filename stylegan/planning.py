@@ -262,8 +262,8 @@ class Plan:
         return [
             *lines,
             f"memory of each GPU: about {gib(costs.memory[at])}, at {at}x{at}, without workspace",
-            f"start it by torchrun --nproc-per-node {machine.processes} train.py with the options "
-            "of this command, except --dry-run, --plan-gpus and --device",
+            f"start it by torchrun --nproc-per-node {machine.processes} -m stylegan train with the "
+            "options of this command, except --dry-run, --plan-gpus and --device",
         ]
 
     def image_lines(self, findings: Findings, config: TrainConfig) -> list[str]:
@@ -829,7 +829,7 @@ def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
         if config.augment.kind == "none" and config.schedule.total_kimg >= MIN_AUGMENTED_KIMG:
             lines.append("-o 'augment.kind=\"ada\"' keeps the network from memorizing them")
         if not started:
-            lines.append("trained weights of a similar kind help: --init-from, docs/training.md")
+            lines.append("trained weights of a similar kind help: --init-from")
     return lines
 
 

@@ -368,7 +368,7 @@ def test_plan_preview_elsewhere_has_memory_but_no_times(tmp_path):
     lines = planned.preview_elsewhere()
     assert "time" not in next(line for line in lines if "G rate" in line)
     assert re.fullmatch(r"memory of each GPU: about \d.* GiB, at 256x256, .*", lines[-2])
-    assert lines[-1].startswith("start it by torchrun --nproc-per-node 8 train.py")
+    assert "torchrun --nproc-per-node 8 -m stylegan train" in lines[-1]
     of_none = plan(TrainRequest("none/run", config="ffhq-1024"), machine).preview_elsewhere()
     assert not any("left out" in line for line in of_none)
     with pytest.raises(ValueError, match="batch"):

@@ -1,6 +1,8 @@
 """The command `stylegan`, whose subcommands are imported when used."""
 
 import importlib
+import platform
+from importlib import metadata
 
 import click
 
@@ -61,8 +63,24 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
+def print_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """Print what a report of an error needs, in one line."""
+    if wanted:
+        torch = metadata.version("torch")  # without its import, which takes seconds
+        python = f"{platform.python_implementation()} {platform.python_version()}"
+        click.echo(f"stylegan {__version__}, torch {torch}, {python}, {platform.platform()}")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="stylegan")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_versions,
+    help="Show the versions of stylegan, PyTorch and Python, and exit.",
+)
 def main() -> None:
     """StyleGAN (Karras, Laine, Aila 2019), version 1: train, generate, look inside.
 

@@ -101,6 +101,9 @@ def check(source: Path, strict: bool, every: bool, workers: int | None, **readin
     The table shows how many images are large enough for each resolution. The files of a store are
     verified by their hashes (training only checks their sizes). Nothing is written.
 
+    SOURCE is a folder or a zip of images, TFRecords, or a store. A zip may have one folder on top.
+    Labels are sub-folders, or dataset.json or labels.csv next to them.
+
     \b
     stylegan check photos/ --resolution 256
     """

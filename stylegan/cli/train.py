@@ -150,7 +150,7 @@ def train(
     stylegan train --data photos/ --dry-run          what it would do with your images
     stylegan train --data photos/ --out runs/mine
     stylegan train --out runs/mine --kimg 200        longer
-    torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
+    torchrun --nproc-per-node 8 -m stylegan train --data photos/ --config ffhq-1024
     stylegan train --data photos/ --config ffhq-1024 --dry-run --plan-gpus 8 --device cuda
     """
     if debug:

@@ -25,7 +25,7 @@ LEAKING_PROBABILITY = 0.8  # above it, augmentations leak into the samples
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
     "schedule.d_lr) or precision fp32, from a state whose samples were still good (--init-from); "
-    "see docs/running.md"
+    "`stylegan configs quickstart` explains these options"
 )
 LOST = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
 
@@ -144,7 +144,7 @@ class Health:
             f"the discriminator looks overfitted at image {progress.images_seen}: r_t was "
             f"{signs:.2f} over the last {images} images, with {self.num_images} in the data; stop "
             "and keep the best generator (--metrics finds it), or start another run with more "
-            "images or augmentation (augment.kind); see docs/running.md"
+            "images or augmentation (augment.kind)"
         )
 
     def blindness(self, progress: TrainingProgress) -> str | None:
