@@ -2,16 +2,16 @@
 
     python examples/one_file.py
 
-trains at 32x32 on the faces of datasets/faces-64.zip and draws a grid of samples, in 12 minutes of
-a CPU core; it needs only torch, numpy and pillow. The paper is Karras, Laine, Aila 2019, "A
+trains at 32x32 on the faces of datasets/faces-64.zip and saves a grid of samples, in 12 minutes on
+one CPU core; it needs only torch, numpy and pillow. The paper is Karras, Laine, Aila 2019, "A
 Style-Based Generator Architecture for Generative Adversarial Networks" (arXiv 1812.04948).
-In order: options, formulas, layers, generator, discriminator, schedule, pictures, losses,
+In order: options, formulas, layers, generator, discriminator, schedule, images, losses,
 training step, training.
 
-Every formula is here once, written the plain way. The package `stylegan` computes the same numbers
+Every formula appears once, written the plain way. The package `stylegan` computes the same numbers
 (tests/test_one_file.py) in less time, and has what this file leaves out: labels, the paper's
 ablations, other losses, resuming, several GPUs, reduced precision, metrics, foreign files.
-It is also the opponent of the benchmarks: do not make it faster.
+The benchmarks compare the package with this file, so do not make it faster.
 """
 
 import argparse
@@ -33,13 +33,13 @@ from torch import Tensor, nn
 
 DATA = Path(__file__).parents[1] / "datasets" / "faces-64.zip"
 EPSILON = 1e-8  # keeps roots and quotients away from zero
-HE_GAIN = math.sqrt(2)  # makes up for what a leaky ReLU takes away
+HE_GAIN = math.sqrt(2)  # compensates for the variance that a leaky ReLU removes
 Noise = str | Sequence[Tensor]  # "random", "const", or a map (1 or N, 1, r, r) for each layer
 
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes and rates for small pictures. Behind them, the paper's for 1024x1024."""
+    """Sizes and rates for small images. The comments give the paper's, for 1024x1024."""
 
     resolution: int = 32  # 1024
     image_channels: int = 3
@@ -52,17 +52,17 @@ class Config:
     max_channels: int = 128  # 512
     deviation_group: int = 4  # images per group of the minibatch deviation; 1 = off
     batch_size: int = 16  # 128 to 4, smaller at higher resolutions
-    # learning rates; both 0.001 to 0.003, larger at higher resolutions. Twice the discriminator's
-    # for the generator mattered most of all that was tried in trainings of minutes.
+    # learning rates; both 0.001 to 0.003, larger at higher resolutions. In trainings of minutes,
+    # twice the discriminator's rate for the generator mattered more than anything else tried.
     g_lr: float = 0.008
     d_lr: float = 0.004
     adam_beta1: float = 0.0
     adam_beta2: float = 0.99
     adam_eps: float = 1e-8
     r1_gamma: float = 1.0  # 10
-    # 0.9, the probability that a batch mixes two styles: takes longer to learn than this lasts
+    # 0.9, the probability that a batch mixes two styles: takes longer to learn than this run lasts
     style_mixing: float = 0.0
-    mirror: float = 0.0  # 0.5, the probability that a picture is flipped
+    mirror: float = 0.0  # 0.5, the probability that an image is flipped
     w_avg_decay: float = 0.995
     ema_half_life_kimg: float = 2.0  # 10
     initial_resolution: int = 8
@@ -101,21 +101,21 @@ def downsample(x: Tensor) -> Tensor:
 
 
 def fade(before: Tensor, x: Tensor, alpha: float) -> Tensor:
-    """While `x` grows in it weighs `alpha`, and what was there before 1 - `alpha`."""
+    """Blend: `x`, which grows in, has the weight `alpha`, and what was there before 1 - `alpha`."""
     return torch.lerp(before, x, alpha)
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     """Adaptive instance norm: give every feature map a new deviation and mean. Equation 1."""
-    # "+ 1" is not in the equation: the layer that makes `scale` begins near 0, and so learns how
-    # far the scale is from 1, as the official program has it.
+    # "+ 1" is not in the equation: the layer that makes `scale` starts near 0, and so learns how
+    # far the scale is from 1, as in the official program.
     return F.instance_norm(x, eps=EPSILON) * (scale + 1) + bias
 
 
 def truncate(w: Tensor, w_avg: Tensor, psi: float) -> Tensor:
-    """Draw w toward the average: less variety, better pictures. Appendix B.
+    """Pull w toward the average: less variety, better images. Appendix B.
 
-    It reaches all layers here; for 1024x1024 the paper truncates the eight coarsest only.
+    All layers are truncated here; for 1024x1024 the paper truncates only the eight coarsest.
     """
     return torch.lerp(w_avg, w, psi)
 
@@ -123,7 +123,7 @@ def truncate(w: Tensor, w_avg: Tensor, psi: float) -> Tensor:
 def minibatch_deviation(x: Tensor, group: int) -> Tensor:
     """How much the images of a group differ: (N, C, H, W) -> (N, 1, H, W). Karras et al. 2018.
 
-    It shows the discriminator when the generator draws one thing only.
+    It lets the discriminator detect a generator that makes only one image.
     """
     group = min(group, len(x))
     groups = x.unflatten(0, (group, -1))  # (group, M, C, H, W): image i is in group i mod M
@@ -206,7 +206,7 @@ class Mapping(nn.Module):
 class Epilogue(nn.Module):
     """Noise, bias, activation, style: what follows every convolution in figure 1b."""
 
-    const: Tensor  # (1, 1, resolution, resolution): noise for pictures that should stay the same
+    const: Tensor  # (1, 1, resolution, resolution): noise for images that should stay the same
 
     def __init__(self, config: Config, resolution: int) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ class Epilogue(nn.Module):
 
 
 class SynthesisBlock(nn.Module):
-    """Two layers of one resolution. At 4x4 a learned constant comes in, not a smaller image."""
+    """Two layers of one resolution. At 4x4 the input is a learned constant, not a smaller image."""
 
     def __init__(self, config: Config, resolution: int) -> None:
         super().__init__()
@@ -239,8 +239,8 @@ class SynthesisBlock(nn.Module):
 
     def forward(self, x: Tensor, ws: Sequence[Tensor], noise: Sequence[Tensor]) -> Tensor:
         if self.grows:
-            # Enlarged pixels are squares with hard edges, which the blur softens. conv1 works at
-            # the resolution that it finds and needs none.
+            # Enlarged pixels are squares with hard edges, which the blur softens. conv1 does not
+            # change the resolution and needs no blur.
             x = self.blur(self.conv0(upsample(x)))
         x = self.epilogue0(x, ws[0], noise[0])
         return self.epilogue1(self.conv1(x), ws[1], noise[1])
@@ -352,9 +352,9 @@ class Discriminator(nn.Module):
 
 @dataclass(frozen=True)
 class Stage:
-    """What holds at one moment of training."""
+    """The settings at one moment of training."""
 
-    resolution: int  # the one that is growing in counts already
+    resolution: int  # that of the layers that are growing in, if any
     alpha: float  # weight of `resolution` against the one below it; 1 = fully grown
     batch_size: int
     g_lr: float  # learning rates of the generator and the discriminator
@@ -405,7 +405,7 @@ def shuffled(n: int) -> Iterator[int]:
 
 
 def save_grid(path: Path, images: Tensor, columns: int) -> None:
-    """Images (N, C, r, r) as one PNG, `columns` beside each other."""
+    """Save images (N, C, r, r) as one PNG with this many columns."""
     pixels = (images * 127.5 + 128).floor().clamp(0, 255).to(torch.uint8).cpu()
     rows = [torch.cat(list(row), dim=2) for row in pixels.split(columns)]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -439,7 +439,7 @@ class Draws:
 
 
 class State:
-    """Networks, optimizers, and where training is."""
+    """Networks, optimizers, and the position of training."""
 
     g_optimizer: torch.optim.Adam
     d_optimizer: torch.optim.Adam
@@ -453,7 +453,7 @@ class State:
         self.growth: tuple[int, bool] | None = None  # resolution, and whether it is growing in
 
     def enter(self, stage: Stage) -> None:
-        """When growth moves on the optimizers forget everything, as officially: their averages are
+        """Reset the optimizers when growth moves on, as in the official code: their averages are
         of gradients of another network."""
         growth = stage.resolution, stage.alpha < 1
         if self.growth != growth:
@@ -476,8 +476,8 @@ class State:
 
 
 def training_images(generator: Generator, draws: Draws, stage: Stage, w_avg_decay: float) -> Tensor:
-    """Images with mixed styles (section 3.1); the average of w follows what it sees, in the passes
-    of both networks, as officially."""
+    """Images with mixed styles (section 3.1). The average of w is updated in the passes of both
+    networks, as in the official code."""
     w = generator.mapping(draws.latents)
     ws = [w] * num_layers(stage.resolution)
     if draws.mixing_latents is not None:
@@ -490,7 +490,7 @@ def training_images(generator: Generator, draws: Draws, stage: Stage, w_avg_deca
 
 @torch.no_grad()
 def update_ema(average: Generator, generator: Generator, decay: float) -> None:
-    """An average of the latest weights draws better than the weights themselves."""
+    """Average the latest weights, which generate better images than the weights themselves."""
     for mine, theirs in zip(average.parameters(), generator.parameters(), strict=True):
         mine.lerp_(theirs, 1 - decay)
     average.w_avg.copy_(generator.w_avg)
@@ -509,16 +509,16 @@ def train_step(
     real_logits, fake_logits = discriminator(reals, stage.alpha), discriminator(fakes, stage.alpha)
     r1 = r1_penalty(real_logits, reals)
     fake, real = fake_loss(fake_logits), real_loss(real_logits)
-    # The official program enlarges every image to the full size, and its R1 is of those pixels.
-    # Where the full size is k times ours, k * k of them show one of our pixels. D averages them,
-    # so that each has the gradient g / k**2 where ours has g, and their squares sum up to
+    # The official program enlarges every image to the full size, and computes R1 of those pixels.
+    # If the full size is k times ours, k * k of them show one of our pixels. D averages them, so
+    # each has the gradient g / k**2 where ours has g, and their squares sum to
     # k**2 * (g / k**2)**2 = g**2 / k**2.
     k = config.resolution / stage.resolution
     d_loss = fake + real + r1 * (config.r1_gamma / 2 / k**2)
     state.minimize(state.d_optimizer, d_loss, stage.d_lr)
 
-    # Here the official program moves the average: by the weights of the step before, as the
-    # generator's own update follows.
+    # The official program updates the average here, before the generator: with the weights of the
+    # previous step.
     decay = 0.5 ** (stage.batch_size / (config.ema_half_life_kimg * 1000))
     update_ema(state.generator_ema, generator, decay)
 
@@ -534,7 +534,7 @@ def train_step(
 
 
 def draw(config: Config, stage: Stage, device: torch.device) -> Draws:
-    """Latents of one style for every image, and sometimes of a second one from some layer on."""
+    """Latents for every image and, with some probability, of a second style from some layer on."""
     latents, others = torch.randn(2, stage.batch_size, config.z_dim, device=device)
     mixes = torch.rand(()).item() < config.style_mixing
     cutoff = int(torch.randint(1, num_layers(stage.resolution), ()))
@@ -542,7 +542,7 @@ def draw(config: Config, stage: Stage, device: torch.device) -> Draws:
 
 
 def train(config: Config, pictures: Tensor, grid: Path, device: torch.device) -> State:
-    """Train on uint8 pictures (N, 3, r, r); every 1,000 images, log and draw the grid anew."""
+    """Train on uint8 images (N, 3, r, r); every 1,000 images, log and save the grid again."""
     torch.manual_seed(config.seed)
     state = State(config, Generator(config).to(device), Discriminator(config).to(device))
     levels, order = pyramid(pictures), shuffled(len(pictures))
@@ -569,10 +569,10 @@ def train(config: Config, pictures: Tensor, grid: Path, device: torch.device) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train a small StyleGAN on the bundled pictures.")
+    parser = argparse.ArgumentParser(description="Train a small StyleGAN on the bundled images.")
     parser.add_argument("--kimg", type=float, default=Config.total_kimg, help="thousands of images")
     parser.add_argument("--style-mixing", type=float, default=0.0, help="probability; paper: 0.9")
-    parser.add_argument("--data", type=Path, default=DATA, help="zip of square pictures")
+    parser.add_argument("--data", type=Path, default=DATA, help="zip of square images")
     parser.add_argument("--out", type=Path, default=Path("out/one_file.png"), help="the grid")
     parser.add_argument("--device", type=torch.device, default="cpu", help="cpu, cuda, cuda:1")
     options = parser.parse_args()

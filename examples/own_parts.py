@@ -1,4 +1,4 @@
-"""A block, a loss and a metric of one's own, and every command of the package on them.
+"""Custom block, loss and metric, with every command of the package.
 
     python examples/own_parts.py train -o network.generator='"attention"' --out runs/attention
     python examples/own_parts.py generate runs/attention --out pictures
@@ -18,18 +18,18 @@ from stylegan.machine.distributed import gather
 from stylegan.metrics import METRICS, Measurement, Metric, Scores
 from stylegan.networks import GENERATORS
 
-RESOLUTION = 16  # where every pixel looks at every other
+RESOLUTION = 16  # of the self-attention
 
 
 class WithAttention(nn.Module):
-    """A block of the synthesis network, and self-attention between its pixels after it."""
+    """A block of the synthesis network, followed by self-attention between its pixels."""
 
     def __init__(self, block: nn.Module, channels: int) -> None:
         super().__init__()
         self.block = block
         sizes = max(channels // 8, 1), max(channels // 8, 1), channels
         self.query, self.key, self.value = (EqualizedConv2d(channels, n, 1) for n in sizes)
-        self.gain = nn.Parameter(torch.zeros(()))  # at the start the block alone
+        self.gain = nn.Parameter(torch.zeros(()))  # starts as the block alone
 
     def forward(self, x: Tensor, ws: Tensor, *noise: Tensor | None) -> Tensor:
         x = self.block(x, ws, *noise)  # (N, channels, H, W)
@@ -46,7 +46,7 @@ class AttentionGenerator(Generator):
 
 
 def contrast(m: Measurement) -> Scores:
-    """The mean difference between neighboring pixels, in gray levels, of all processes' images."""
+    """Mean difference between neighboring pixels, in gray levels, over the images of all ranks."""
     sums = [
         float(batch.float().diff().abs().mean()) * len(batch) for batch in m.fake_batches(m.num)
     ]

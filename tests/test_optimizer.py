@@ -15,7 +15,7 @@ OFF = torch.amp.GradScaler("cpu", enabled=False)
 
 
 def official_adam(start, gradients, *, lr, beta1, beta2, eps):
-    """The formula of CONTRIBUTING.md in NumPy, float64."""
+    """The formula of tests/reference/README.md in NumPy, float64."""
     x, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
     for t, g in enumerate(gradients, start=1):
         m = beta1 * m + (1 - beta1) * g
