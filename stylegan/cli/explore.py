@@ -11,7 +11,7 @@ from stylegan.cli import options, values
 from stylegan.cli.common import Command, Terminal, note, say, working
 from stylegan.directions import known_directions, read_edits
 from stylegan.explore.controls import moves_along, moves_of
-from stylegan.explore.export import NETWORK, check_request, save_page
+from stylegan.explore.export import check_request, is_one_file, save_page
 from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
@@ -31,10 +31,10 @@ from stylegan.machine.messages import count
 @options.EDIT
 @click.option(
     "--export",
-    "folder",
+    "page",
     type=values.OUTPUT,
-    help="Write the page to this folder, for any web server; its pictures are then made in the "
-    "visitor's browser.",
+    help="Write the page to this file (.html), which opens by double click, or to this folder, "
+    "for any web server; the visitor's browser then generates the images.",
 )
 @click.option(
     "--runtime",
@@ -51,7 +51,7 @@ def explore(
     browser: bool,
     directions: Path | None,
     edits: tuple[str, ...],
-    folder: Path | None,
+    page: Path | None,
     runtime: Path,
     outputs: Outputs,
     device: torch.device,
@@ -61,10 +61,10 @@ def explore(
     \b
     stylegan explore faces64
     stylegan explore runs/mine --port 8000 --no-browser
-    stylegan explore runs/mine --export page/
+    stylegan explore runs/mine --export friend.html
     """
-    if folder:
-        check_request(folder, runtime, outputs)
+    if page:
+        check_request(page, runtime, outputs)
     with working(f"opening {source} and its directions"):
         loaded = open_weights(source, map_location=device).require_loaded()
         if edits:
@@ -72,15 +72,17 @@ def explore(
         else:
             moves = moves_along(known_directions(source, loaded, directions, console=Terminal()))
     name = Path(source).name
-    if folder:
-        with working(f"writing {folder}"):
-            written = save_page(loaded, moves, name, folder, runtime, outputs=outputs)
+    if page:
+        with working(f"writing {page}"):
+            written = save_page(loaded, moves, name, page, runtime, outputs=outputs)
         say(
-            f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the network is "
-            f"{written.sizes[NETWORK] / 2**20:.1f} MiB",
+            f"{page}: {written.size / 2**20:.1f} MiB; the network has "
+            f"{written.network_size / 2**20:.1f} MiB",
             f"half precision changes pictures by {count(written.half_differs, 'gray level')}, so "
             f"the weights are in {'half' if written.is_half else 'single'} precision",
-            f"try it: python -m http.server --directory {shlex.quote(str(folder))}",
+            f"a double click on {page} opens it"
+            if is_one_file(page)
+            else f"try it: python -m http.server --directory {shlex.quote(str(page))}",
         )
         return
     with serving(Page(loaded, moves, name), port=port, browser=browser) as address:

@@ -1,26 +1,72 @@
 "use strict";
-// The engine of a page from `stylegan explore --export`: a worker of the browser generates images.
+// The engine of a page from `stylegan explore --export`: a worker of the browser generates images. A page in one file
+// holds the worker's files in script elements, in base64.
 
 const FROM_A_FILE = "Browsers run this page only from a web server. To try it here, run " +
-  "python -m http.server in its folder, then open http://localhost:8000";
+  "python -m http.server in its folder, then open http://localhost:8000. To get a page in one file, which needs no " +
+  "server, run stylegan explore with --export page.html";
 const DOES_NOT_RUN = "worker.js, random.js or onnxruntime/ort.js is missing in this page's folder, or its web server " +
   "does not send it as text/javascript, or this browser cannot run it";
-const worker = location.protocol === "file:" ? null : new Worker("worker.js", { type: "module" });
-const failed = new Promise((_, reject) => {
-  worker?.addEventListener("error", () => reject(new Error(DOES_NOT_RUN)));
-});
+const TOO_OLD = "This browser cannot run this page, which needs WebAssembly, module workers and OffscreenCanvas: use " +
+  "Chrome or Edge from version 91, Firefox from 114 or Safari from 16.4";
+const PIECE = 2 ** 20; // characters that are decoded at a time, to save memory
+
+const held = {}; // base64 of the files in this page, by name
+for (const element of document.querySelectorAll("script[data-file]")) {
+  held[element.dataset.file] = element.text;
+  element.remove(); // its memory is not needed twice
+}
+const isOneFile = "worker.js" in held;
+
+// The address of a script of the worker; in one file, a data: address in which imports are such addresses, too, as
+// Chromium opens no blob: address of a module from file://.
+function addressOf(name) {
+  if (!isOneFile) return name;
+  const address = (content) => `data:text/javascript;base64,${content}`;
+  return address(btoa(atob(held[name]).replace(/"\.\/(.+?)"/g, (_, file) => `"${address(held[file])}"`)));
+}
+
+function decoded(text) {
+  const pieces = [];
+  for (let start = 0; start < text.length; start += PIECE) {
+    const piece = atob(text.slice(start, start + PIECE));
+    const bytes = new Uint8Array(piece.length);
+    for (let i = 0; i < bytes.length; i++) bytes[i] = piece.charCodeAt(i);
+    pieces.push(bytes);
+  }
+  return new Blob(pieces);
+}
+
+// Starts the worker and hands it the files in this page.
+async function start() {
+  if (location.protocol === "file:" && !isOneFile) throw new Error(FROM_A_FILE);
+  if (!window.Worker || !window.WebAssembly || !window.OffscreenCanvas) throw new Error(TOO_OLD);
+  const worker = new Worker(addressOf("worker.js"), { type: "module" });
+  const failed = new Promise((_, reject) => {
+    worker.addEventListener("error", () => reject(new Error(isOneFile ? TOO_OLD : DOES_NOT_RUN)));
+  });
+  const send = (path, values, seen) => {
+    const { port1, port2 } = new MessageChannel();
+    const answered = new Promise((resolve, reject) => {
+      port1.onmessage = ({ data: { part, answer, error } }) => {
+        if (error !== undefined) reject(new Error(error));
+        else if (answer) resolve(answer);
+        else seen(part);
+      };
+    });
+    worker.postMessage({ path, values }, [port2]);
+    return Promise.race([answered, failed]);
+  };
+  const files = {};
+  for (const name of Object.keys(held).filter((name) => !name.endsWith(".js"))) files[name] = decoded(held[name]);
+  await send("files", files);
+  return send;
+}
+
+let started = null; // a promise of the function that sends to the worker
 
 // Sends a request to the worker; `seen` is called with each part of the answer, the last one is returned.
 async function ask(path, values = {}, seen = () => {}) {
-  if (!worker) throw new Error(FROM_A_FILE);
-  const { port1, port2 } = new MessageChannel();
-  const answered = new Promise((resolve, reject) => {
-    port1.onmessage = ({ data: { part, answer, error } }) => {
-      if (error !== undefined) reject(new Error(error));
-      else if (answer) resolve(answer);
-      else seen(part);
-    };
-  });
-  worker.postMessage({ path, values }, [port2]);
-  return Promise.race([answered, failed]);
+  started = started || start();
+  return (await started)(path, values, seen);
 }
