@@ -145,7 +145,6 @@ def test_one_file_opens_without_a_server_and_asks_nobody(page, name, tmp_path):
 
 
 OLD_BROWSERS = {
-    "no OffscreenCanvas": "delete window.OffscreenCanvas",
     "no WebAssembly": "delete window.WebAssembly",
     "no workers": "delete window.Worker",
     "no module workers": """window.Worker = class extends Worker {

@@ -7,7 +7,7 @@ const FROM_A_FILE = "Browsers run this page only from a web server. To try it he
   "server, run stylegan explore with --export page.html";
 const DOES_NOT_RUN = "worker.js, random.js or onnxruntime/ort.js is missing in this page's folder, or its web server " +
   "does not send it as text/javascript, or this browser cannot run it";
-const TOO_OLD = "This browser cannot run this page, which needs WebAssembly, module workers and OffscreenCanvas: use " +
+const TOO_OLD = "This browser cannot run this page, which needs WebAssembly and module workers: use " +
   "Chrome or Edge from version 91, Firefox from 114 or Safari from 16.4";
 const PIECE = 2 ** 20; // characters that are decoded at a time, to save memory
 
@@ -27,25 +27,24 @@ function addressOf(name) {
 }
 
 function decoded(text) {
-  const pieces = [];
+  const bytes = new Uint8Array((text.length / 4) * 3); // and at most two more
+  let count = 0;
   for (let start = 0; start < text.length; start += PIECE) {
     const piece = atob(text.slice(start, start + PIECE));
-    const bytes = new Uint8Array(piece.length);
-    for (let i = 0; i < bytes.length; i++) bytes[i] = piece.charCodeAt(i);
-    pieces.push(bytes);
+    for (let i = 0; i < piece.length; i++) bytes[count++] = piece.charCodeAt(i);
   }
-  return new Blob(pieces);
+  return bytes.subarray(0, count);
 }
 
 // Starts the worker and hands it the files in this page.
 async function start() {
   if (location.protocol === "file:" && !isOneFile) throw new Error(FROM_A_FILE);
-  if (!window.Worker || !window.WebAssembly || !window.OffscreenCanvas) throw new Error(TOO_OLD);
+  if (!window.Worker || !window.WebAssembly) throw new Error(TOO_OLD);
   const worker = new Worker(addressOf("worker.js"), { type: "module" });
   const failed = new Promise((_, reject) => {
     worker.addEventListener("error", () => reject(new Error(isOneFile ? TOO_OLD : DOES_NOT_RUN)));
   });
-  const send = (path, values, seen) => {
+  const send = (path, values, seen, transferred = []) => {
     const { port1, port2 } = new MessageChannel();
     const answered = new Promise((resolve, reject) => {
       port1.onmessage = ({ data: { part, answer, error } }) => {
@@ -54,13 +53,20 @@ async function start() {
         else seen(part);
       };
     });
-    worker.postMessage({ path, values }, [port2]);
+    worker.postMessage({ path, values }, [port2, ...transferred]);
     return Promise.race([answered, failed]);
   };
-  const files = {};
+  const files = {}; // not blobs: in WebKit, the worker of a data: address cannot read any
   for (const name of Object.keys(held).filter((name) => !name.endsWith(".js"))) files[name] = decoded(held[name]);
-  await send("files", files);
+  await send("files", files, null, Object.values(files).map(({ buffer }) => buffer));
   return send;
+}
+
+// The worker's image as a data: address.
+function encodedImage({ pixels, width, height }) {
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  canvas.getContext("2d").putImageData(new ImageData(pixels, width, height), 0, 0);
+  return canvas.toDataURL();
 }
 
 let started = null; // a promise of the function that sends to the worker
@@ -68,5 +74,6 @@ let started = null; // a promise of the function that sends to the worker
 // Sends a request to the worker; `seen` is called with each part of the answer, the last one is returned.
 async function ask(path, values = {}, seen = () => {}) {
   started = started || start();
-  return (await started)(path, values, seen);
+  const answer = await (await started)(path, values, seen);
+  return path === "picture" ? { picture: encodedImage(answer) } : answer;
 }

@@ -5,7 +5,7 @@ import { next, ofSeed, ofSequence } from "./random.js";
 
 ort.env.wasm.numThreads = 1; // more need HTTP headers that few hosts send
 
-let files = {}; // blobs by name, of a page in one file
+let files = {}; // their bytes by name, of a page in one file
 let described = null; // a promise of what scene.json says
 let network = null; // a promise of its session
 
@@ -75,13 +75,12 @@ async function picture(given, tell) {
     ([name, shape]) => [name, new ort.Tensor("float32", Float32Array.from(numbers[name]), shape)],
   ));
   const { dims: [height, width], data } = (await session.run(feeds)).pixels;
-  const canvas = new OffscreenCanvas(width, height);
-  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(data), width, height), 0, 0);
-  return { picture: new FileReaderSync().readAsDataURL(await canvas.convertToBlob()) };
+  return { pixels: new Uint8ClampedArray(data), width, height };
 }
 
 const scene = () => (described ??= describe());
-const answers = { files: (given) => (files = given), scene, picture };
+const hold = (given) => { files = given; return true; };
+const answers = { files: hold, scene, picture };
 let before = Promise.resolve(); // requests are answered one by one
 
 onmessage = ({ data: { path, values }, ports: [port] }) => {
