@@ -9,11 +9,11 @@ const DOES_NOT_RUN = "worker.js, random.js or onnxruntime/ort.js is missing in t
   "does not send it as text/javascript, or this browser cannot run it";
 const TOO_OLD = "This browser cannot run this page, which needs WebAssembly and module workers: use " +
   "Chrome or Edge from version 91, Firefox from 114 or Safari from 16.4";
-const PIECE = 2 ** 20; // characters that are decoded at a time, to save memory
 
-const held = {}; // base64 of the files in this page, by name
+const held = {}; // base64 of the files in this page, by name: a list of pieces
 for (const element of document.querySelectorAll("script[data-file]")) {
-  held[element.dataset.file] = element.text;
+  const { file } = element.dataset;
+  (held[file] = held[file] || []).push(element.text);
   element.remove(); // its memory is not needed twice
 }
 const isOneFile = "worker.js" in held;
@@ -23,14 +23,15 @@ const isOneFile = "worker.js" in held;
 function addressOf(name) {
   if (!isOneFile) return name;
   const address = (content) => `data:text/javascript;base64,${content}`;
-  return address(btoa(atob(held[name]).replace(/"\.\/(.+?)"/g, (_, file) => `"${address(held[file])}"`)));
+  const source = atob(held[name].join(""));
+  return address(btoa(source.replace(/"\.\/(.+?)"/g, (_, file) => `"${address(held[file].join(""))}"`)));
 }
 
-function decoded(text) {
-  const bytes = new Uint8Array((text.length / 4) * 3); // and at most two more
+function decoded(pieces) {
+  const characters = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const bytes = new Uint8Array((characters / 4) * 3); // and at most two more
   let count = 0;
-  for (let start = 0; start < text.length; start += PIECE) {
-    const piece = atob(text.slice(start, start + PIECE));
+  for (const piece of pieces.map((text) => atob(text))) {
     for (let i = 0; i < piece.length; i++) bytes[count++] = piece.charCodeAt(i);
   }
   return bytes.subarray(0, count);

@@ -35,6 +35,7 @@ NETWORK = "network.onnx"
 SCENE = "scene.json"
 PAGE = ("index.html", "page.css", "page.js", "engine.js", "worker.js", "random.js")
 HELD = (*RUNTIME, NETWORK, SCENE, "worker.js", "random.js")  # what engine.js reads in one file
+PIECE = 2**18  # characters of base64 in an element: WebKit needs 40 seconds for 20 million in one
 QUICK = 128  # pixels per side; a larger image takes a browser seconds
 SEEDS = range(20)  # of the samples by which precisions are compared
 
@@ -199,9 +200,10 @@ def in_one_file(contents: Mapping[str, bytes]) -> bytes:
         "connect": "'none'",
     }
     held = [
-        f'<script type="text/plain" data-file="{file}">{base64.b64encode(contents[file]).decode()}'
-        "</script>\n"
+        f'<script type="text/plain" data-file="{file}">{text[start : start + PIECE]}</script>\n'
         for file in HELD
+        for text in [base64.b64encode(contents[file]).decode()]
+        for start in range(0, len(text), PIECE)
     ]
     licenses = "\n".join(html.escape(contents[file].decode()) for file in LICENSES)
     page = contents["index.html"].decode()
