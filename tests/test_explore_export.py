@@ -1,23 +1,28 @@
-"""The explorer's page as a folder: a seed is the same picture there as here."""
+"""The explorer's page as a folder and as one file: a seed is the same picture there as here."""
 
 import base64
 import dataclasses
+import hashlib
+import html.parser
+import importlib.resources
 import io
 import json
+import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
 import torch
-from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime
+from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime, wait
+from helpers.commands import run_fails
 from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator, with_fine_noise_only
 from PIL import Image
 
 from stylegan import load_generator, sampling, streams
 from stylegan.data.images import Fit
 from stylegan.explore.controls import moves_of
-from stylegan.explore.export import PageNetwork, save_page
+from stylegan.explore.export import HELD, LICENSES, RUNTIME, PageNetwork, inlined, save_page
 from stylegan.explore.page import styles_of
 from stylegan.explore.server import FOLDER
 from stylegan.networks.edits import Edit
@@ -93,24 +98,152 @@ def test_explore_export_images_equal_generate(page, name, tmp_path):
     loaded = SOURCES[name]()
     count = 20 if loaded.resolution < 1024 else 3
     save_page(loaded, {}, name, tmp_path, runtime())
-    rows = loaded.label_rows
-    classes = loaded.generator.config.label_dim if rows is None else len(rows)
     with hosted(tmp_path) as address:
         page.goto(address)
         page.wait_for_selector("body.built")
-        for noise, seeds in (("const", range(count)), ("random", [5]), ("none", [6])):
-            expected = loaded.generate(seeds, psi=loaded.settings.psi, noise=noise)
-            for seed, picture in zip(seeds, expected, strict=True):
-                change = {"seed": seed}
-                if loaded.generator.config.noise:
-                    change |= {"noise": noise, "noise_seed": seed}
-                if classes:
-                    change["label"] = str(seed % classes)
-                content = base64.b64decode(page.evaluate(SHOWN, change))
-                with Image.open(io.BytesIO(content)) as image:
-                    shown = np.array(image).astype(int)[..., :3]
-                assert shown.shape[:2] == picture.shape[:2]
-                assert np.abs(shown - picture).max() <= 1
+        shows_the_pictures_of(loaded, page, count)
+
+
+def shows_the_pictures_of(loaded, page, count):
+    """Whether a page gives the pictures of some seeds with every kind of noise."""
+    rows = loaded.label_rows
+    classes = loaded.generator.config.label_dim if rows is None else len(rows)
+    for noise, seeds in (("const", range(count)), ("random", [5]), ("none", [6])):
+        expected = loaded.generate(seeds, psi=loaded.settings.psi, noise=noise)
+        for seed, picture in zip(seeds, expected, strict=True):
+            change = {"seed": seed}
+            if loaded.generator.config.noise:
+                change |= {"noise": noise, "noise_seed": seed}
+            if classes:
+                change["label"] = str(seed % classes)
+            content = base64.b64decode(page.evaluate(SHOWN, change))
+            with Image.open(io.BytesIO(content)) as image:
+                shown = np.array(image).astype(int)[..., :3]
+            assert shown.shape[:2] == picture.shape[:2]
+            assert np.abs(shown - picture).max() <= 1
+
+
+@pytest.mark.slow
+@NEEDS_BROWSER
+@pytest.mark.parametrize("name", ["faces64", "glyphs64, with classes", "3:2"])
+def test_one_file_opens_without_a_server_and_asks_nobody(page, name, tmp_path):
+    loaded = SOURCES[name]()
+    save_page(loaded, {}, name, tmp_path / "# friend?.html", runtime())
+    address = (tmp_path / "# friend?.html").as_uri()
+    page, asked, faults = page.context.browser.new_page(), [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda line: faults.append(line.text))
+    page.goto(f"{address}#seed=3&psi=0.5")
+    page.wait_for_selector("#seeds button:nth-child(12)")
+    assert page.inner_text("#picture figcaption").startswith("seed 3 · ψ 0.5")
+    page.evaluate("location.hash = ''")
+    shows_the_pictures_of(loaded, page, 8)
+    assert {url for url in asked if not url.startswith("data:")} == {address}
+    assert not faults
+    refused = page.evaluate("fetch('http://127.0.0.1:9/').catch((error) => error.message)")
+    assert refused == "Failed to fetch"
+    assert "violates the following Content Security Policy" in faults[0]
+
+
+OLD_BROWSERS = {
+    "no WebAssembly": "delete window.WebAssembly",
+    "no workers": "delete window.Worker",
+    "no module workers": """window.Worker = class extends Worker {
+      constructor(address) { super(address); }
+    }""",
+}
+
+
+@pytest.mark.slow
+@NEEDS_BROWSER
+def test_a_browser_that_cannot_run_one_file_says_so(page, tmp_path):
+    save_page(tiny(), {}, "tiny", tmp_path / "friend.html", runtime())
+    address = (tmp_path / "friend.html").as_uri()
+    browser = page.context.browser
+    for script in OLD_BROWSERS.values():
+        old = browser.new_page()
+        old.add_init_script(script)
+        old.goto(address)
+        wait(lambda old=old: "Firefox from 114" in old.inner_text("#message"), 60)
+        assert not old.is_visible("#controls")
+    plain = browser.new_page(java_script_enabled=False)
+    plain.goto(address)
+    assert "needs JavaScript" in plain.inner_text("#view")
+
+
+class Elements(html.parser.HTMLParser):
+    """The elements of a page in order: name, attributes and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.inside = False  # the last one
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes), []))
+        self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.found[-1][2].append(data)
+
+
+def test_one_file_holds_all_parts_and_no_address(tmp_path):
+    dist, path = tmp_path / "dist", tmp_path / "friend.HTML"
+    dist.mkdir()
+    for source in RUNTIME.values():
+        (dist / source).write_bytes(b"\xff</script>" + source.encode())
+    written = save_page(tiny(), {}, "</script>", path, dist)
+    page = path.read_text(encoding="utf-8")
+    assert [*tmp_path.glob("*.HTML"), dist] == sorted(tmp_path.iterdir(), reverse=True)
+    assert written.size == path.stat().st_size
+    elements = [(tag, about, "".join(text)) for tag, about, text in Elements(page).found]
+    addresses = [about.get(key) for _, about, _ in elements for key in ("src", "href")]
+    assert {address for address in addresses if address} == {"data:,"}
+    scripts = [(about, text) for tag, about, text in elements if tag == "script"]
+    held = dict.fromkeys(HELD, "")
+    for about, text in scripts:
+        if "data-file" in about:
+            held[about["data-file"]] += text
+    contents = {name: base64.b64decode(text, validate=True) for name, text in held.items()}
+    for name, source in RUNTIME.items():
+        assert contents[name] == (dist / source).read_bytes()
+    assert json.loads(contents["scene.json"])["name"] == "</script>"
+    assert contents["worker.js"] == (FOLDER / "worker.js").read_bytes()
+    (policy,) = (about["content"] for _, about, _ in elements if "http-equiv" in about)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["connect-src"] == "'none'"
+    allowed = r"('none'|'sha256-[\w+/]+='|'wasm-unsafe-eval'|data:|\s)+"
+    assert re.fullmatch(allowed, " ".join(rules.values()))
+    texts = [text for about, text in scripts if "data-file" not in about]
+    styles = [text for tag, _, text in elements if tag == "style"]
+    assert texts == [(FOLDER / name).read_text("utf-8") for name in ("engine.js", "page.js")]
+    assert styles == [(FOLDER / "page.css").read_text("utf-8")]
+    for text in texts + styles:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    (licenses,) = (text for tag, _, text in elements if tag == "pre")
+    package = importlib.resources.files("onnxruntime")
+    for file in LICENSES:
+        assert (package / file.partition("/")[2]).read_text("utf-8-sig").strip() in licenses
+    with pytest.raises(ValueError, match="exists; pass --overwrite"):
+        save_page(tiny(), {}, "again", path, dist)
+    assert path.read_text(encoding="utf-8") == page
+
+
+def test_a_script_cannot_end_within_its_text():
+    element, _ = inlined(
+        "script", b"a = ['</script>', '</SCRIPT>', '<!--<script>'];\r\nb = 1 </2/;"
+    )
+    assert element == (
+        "<script>a = ['\\x3c/script>', '\\x3c/SCRIPT>', '\\x3c!--\\x3cscript>'];\nb = 1 </2/;"
+        "</script>\n"
+    )
 
 
 @torch.no_grad()
@@ -132,3 +265,11 @@ def test_moves_of_names_edits_without_folders_and_strengths():
     assert list(moves_of(texts, edits)) == ["x.npz:svm:<b>s/m=1</b>@0-3", "v.npy", "pca:2"]
     with pytest.raises(ValueError, match="twice"):
         moves_of(["a/v.npy=1", "b/v.npy=2"], edits[:2])
+
+
+@pytest.mark.parametrize("name", ["page", "page.html"])
+def test_a_page_needs_the_runtime_before_any_work(tmp_path, monkeypatch, source, name):
+    monkeypatch.chdir(tmp_path)
+    message = run_fails("explore", source, "--export", name)
+    assert "npm install onnxruntime-web" in message and "--runtime" in message
+    assert not (tmp_path / name).exists()

@@ -214,10 +214,11 @@ def test_explore_page_projects_edits_and_saves_an_uploaded_image(user, loaded, t
     user.page.click("#project")  # waits for the end of the first
     wait(lambda: user.caption() == "your image")
     assert "wanted: mine.png" in user.page.inner_text("#target")
+    assert "moving ψ shows the seed again" in user.page.inner_text("#target")
     user.slide("pca:1", 2)
     wait(lambda: user.caption() == "your image · --edit pca:1=+2")
     found = read_latents(user.download("#latents_file", tmp_path), loaded.generator)
-    assert user.sees(loaded, View(styles=found.ws[0]))
+    assert user.sees(loaded, View(styles=found.ws[0]))  # whatever psi is
     png = user.download("#picture_file", tmp_path)
     assert png.name == "own.png"
     with Image.open(png) as image:
@@ -352,4 +353,5 @@ def test_explore_page_opened_as_a_file_explains_what_to_do(browser, folder):
     page = browser.new_page()
     page.goto((folder / "index.html").as_uri())
     wait(lambda: "python -m http.server" in page.inner_text("#message"))
+    assert "--export page.html" in page.inner_text("#message")
     assert not page.is_visible("#controls")

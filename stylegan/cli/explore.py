@@ -10,7 +10,7 @@ from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, Terminal, echo, note, working
 from stylegan.directions import load_or_find_directions, read_edits
 from stylegan.explore.controls import moves_along, moves_of
-from stylegan.explore.export import NETWORK, check_request, save_page
+from stylegan.explore.export import check_request, is_one_file, save_page
 from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
@@ -30,10 +30,10 @@ from stylegan.utils.text import pluralize
 @options.EDIT
 @click.option(
     "--export",
-    "folder",
+    "page",
     type=param_types.OUTPUT,
-    help="Write the page to this folder, for any web server; images are then generated in the "
-    "visitor's browser.",
+    help="Write the page to this file (.html), which opens by double click, or to this folder, "
+    "for any web server; the visitor's browser then generates the images.",
 )
 @click.option(
     "--runtime",
@@ -50,7 +50,7 @@ def explore(
     browser: bool,
     directions: Path | None,
     edits: tuple[str, ...],
-    folder: Path | None,
+    page: Path | None,
     runtime: Path,
     outputs: OutputWriter,
     device: str,
@@ -60,10 +60,10 @@ def explore(
     \b
     stylegan explore faces64
     stylegan explore runs/mine --port 8000 --no-browser
-    stylegan explore runs/mine --export page/
+    stylegan explore runs/mine --export friend.html
     """
-    if folder:
-        check_request(folder, runtime, outputs)
+    if page:
+        check_request(page, runtime, outputs)
     with working(f"opening {source} and its directions"):
         loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
         if edits:
@@ -73,15 +73,17 @@ def explore(
                 load_or_find_directions(source, loaded, directions, console=Terminal())
             )
     name = Path(source).name
-    if folder:
-        with working(f"writing {folder}"):
-            written = save_page(loaded, moves, name, folder, runtime, outputs=outputs)
+    if page:
+        with working(f"writing {page}"):
+            written = save_page(loaded, moves, name, page, runtime, outputs=outputs)
         echo(
-            f"{folder}: {sum(written.sizes.values()) / 2**20:.1f} MiB, of which the network is "
-            f"{written.sizes[NETWORK] / 2**20:.1f} MiB",
+            f"{page}: {written.size / 2**20:.1f} MiB; the network has "
+            f"{written.network_size / 2**20:.1f} MiB",
             f"half precision changes images by {pluralize(written.half_differs, 'gray level')}, so "
             f"the weights are in {'half' if written.is_half else 'single'} precision",
-            f"try it: python -m http.server --directory {shlex.quote(str(folder))}",
+            f"a double click on {page} opens it"
+            if is_one_file(page)
+            else f"try it: python -m http.server --directory {shlex.quote(str(page))}",
         )
         return
     with serving(Page(loaded, moves, name), port=port, browser=browser) as address:

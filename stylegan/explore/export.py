@@ -1,9 +1,14 @@
-"""Export the page as a folder for any web server: the visitor's browser runs the generator."""
+"""Export the page as one file, or a folder for any web server: a browser runs the generator."""
 
+import base64
 import copy
+import hashlib
+import html
 import importlib.resources
 import json
+import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,12 +34,15 @@ LICENSES = ("onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt")
 NETWORK = "network.onnx"
 SCENE = "scene.json"
 PAGE = ("index.html", "page.css", "page.js", "engine.js", "worker.js", "random.js")
+HELD = (*RUNTIME, NETWORK, SCENE, "worker.js", "random.js")  # what engine.js reads in one file
+PIECE = 2**18  # characters of base64 in an element: WebKit needs 40 seconds for 20 million in one
 QUICK = 128  # pixels per side; a larger image takes a browser seconds
 SEEDS = range(20)  # of the samples by which precisions are compared
 
 
 class Exported(NamedTuple):
-    sizes: dict[str, int]  # of the files [bytes]
+    size: int  # of all files [bytes]
+    network_size: int  # of the ONNX graph [bytes]
     half_differs: int  # see `difference_of_half` [gray levels]
     is_half: bool  # whether the weights are stored in half precision
 
@@ -117,7 +125,12 @@ class PageNetwork(nn.Module):
         return torch.cat([colors, alpha], dim=1)[0].permute(1, 2, 0)
 
 
-def check_request(folder: Path, runtime: Path, outputs: OutputWriter) -> None:
+def is_one_file(path: Path) -> bool:
+    """Whether a page is one file for a double click, or else a folder for a web server."""
+    return path.suffix.lower() == ".html"
+
+
+def check_request(path: Path, runtime: Path, outputs: OutputWriter) -> None:
     """Raise ValueError if something that a page needs is missing, or a file exists."""
     for module in ("onnxruntime", "onnxscript"):
         require_module(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
@@ -127,24 +140,26 @@ def check_request(folder: Path, runtime: Path, outputs: OutputWriter) -> None:
             f"{runtime} must contain {missing[0]}: run npm install onnxruntime-web here, or pass "
             "its dist/ as --runtime"
         )
-    outputs.check(*(folder / name for name in (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)))
+    names = (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)
+    outputs.check(*([path] if is_one_file(path) else [path / name for name in names]))
 
 
 def save_page(
     loaded: Pretrained,
     moves: Moves,
     name: str,
-    folder: Path,
+    path: Path,
     runtime: Path,
     *,
     outputs: OutputWriter = KEEP_EXISTING,
 ) -> Exported:
     """Write the page of a generator, called `name`, with a slider for each of `moves`.
 
+    If `path` ends in .html it becomes one file, otherwise a folder for a web server.
     Weights are stored in half precision if that changes images by one gray level at most.
     `runtime` is dist/ of the npm package onnxruntime-web.
     """
-    check_request(folder, runtime, outputs)
+    check_request(path, runtime, outputs)
     half_differs = difference_of_half(loaded)
     is_half = half_differs <= 1
     drawing = PageNetwork(loaded, moves)
@@ -164,11 +179,52 @@ def save_page(
     runtime_package = importlib.resources.files("onnxruntime")
     contents |= {file: (runtime_package / Path(file).name).read_bytes() for file in LICENSES}
     contents |= {file: (FOLDER / file).read_bytes() for file in PAGE}
-    for file, content in contents.items():
-        with outputs.file(folder / file) as written:
+    files = {path / file: content for file, content in contents.items()}
+    if is_one_file(path):
+        files = {path: in_one_file(contents)}
+    for file, content in files.items():
+        with outputs.file(file) as written:
             written.write(content)
-    sizes = {file: len(content) for file, content in contents.items()}
-    return Exported(sizes, half_differs, is_half)
+    return Exported(sum(map(len, files.values())), len(contents[NETWORK]), half_differs, is_half)
+
+
+def in_one_file(contents: Mapping[str, bytes]) -> bytes:
+    """Put the files of a page into its index.html, with the licenses of the runtime."""
+    style, style_hash = inlined("style", contents["page.css"])
+    scripts = [inlined("script", contents[file]) for file in ("engine.js", "page.js")]
+    hashes = " ".join(script_hash for _, script_hash in scripts)
+    sources = {  # of the policy, which allows no connection
+        "script": f"{hashes} data: 'wasm-unsafe-eval'",
+        "worker": "data:",
+        "style": style_hash,
+        "connect": "'none'",
+    }
+    held = [
+        f'<script type="text/plain" data-file="{file}">{text[start : start + PIECE]}</script>\n'
+        for file in HELD
+        for text in [base64.b64encode(contents[file]).decode()]
+        for start in range(0, len(text), PIECE)
+    ]
+    licenses = "\n".join(html.escape(contents[file].decode()) for file in LICENSES)
+    page = contents["index.html"].decode()
+    page = re.sub(r" *<(link rel=.stylesheet|script src).*\n", "", page)
+    page = re.sub(r"(\w+)-src 'self'", lambda found: f"{found[1]}-src {sources[found[1]]}", page)
+    page = page.replace("</head>", f"{style}</head>")
+    page = page.replace(
+        "</footer>",
+        "<details><summary>Licenses of ONNX Runtime, which runs the network</summary>"
+        f"<pre>{licenses}</pre></details>\n</footer>",
+    )
+    elements = [*held, *(element for element, _ in scripts)]
+    return page.replace("</body>", "".join(elements) + "</body>").encode()
+
+
+def inlined(tag: str, content: bytes) -> tuple[str, str]:
+    """An element with the content of a file, and its source for the page's policy."""
+    text = content.decode().replace("\r\n", "\n")  # as browsers hash it
+    text = re.sub("<(?=/?script|!--)", r"\\x3c", text, flags=re.IGNORECASE)  # in strings
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"<{tag}>{text}</{tag}>\n", f"'sha256-{digest}'"
 
 
 def difference_of_half(loaded: Pretrained) -> int:

@@ -5,21 +5,24 @@ import { next, ofSeed, ofSequence } from "./random.js";
 
 ort.env.wasm.numThreads = 1; // more need HTTP headers that few hosts send
 
-const scene = fetched("scene.json").then((content) => {
-  const about = JSON.parse(new TextDecoder().decode(content));
-  if (!about?.sections) throw new Error("scene.json does not describe a page; export it again");
-  return about;
-});
+let files = {}; // their bytes by name, of a page in one file
+let described = null; // a promise of what scene.json says
 let network = null; // a promise of its session
 
-// Fetches a file of the folder; `seen` is called with the number of bytes of each piece.
+// Reads a file of the page, or of its folder; `seen` is called with the number of bytes of each piece.
 async function fetched(name, seen = () => {}) {
-  const response = await fetch(name);
+  const response = files[name] ? new Response(files[name]) : await fetch(name);
   if (!response.ok) throw new Error(`${name} cannot be loaded: ${response.status} ${response.statusText}`);
   const counting = new TransformStream({
     transform: (piece, stream) => { seen(piece.length); stream.enqueue(piece); },
   });
   return new Response(response.body.pipeThrough(counting)).arrayBuffer();
+}
+
+async function describe() {
+  const about = JSON.parse(new TextDecoder().decode(await fetched("scene.json")));
+  if (!about?.sections) throw new Error("scene.json does not describe a page; export it again");
+  return about;
 }
 
 // Loads the network; `tell` is called with the fraction that is loaded.
@@ -64,7 +67,7 @@ function inputs(given, { shapes, layers, moves, label_rows: rows }) {
 }
 
 async function picture(given, tell) {
-  const about = await scene;
+  const about = await scene();
   for (const control of Object.values(about.sections).flat()) check(control, given[control.name]);
   const session = await (network ??= load(about.bytes, tell));
   const numbers = inputs(given, about);
@@ -72,12 +75,12 @@ async function picture(given, tell) {
     ([name, shape]) => [name, new ort.Tensor("float32", Float32Array.from(numbers[name]), shape)],
   ));
   const { dims: [height, width], data } = (await session.run(feeds)).pixels;
-  const canvas = new OffscreenCanvas(width, height);
-  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(data), width, height), 0, 0);
-  return { picture: new FileReaderSync().readAsDataURL(await canvas.convertToBlob()) };
+  return { pixels: new Uint8ClampedArray(data), width, height };
 }
 
-const answers = { scene: () => scene, picture };
+const scene = () => (described ??= describe());
+const hold = (given) => { files = given; return true; };
+const answers = { files: hold, scene, picture };
 let before = Promise.resolve(); // requests are answered one by one
 
 onmessage = ({ data: { path, values }, ports: [port] }) => {
