@@ -48,7 +48,7 @@ from datetime import timedelta
 from stylegan.cli import main
 from stylegan.utils import console, distributed
 from stylegan.utils.signals import answered
-distributed.LONGEST_STEP = timedelta(seconds=30)
+distributed.MAX_STEP = timedelta(seconds=30)
 main()
 """
 

@@ -47,9 +47,10 @@ class Findings:
     all_sizes: Counter[Size] = field(default_factory=Counter)  # of all readable images, upright
     sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
+    # Hashes of the pixels, if checked at a resolution
     levels: list[str] = field(
         default_factory=list
-    )  # hashes of the pixels, if checked at a resolution
+    )
 
     @property
     def num_usable(self) -> int:
