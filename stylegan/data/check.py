@@ -48,9 +48,7 @@ class Findings:
     sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
     # Hashes of the pixels, if checked at a resolution
-    levels: list[str] = field(
-        default_factory=list
-    )
+    levels: list[str] = field(default_factory=list)
 
     @property
     def num_usable(self) -> int:

@@ -153,10 +153,8 @@ class GeneratorSamples:
 
     def sample_batch(self, indices: range, num: int) -> Tensor:
         """Samples uint8 (n, C, r, r), which do not depend on `num`."""
-        # Padding included, as in stores
-        settings = replace(
-            self.loaded.settings, active_rectangle=None
-        )
+        # Padding is included, as in stores.
+        settings = replace(self.loaded.settings, active_rectangle=None)
         (images,) = sampling.generate_batches(
             self.generator,
             settings,

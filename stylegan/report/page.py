@@ -59,10 +59,8 @@ def write_report(
     }
     fields = contents(history, drawings or Drawings())
     text = environment.get_template("page.html").render(fields, version=__version__)
-    # Names need not be UTF-8
-    ALLOW_OVERWRITE.text(
-        out, sealed(text.encode("utf-8", "replace").decode())
-    )
+    # Names need not be UTF-8.
+    ALLOW_OVERWRITE.text(out, sealed(text.encode("utf-8", "replace").decode()))
     return out
 
 
