@@ -120,11 +120,11 @@ def test_ending_at_signals_prints_one_line_and_leaves_no_partial_file(
 import signal, click
 from pathlib import Path
 from stylegan.cli.common import Command, ending_at_signals
-from stylegan.utils.filesystem import REPLACING
+from stylegan.utils.filesystem import ALLOW_OVERWRITE
 @click.command(cls=Command)
 def stopped():
     try:
-        with REPLACING.file(Path("film.mp4")):
+        with ALLOW_OVERWRITE.file(Path("film.mp4")):
             signal.raise_signal(signal.{name})
     except BaseException:
         raise AttributeError("of a library that was half imported")

@@ -204,7 +204,8 @@ class OutputWriter:
                 wait_for_disk(file.fileno())
             if not self.overwrite and is_there(path):
                 raise FileExistsError(
-                    f"{path} exists; pass --overwrite (outputs=REPLACING) or choose another name"
+                    f"{path} exists; pass --overwrite (outputs=ALLOW_OVERWRITE) or choose another "
+                    "name"
                 )
             os.replace(partial, path)
         except BaseException as error:
