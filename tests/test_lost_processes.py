@@ -46,9 +46,8 @@ def folder(tmp_path_factory):
 IMPATIENT = """
 from datetime import timedelta
 from stylegan.cli import main
-from stylegan.utils import console, distributed
-from stylegan.utils.signals import answered
-distributed.LONGEST_STEP = timedelta(seconds=30)
+from stylegan.utils import distributed
+distributed.MAX_STEP = timedelta(seconds=30)
 main()
 """
 

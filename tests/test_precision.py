@@ -175,10 +175,10 @@ CALLERS = {
 
 CHECK = """
 import os
-from stylegan.ops.precision import traced
+from stylegan.ops.precision import is_tracing
 from test_precision import *
 cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-traced()  # imports what the others then share
+is_tracing()  # imports what the others then share
 for name, line in CALLERS.items():  # each in a process that has not touched the settings
     if not os.fork():
         exec(line)
