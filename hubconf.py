@@ -86,7 +86,7 @@ Usage:
   samples = G.sample(range(4))
 
 Source: Karras, Laine, Aila 2019, https://arxiv.org/abs/1812.04948
-License: the code and the weights are MIT; {pictures}.
+License: the code and the weights are MIT; {images}.
 """
 
 

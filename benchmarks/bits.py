@@ -43,11 +43,12 @@ SCHEDULE = {  # twelve steps: two of 4x4, 8x8 growing in and grown, 16x16 growin
     "minibatch_repeats": 1,
 }
 WGAN = {"generator_loss": "wgan", "discriminator_loss": "wgan_gp", "r1_gamma": 0.0}
-ADA = {"kind": "ada", "target": -0.9, "ada_kimg": 0.05}
+# Options have the names of before, `speed_kimg` and `noise`: earlier revisions know no others.
+ADA = {"kind": "ada", "target": -0.9, "speed_kimg": 0.05}
 PAPER_BEFORE_STYLES = {"styles": False, "constant_input": False, "noise": False, "blur": False}
 TINY: dict[str, Options] = {
     "the paper's": {},
-    "fixed noise, no mixing": {"noise_mode": "const", "style_mixing": 0.0},
+    "fixed noise, no mixing": {"noise": "const", "style_mixing": 0.0},
     "R1 and R2": {"r2_gamma": 2.0},
     "lazy R1": {"r1_interval": 3},
     "WGAN-GP": WGAN,

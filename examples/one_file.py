@@ -120,7 +120,7 @@ def truncate(w: Tensor, w_avg: Tensor, psi: float) -> Tensor:
     return torch.lerp(w_avg, w, psi)
 
 
-def minibatch_deviation(x: Tensor, group: int) -> Tensor:
+def minibatch_stddev(x: Tensor, group: int) -> Tensor:
     """How much the images of a group differ: (N, C, H, W) -> (N, 1, H, W). Karras et al. 2018.
 
     It lets the discriminator detect a generator that makes only one image.
@@ -345,7 +345,7 @@ class Discriminator(nn.Module):
                 before = leaky_relu(self.from_rgb[str(r // 2)](downsample(images)))
                 x = fade(before, x, alpha)
         if self.group > 1:
-            x = torch.cat([x, minibatch_deviation(x, self.group)], dim=1)
+            x = torch.cat([x, minibatch_stddev(x, self.group)], dim=1)
         x = leaky_relu(self.conv(x))
         return self.out(leaky_relu(self.dense(x.flatten(1)))).squeeze(1)
 

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from stylegan.utils.console import Console, PrintingConsole
 
 OWNERS = {
-    "Console": "machine.console",
+    "Console": "utils.console",
     "Discriminator": "networks",
     "Generator": "networks",
     "NetworkConfig": "networks",
-    "Printing": "machine.console",
+    "PrintingConsole": "utils.console",
     "load_generator": "files.loading",
 }
 __all__ = [

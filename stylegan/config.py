@@ -107,13 +107,11 @@ class TrainConfig:
     # save a state at least this often, besides every tick; 0 = ticks only [minutes]
     save_minutes: NonNegativeFloat = 15.0
     keep_states: PositiveInt = 3  # number of newest states to keep
-    milestone_kimg: NonNegativeFloat = (
-        5000.0  # keep the first state after each multiple; 0 = off [kimg]
-    )
+    # keep the first state after each multiple; 0 = off [kimg]
+    milestone_kimg: NonNegativeFloat = 5000.0
     max_skipped: PositiveInt = 50  # stop after this many consecutive skipped updates
-    max_saturated_kimg: NonNegativeFloat = (
-        4.0  # stop once logits are saturated this long; 0 = off [kimg]
-    )
+    # stop once logits are saturated this long; 0 = off [kimg]
+    max_saturated_kimg: NonNegativeFloat = 4.0
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -276,7 +274,7 @@ def load_config(
     """
     try:
         values = read_options(name) if name else {}
-        changes = overrides if isinstance(overrides, Mapping) else parse_options(overrides)
+        changes = flatten(overrides) if isinstance(overrides, Mapping) else parse_options(overrides)
         return build_config(
             {**values, **changes}, num_processes, allow_unregistered=allow_unregistered
         )

@@ -13,7 +13,15 @@ from typing import Any, Literal
 import torch
 
 from stylegan import schedule
-from stylegan.config import AUTO, TrainConfig, bundled, check_batches, load_config, read_options
+from stylegan.config import (
+    AUTO,
+    TrainConfig,
+    bundled,
+    check_batches,
+    flatten,
+    load_config,
+    read_options,
+)
 from stylegan.data import Findings, Source, Store, check, is_store, open_source
 from stylegan.data.check import detect_channels, grouped
 from stylegan.data.images import channels_of
@@ -136,6 +144,7 @@ class TrainRequest:
 
     def __post_init__(self) -> None:
         """Raises ValueError if an option is given twice, or `channels` is not a mode."""
+        object.__setattr__(self, "options", flatten(self.options))
         if isinstance(self.channels, str):
             object.__setattr__(self, "channels", channels_of(self.channels))
         if self.minutes is not None and LENGTH in self.explicit_options:

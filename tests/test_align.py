@@ -113,7 +113,7 @@ def test_align_writes_an_image_per_face_and_resumes(folder):
 
 def test_align_names_bad_landmark_lines_and_aligns_the_rest(folder):
     (folder / "points.csv").write_text(csv_of([("lost.png", FACE)]))
-    assert "not both a picture in" in run_fails(*command(folder))
+    assert "must be an image in" in run_fails(*command(folder))
     bad = {
         "mirrored.png": FACE[[1, 0, 2, 4, 3]],
         "nan.png": FACE * np.nan,

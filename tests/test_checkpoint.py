@@ -115,8 +115,9 @@ def test_allow_overwrite_is_needed_by_every_writer_to_replace_a_file(tmp_path):
 def test_keep_existing_is_the_default_of_every_outputs_parameter():
     package = Path(checkpoint.__file__).parents[1]
     texts = [file.read_text() for file in package.rglob("*.py")]
-    default = re.compile(r"outputs: OutputWriter = (\w+)")
-    defaults = [name for text in texts for name in default.findall(text)]
+    defaults = [
+        name for text in texts for name in re.findall(r"outputs: OutputWriter = (\w+)", text)
+    ]
     assert set(defaults) == {"KEEP_EXISTING"} and len(defaults) > 10
 
 

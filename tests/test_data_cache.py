@@ -181,7 +181,7 @@ def test_cached_store_is_prepared_by_one_process_while_others_wait(tmp_path):
     waits = threading.Semaphore(0)
 
     class Both(Console):
-        def tell(self, text):
+        def info(self, text):
             told.append(text)
             if "waiting" in text:
                 waits.release()

@@ -43,7 +43,7 @@ def assert_same_store(found, wanted):
     for name in files:
         assert (found.path / name).read_bytes() == (wanted.path / name).read_bytes()
     assert found.label_names == wanted.label_names
-    assert found.identity(wanted.resolution) == wanted.identity(wanted.resolution)
+    assert found.pixel_hash(wanted.resolution) == wanted.pixel_hash(wanted.resolution)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -222,7 +222,7 @@ def test_read_edits_uses_bundled_directions_for_equal_mappings(tmp_path, monkeyp
     ("change", "message"),
     [
         (lambda a: {"pca_vectors": a["pca_vectors"][:, :5]}, "do not fit w of 8"),
-        (lambda a: {"pca_eigenvalues": a["pca_eigenvalues"] * np.nan}, "not finite"),
+        (lambda a: {"pca_eigenvalues": a["pca_eigenvalues"] * np.nan}, "finite"),
         (lambda a: {"meta": np.array("{}")}, "does not hold directions of version 1"),
     ],
 )
@@ -300,7 +300,7 @@ def test_fit_hyperplane_normal_points_to_the_positive_side():
 
 def sorted_by_first_number(loaded, folder, seeds):
     """Folders of pictures named by seed, whose w has a first number above the median, or below."""
-    w = loaded.styles(sampling.latents(seeds, TINY.z_dim))[:, 0, 0]
+    w = loaded.map_to_ws(sampling.latents(seeds, TINY.z_dim))[:, 0, 0]
     for seed, value in zip(seeds, w, strict=True):
         place = folder / ("more" if value > w.median() else "less")
         place.mkdir(exist_ok=True)

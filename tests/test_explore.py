@@ -47,7 +47,7 @@ def difference(picture, other):
 )
 def test_explore_render_equals_generate_for_a_seed(page, options):
     label = torch.eye(3)[2:]
-    (expected,) = page.loaded.pictures([3], labels=label, **options)
+    (expected,) = page.loaded.generate([3], labels=label, **options)
     view = View(seed=3, label=2, noise_seed=3, **options)
     assert difference(render(page.loaded, view), expected) <= 1
 
@@ -94,7 +94,7 @@ def test_latents_file_reproduces_the_rendered_image(page, tmp_path, noise):
     view = View(2, 1, edits=edits, noise=noise, noise_seed=5)
     (tmp_path / "l.npz").write_bytes(latents_file(page.loaded, view))
     latents = read_latents(tmp_path / "l.npz", page.loaded.generator)
-    (again,) = page.loaded.pictures(psi=1, ws=latents.ws, noise=latents.noise or "const")
+    (again,) = page.loaded.generate(psi=1, ws=latents.ws, noise=latents.noise or "const")
     assert difference(again, render(page.loaded, view)) <= 1
 
 

@@ -184,7 +184,7 @@ def onnx_difference(path, source, noise="const"):
     those of the generator in float32."""
     export(source, path, noise=noise)
     single, double = (
-        source.but(generator=copy.deepcopy(source.generator).to(dtype))
+        source.replace(generator=copy.deepcopy(source.generator).to(dtype))
         for dtype in (torch.float32, torch.float64)
     )
     inputs = program.example_inputs(single, noise)

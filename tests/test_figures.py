@@ -40,7 +40,7 @@ def one(loaded, seeds, **settings):
 
 
 def of_styles(loaded, ws, **options):
-    return np.stack(list(loaded.pictures(ws=ws, **options)))
+    return np.stack(list(loaded.generate(ws=ws, **options)))
 
 
 def same(cell, picture):

@@ -38,14 +38,14 @@ def test_save_folder_card_shows_license_and_metrics(source, tmp_path):
 @pytest.mark.parametrize("labels", [0, 2])
 def test_save_folder_card_code_generates_the_same_images(source, tmp_path, labels):
     network = Generator(dataclasses.replace(TINY, label_dim=labels)).eval()
-    source = source.but(generator=network)
+    source = source.replace(generator=network)
     save_folder(source, tmp_path, Card("mit"))
     text = (tmp_path / "README.md").read_text()
     code = text.partition("```python\n")[2].partition("```")[0]
     found = {}
     exec(code.replace("THIS FOLDER", str(tmp_path)), found)
     label = torch.eye(2)[[0, 1, 0, 1]] if labels else None
-    expected = np.stack(list(source.pictures(range(4), labels=label)))
+    expected = np.stack(list(source.generate(range(4), labels=label)))
     assert np.array_equal(found["images"].permute(0, 2, 3, 1), expected)
 
 

@@ -75,7 +75,6 @@ def test_load_generator_restores_every_stored_field(tmp_path):
     save_generator(path, random_generator(LABELED), **about | private)
     assert b"private" not in path.read_bytes()
     loaded = load_generator(path)
-    about["rectangle"] = about.pop("active_rectangle")
     owner = {name: loaded.settings if hasattr(loaded.settings, name) else loaded for name in about}
     assert {name: getattr(owner[name], name) for name in about} == about
     assert loaded.origin == f"generator file {path}"

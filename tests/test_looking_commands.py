@@ -90,12 +90,12 @@ ALL_LAYERS = "--cutoff all --resolution 8 --edit pca:1=+2@0-1"
         (f"figure noise-components {LOOK} --noise none", "noise_components", []),
         (
             f"video truncation {ALL_LAYERS} --noise none --psis 1,0 --no-loop",
-            "truncation_film",
+            "truncation_clip",
             [[1, 0.5, 0]],
         ),
         (
             f"video edit {LOOK} --noise none --strengths=-1,1 --no-loop",
-            "edit_film",
+            "edit_clip",
             [{"pca:1=+2@0-1": (2, range(2))}, [-1, 0, 1]],
         ),
     ],
@@ -112,7 +112,7 @@ def test_figure_and_video_pass_their_options_to_the_library(
     assert (loaded.settings.psi, loaded.settings.cutoff) == ((0.7, None) if whole else (0.2, 1))
     assert (loaded.resolution, points.names) == (8, ["seed 3", "seed 4"])
     moves = [(edit.strength, edit.layers) for edit in loaded.settings.edits]
-    assert moves == ([] if function == "edit_film" else [(2, range(2))])
+    assert moves == ([] if function == "edit_clip" else [(2, range(2))])
     assert points.noise == ("none" if "--noise none" in words else "const")
     assert [plain(argument) for argument in rest] == more
 
@@ -234,7 +234,9 @@ def test_video_clips_start_at_the_ws_of_their_seeds(source, tmp_path, monkeypatc
     """In a mixing film some layers begin with those of the first seed of source B."""
     monkeypatch.chdir(tmp_path)
     name, *options = words.split()
-    call, named = reached(monkeypatch, "film", "video", name, source, *options, "--noise", "none")
+    call, named = reached(
+        monkeypatch, "make_clip", "video", name, source, *options, "--noise", "none"
+    )
     loaded, styles, times = call
     assert (float(times[0]), len(times), named["noise"]) == (0, 3, "none")
     expected = figures.points_from_seeds(loaded, seeds).ws.clone()

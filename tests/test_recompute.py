@@ -26,7 +26,7 @@ def pair(kind):
         for parameter in plain.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
     again = copy.deepcopy(plain)
-    (again.synthesis if kind is Generator else again).recompute_blocks = True
+    (again.synthesis if kind is Generator else again).checkpoint_activations = True
     return plain, again
 
 

@@ -35,7 +35,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("cache --clear gone", "gone is not in ", 1),
     ("check . --aspect 3", "crop must be center, pad", 1),
     ("configs ffhq25", "did you mean ffhq-256?", 1),
-    ("configs auto", "`stylegan train --data PICTURES --dry-run`", 1),
+    ("configs auto", "`stylegan train --data IMAGES --dry-run`", 1),
     ("convert gone.pt a.pt", "there is no gone.pt; accepted are", 1),
     ("convert official.pkl a.pt --discriminator a.pt", "both be written", 1),
     ("directions find g.pt", "with directions pca and sefa; pass --overwrite", 1),

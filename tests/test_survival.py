@@ -151,7 +151,7 @@ def test_resume_refuses_a_state_with_wrong_values_and_names_it(
 def test_run_folder_locked_refuses_a_second_process(store, begun):
     code = (
         "import sys, time; from stylegan.files.run_folder import RunFolder\n"
-        "with RunFolder(sys.argv[1]).alone(): print('alone', flush=True); time.sleep(3600)"
+        "with RunFolder(sys.argv[1]).locked(): print('alone', flush=True); time.sleep(3600)"
     )
     with child(code, begun):
         (begun / ".state-000000144.pt.0123456789abcdef.partial").write_bytes(b"being written")

@@ -306,7 +306,7 @@ def test_initialize_from_copies_label_weights_by_name():
     """A source of labels b, a, x, for a run of a, b, c, d."""
     weights = source_of({"label_dim": 3}, label_names=("b", "a", "x"))
     state, lines = begun(weights, {"label_dim": 4}, ("a", "b", "c", "d"))
-    assert "labels are those of the same name in m.pt; c, d start anew" in lines
+    assert "labels are copied from those of the same name in m.pt; reinitialized: c, d" in lines
     untouched, embedding = TrainState.create(state.config), ["mapping.label_embedding"]
     for network, names in (
         ("generator", embedding),
@@ -337,7 +337,7 @@ def test_initialize_from_does_not_mix_label_vectors_and_classes(vectors):
     about = {"label_names": ("a", "b"), "label_rows": torch.eye(2)}
     weights = source_of({"label_dim": 2}, **about)
     state, lines = begun(weights, {"label_dim": 2}, ("a", "b"), vectors)
-    assert ("no label is one of m.pt: all start anew" in lines) == (vectors is False)
+    assert ("m.pt has none of the labels: all are reinitialized" in lines) == (vectors is False)
     fresh = TrainState.create(state.config).generator if vectors is False else weights.generator
     expected = fresh.mapping.label_embedding
     assert torch.equal(state.generator.mapping.label_embedding, expected)

@@ -36,7 +36,7 @@ def numbers(*values):
 
 
 def one(loaded, seed, **settings):
-    (picture,) = loaded.pictures([seed], **settings)
+    (picture,) = loaded.generate([seed], **settings)
     return picture.astype(int)
 
 
@@ -200,7 +200,7 @@ def test_truncation_clip_shows_each_psi(loaded):
     frames, captions = zip(*made.frames, strict=True)
     assert captions == ("psi 1.00", "psi 0.60", "psi 0.00", "psi -1.00")
     ws = truncate(points_from_seeds(half, [4]).ws, half.generator.w_avg, 0.6, 2)
-    (wanted,) = loaded.pictures(ws=ws, psi=1)
+    (wanted,) = loaded.generate(ws=ws, psi=1)
     assert np.abs(frames[1][1].astype(int) - wanted).max() <= 1
 
 
@@ -215,7 +215,7 @@ def test_edit_clip_moves_truncated_ws_by_each_strength(loaded):
     ws = apply_edits(
         truncate(points_from_seeds(loaded, [3]).ws, loaded.generator.w_avg, 0.7, 8), moves
     )
-    assert np.abs(one(loaded, 3, edits=moves) - next(loaded.pictures(ws=ws, psi=1))).max() <= 1
+    assert np.abs(one(loaded, 3, edits=moves) - next(loaded.generate(ws=ws, psi=1))).max() <= 1
 
 
 def test_timelapse_clip_shows_the_nearest_file_of_each_moment(tmp_path):

@@ -43,9 +43,8 @@ def warp_chunk(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
     left, right, top, bottom = margins
     x = images.index_select(2, reflection_indices(height, top, bottom, images.device))
     x = x.index_select(3, reflection_indices(width, left, right, images.device))
-    x = (
-        4 * upsample_rows(upsample_rows(x).mT).mT
-    )  # the inserted zeros leave a quarter of the brightness
+    # The inserted zeros leave a quarter of the brightness.
+    x = 4 * upsample_rows(upsample_rows(x).mT).mT
     x = bilinear_sample(x, sampling_grid(matrices, height, width, margins))
     return downsample_rows(downsample_rows(x).mT).mT
 

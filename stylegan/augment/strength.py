@@ -67,7 +67,7 @@ class AugmentConfig:
 
 @dataclass(frozen=True)
 class StrengthValues:
-    """A `Strength` as stored in a file."""
+    """An `AugmentStrength` as stored in a file."""
 
     probability: NonNegativeFloat
     signs: float

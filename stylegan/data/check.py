@@ -47,9 +47,8 @@ class Findings:
     all_sizes: Counter[Size] = field(default_factory=Counter)  # of all readable images, upright
     sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
-    levels: list[str] = field(
-        default_factory=list
-    )  # hashes of the pixels, if checked at a resolution
+    # Hashes of the pixels, if checked at a resolution
+    levels: list[str] = field(default_factory=list)
 
     @property
     def num_usable(self) -> int:

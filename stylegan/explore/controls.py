@@ -46,7 +46,7 @@ class View:
     steps: int = 300  # of a search
     space: Space = "w"
     edits: Sequence[Edit] = ()
-    styles: Tensor | None = None  # (num_styles, w_dim) of the user's image, instead of the seed's
+    styles: Tensor | None = None  # (num_ws, w_dim) of the user's image, instead of the seed's
 
 
 @dataclass(frozen=True)

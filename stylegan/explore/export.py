@@ -103,7 +103,7 @@ class PageNetwork(nn.Module):
     ) -> Tensor:
         """Generate an image; z, labels, plane, mixed and psi as in `page.styles_of`.
 
-        strengths: (num_styles, number of moves).
+        strengths: (num_ws, number of moves).
         stored: (), factor of the stored noise, which is added to `noise`.
         noise: all maps, flattened and concatenated.
         """

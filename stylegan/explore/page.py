@@ -31,7 +31,7 @@ class Page:
         self.loaded = loaded
         self.name = name
         self.controls = Controls(loaded, moves)
-        self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's image
+        self.own: Tensor | None = None  # styles (num_ws, w_dim) of the user's image
         # Held for an image or a step of a search: both set flags of the whole process.
         self.computing = Lock()
         self.closing = Event()  # ends a search at its next step
@@ -128,11 +128,11 @@ def styles_of(
     mixed: Tensor,
     psi: Tensor,
 ) -> Tensor:
-    """Truncated styles (1, num_styles, w_dim) of four seeds, moved in a plane and mixed.
+    """Truncated styles (1, num_ws, w_dim) of four seeds, moved in a plane and mixed.
 
     z: (4, z_dim) of the image's seed, the two others of its plane, and the one to mix in.
     plane: (2,), the position in the plane.
-    mixed: (num_styles,), 1 for layers that take the styles of the last seed, else 0.
+    mixed: (num_ws,), 1 for layers that take the styles of the last seed, else 0.
     """
     w = sampling.map_latents(loaded.generator, z, labels)
     own, right, top, other = loaded.generator.broadcast(w).split(1)
@@ -143,7 +143,7 @@ def styles_of(
 
 @torch.inference_mode()
 def final_styles(loaded: Pretrained, view: View) -> Tensor:
-    """Edited styles of the seed or the user's image: float32 (num_styles, w_dim) on the CPU."""
+    """Edited styles of the seed or the user's image: float32 (num_ws, w_dim) on the CPU."""
     config = loaded.generator.config
     like = loaded.generator.w_avg
     if view.styles is None:

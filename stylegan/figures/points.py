@@ -22,12 +22,12 @@ class LatentPoints:
 
     names: Sequence[str]
     seeds: Sequence[int]  # for random noise
-    ws: Tensor  # (N, num_styles, w_dim), not truncated
+    ws: Tensor  # (N, num_ws, w_dim), not truncated
     noise: Noise = "const"  # mode, or maps (1 or N, 1, r, r) for each layer
     z: Tensor | None = None  # (N, z_dim), of seeds
 
     def varied(self, i: int, ws: Tensor) -> "LatentPoints":
-        """Points with other ws (n, num_styles, w_dim), but the name and noise of point i."""
+        """Points with other ws (n, num_ws, w_dim), but the name and noise of point i."""
         noise = self.noise
         if not isinstance(noise, str):
             noise = [m[i : i + 1] if len(m) > 1 else m for m in noise]

@@ -61,7 +61,7 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
 
 
 def mix_styles(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
-    """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`, which has the same shape
+    """`ws` (N, num_ws, w_dim) with the rows of `layers` from `other`, which has the same shape
     or one row for all layers. Either may have N = 1."""
     taken = torch.tensor([row in layers for row in range(ws.shape[1])], device=ws.device)
     return torch.where(taken[:, None], other, ws)

@@ -2,7 +2,7 @@
 
 A file contains the styles in one of three forms, and may contain noise maps:
 
-- `ws` (N, num_styles, w_dim): a w for every layer
+- `ws` (N, num_ws, w_dim): a w for every layer
 - `w` (N, w_dim): one w for all layers
 - `z` (N, z_dim): inputs of the mapping network
 - `noise_0`, `noise_1`, ... (1 or N, 1, r, r): the map of each layer, coarsest first
@@ -35,7 +35,7 @@ NOISE = re.compile(r"noise_(0|[1-9]\d*)")
 class Latents(NamedTuple):
     """Styles and noise maps of the images in a file: float32 on the CPU."""
 
-    ws: Tensor  # (N, num_styles, w_dim), not truncated
+    ws: Tensor  # (N, num_ws, w_dim), not truncated
     noise: list[Tensor] | None  # (1 or N, 1, r, r) per layer, up to some resolution
 
 
@@ -46,7 +46,7 @@ def write_latents(
     *,
     outputs: OutputWriter = KEEP_EXISTING,
 ) -> None:
-    """Write untruncated styles `ws` (N, num_styles, w_dim) and noise maps."""
+    """Write untruncated styles `ws` (N, num_ws, w_dim) and noise maps."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
     buffer = io.BytesIO()

@@ -18,7 +18,7 @@ class Weights:
     A run in the folder `mine`, initialized from `faces64`, writes generator-000600000.pt. Its
 
     - `lineage` is (faces64): where its weights came from;
-    - `own_entry` is mine/generator-000600000.pt: the file's name in other lineages;
+    - `lineage_entry` is mine/generator-000600000.pt: the file's name in other lineages;
     - `child_lineage()` is (faces64, mine/generator-000600000.pt): of a run initialized from it.
 
     Nothing earlier is known of a foreign or bundled file: all three are the file itself.

@@ -153,9 +153,8 @@ class GeneratorSamples:
 
     def sample_batch(self, indices: range, num: int) -> Tensor:
         """Samples uint8 (n, C, r, r), which do not depend on `num`."""
-        settings = replace(
-            self.loaded.settings, active_rectangle=None
-        )  # padding included, as in stores
+        # Padding is included, as in stores.
+        settings = replace(self.loaded.settings, active_rectangle=None)
         (images,) = sampling.generate_batches(
             self.generator,
             settings,

@@ -77,7 +77,7 @@ def as_rgb(images: Tensor) -> Tensor:
 
 
 def averaged_down(images: Tensor) -> Tensor:
-    """Box-average images (n, C, r, r) to at most LARGEST pixels a side."""
+    """Box-average images (n, C, r, r) to at most MAX_SIDE pixels a side."""
     factor = images.shape[2] // MAX_SIDE
     return F.avg_pool2d(images, factor) if factor > 1 else images
 

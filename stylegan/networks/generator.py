@@ -208,7 +208,7 @@ class SynthesisNetwork(nn.Module):
         alpha: float = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
-        """Map ws (N, num_styles, w_dim) -> images (N, image_channels, resolution, resolution).
+        """Map ws (N, num_ws, w_dim) -> images (N, image_channels, resolution, resolution).
 
         While `resolution` fades in, `alpha` in [0, 1] is its weight against the one below it; it
         has no effect at 4x4. Rows of `ws` that the resolution does not need are ignored.
@@ -313,7 +313,7 @@ class Generator(nn.Module):
         return images
 
     def broadcast(self, w: Tensor) -> Tensor:
-        """Expand w (N, w_dim) to ws (N, num_styles, w_dim), a view.
+        """Expand w (N, w_dim) to ws (N, num_ws, w_dim), a view.
 
         `clone()` it to edit single layers. Training mixes styles in `training/step.py` instead.
         """

@@ -85,7 +85,7 @@ def outputs_of(images: Sequence[Path], out: Path) -> list[Path]:
 class Projection(NamedTuple):
     """The best result of all starts of the search for one image."""
 
-    ws: Tensor  # (1, num_styles, w_dim), not truncated
+    ws: Tensor  # (1, num_ws, w_dim), not truncated
     noise: list[Tensor] | None  # fitted maps (1, 1, r, r), None = the stored ones
     image: Tensor  # (1, C, r, r)
     distances: list[float]  # final distance from each start

@@ -58,7 +58,7 @@ class SearchState(NamedTuple):
     """The search for N images after `step` updates."""
 
     step: int
-    ws: Tensor  # (N, num_styles, w_dim), not truncated
+    ws: Tensor  # (N, num_ws, w_dim), not truncated
     noise: list[Tensor] | None  # fitted maps (N, 1, r, r), None = the stored ones
     images: Tensor  # (N, C, r, r), from `ws` with the noise of the search, which is 0 at the end
     distances: Tensor  # (N,), from the images to the targets

@@ -32,9 +32,8 @@ class TuningOptions:
     learning_rate: PositiveFloat = 3e-4
     pixel_weight: NonNegativeFloat = 1.0  # of the mean squared difference, added to the distance
     locality: NonNegativeFloat = 0.1  # weight of the loss that keeps other images
-    locality_radius: PositiveFloat = (
-        1.0  # from the pivot to these images, in units of the spread of w
-    )
+    # from the pivot to these images, in units of the spread of w
+    locality_radius: PositiveFloat = 1.0
 
 
 class TuningState(NamedTuple):
@@ -62,7 +61,7 @@ def tune(
 ) -> Iterator[TuningState]:
     """Train a copy of `generator` to synthesize `targets` (N, C, r, r) from the pivots `ws`.
 
-    ws: (N, num_styles, w_dim), not truncated.
+    ws: (N, num_ws, w_dim), not truncated.
     noise: maps (N or 1, 1, r, r), None = the stored ones.
     labels: (1, label_dim), the class of the random w below.
     batch: targets at a time within a step, which affects round-off only.
@@ -125,5 +124,5 @@ def tune(
 
 
 def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
-    """Styles at distance `radius` from ws (N, num_styles, w_dim), toward w (N, w_dim)."""
+    """Styles at distance `radius` from ws (N, num_ws, w_dim), toward w (N, w_dim)."""
     return ws + radius * F.normalize(w[:, None] - ws, dim=2)

@@ -59,9 +59,8 @@ def write_report(
     }
     fields = contents(history, drawings or Drawings())
     text = environment.get_template("page.html").render(fields, version=__version__)
-    ALLOW_OVERWRITE.text(
-        out, sealed(text.encode("utf-8", "replace").decode())
-    )  # names need not be UTF-8
+    # Names need not be UTF-8.
+    ALLOW_OVERWRITE.text(out, sealed(text.encode("utf-8", "replace").decode()))
     return out
 
 

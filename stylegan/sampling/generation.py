@@ -114,7 +114,7 @@ class SamplingSettings:
     def truncate_and_edit(
         self, ws: Tensor, average: Tensor, psi: Tensor | float | None = None
     ) -> Tensor:
-        """Truncate ws (N, num_styles, w_dim) toward `average` or the nearest center, then edit.
+        """Truncate ws (N, num_ws, w_dim) toward `average` or the nearest center, then edit.
 
         `psi` replaces the field; it is a tensor () where it is an input of an exported program.
         """
@@ -290,7 +290,7 @@ def generate_batches(
 ) -> Iterator[np.ndarray]:
     """Generate one image per seed, in batches uint8 (n, H, W, C), n <= `batch`, without padding.
 
-    ws: (N, num_styles, w_dim), not truncated, instead of the seeds' own.
+    ws: (N, num_ws, w_dim), not truncated, instead of the seeds' own.
     labels: (N or 1, label_dim).
     noise: a mode, or maps (N or 1, 1, r, r); "random" is drawn from each image's seed.
 

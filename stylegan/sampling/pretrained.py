@@ -186,7 +186,7 @@ class Pretrained(nn.Module):
 
         seeds: one for each sample; with `ws` they serve random noise only.
         psi, cutoff, edits: replace `settings`, see `SamplingSettings.override`.
-        ws: (N, num_styles, w_dim), not truncated, instead of the seeds' own.
+        ws: (N, num_ws, w_dim), not truncated, instead of the seeds' own.
         labels: (N or 1, label_dim); by default the classes alternate, see `labels_of`.
         noise: "const" by default.
         """
@@ -211,7 +211,7 @@ class Pretrained(nn.Module):
 
     @torch.inference_mode()
     def map_to_ws(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Map z (N, z_dim), labels (N or 1, label_dim) -> untruncated ws (N, num_styles, w_dim)."""
+        """Map z (N, z_dim), labels (N or 1, label_dim) -> untruncated ws (N, num_ws, w_dim)."""
         return self.generator.broadcast(map_latents(self.generator, z, labels))
 
     def description(self) -> dict[str, object]:

@@ -164,7 +164,7 @@ class Health:
 
 @contextmanager
 def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
-    """Turn out-of-memory errors into ValueError, and failed collectives into LostContact."""
+    """Turn out-of-memory errors into ValueError, and failed collectives into ProcessLostError."""
     try:
         yield
     except RuntimeError as error:

@@ -33,7 +33,7 @@ SKIPS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 class Counters:
     """The plain values in a state file, apart from its configuration."""
 
-    images_seen: NonNegativeInt  # these three are the `Position`
+    images_seen: NonNegativeInt  # these three are the `SchedulePosition`
     schedule_images: NonNegativeInt
     repeats_left: NonNegativeInt
     growth: tuple[Resolution, bool] | None

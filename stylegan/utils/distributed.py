@@ -186,7 +186,7 @@ def run_on_rank0(make: Callable[[], Value]) -> Value:
 
 
 def run_on_all_ranks(make: Callable[[], Value], *, concurrent: bool = False) -> Value:
-    """Run `make` on every rank, local rank 0 first unless `at_once`; it must not use collectives.
+    """Run `make` on every rank, local rank 0 first unless `concurrent`, without collectives in it.
 
     A ValueError or OSError on one rank is raised on all of them, so that none hangs.
     """

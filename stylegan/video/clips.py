@@ -26,7 +26,7 @@ from stylegan.sampling.pretrained import Pretrained
 
 MIN_SIDE = 256  # pixels of an image, unless a scale is chosen
 MAX_SIDE = 16_383  # pixels of a frame in WebP; H.264 allows one more
-Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
+Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_ws, w_dim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +124,8 @@ def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
 def mixing_walk(
     loaded: Pretrained, ws: Tensor, path: Tensor, ranges: Sequence[StyleRange], *, closed: bool
 ) -> Styles:
-    """Styles of a cell for each of ws (N, num_styles, w_dim) and each range: its layers walk
-    through `path` (points, num_styles, w_dim), the others are constant."""
+    """Styles of a cell for each of ws (N, num_ws, w_dim) and each range: its layers walk
+    through `path` (points, num_ws, w_dim), the others are constant."""
     figures.check_ranges(ranges, loaded.generator.config, loaded.settings.synthesis_resolution)
     ws = ws.cpu().double()
     walk = spline(path.cpu(), closed=closed)

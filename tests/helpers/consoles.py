@@ -13,7 +13,7 @@ class RecordingConsole(Console):
         self.act = act
         self.done = done
 
-    def tell(self, text):
+    def info(self, text):
         self.told.append(text)
 
     def progress(self, what, done, total):

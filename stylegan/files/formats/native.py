@@ -39,7 +39,7 @@ def weights_of(payload: Payload, path: Path, *, name: str = "") -> Weights:
 
 
 def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
-    """Build the networks and the description from a payload, without `own_entry`.
+    """Build the networks and the description from a payload, without `lineage_entry`.
 
     The payload is unchecked, so any exception may be raised.
     """

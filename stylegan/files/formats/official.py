@@ -1,4 +1,4 @@
-"""Official variables and settings (see `correspondence`), or a `.pkl` file -> our networks."""
+"""Official variables and settings (see `official_names`), or a `.pkl` file -> our networks."""
 
 import dataclasses
 import re
@@ -136,7 +136,7 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
 
 
 def look_of(variables: Variables, settings: Arguments, full: int) -> SamplingSettings:
-    """Look in the official program; fully grown if there is no lod."""
+    """Sampling settings of the official program; fully grown if there is no lod."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
     return SamplingSettings(*growth("lod", lod, full), *truncation_from_official(settings))
 

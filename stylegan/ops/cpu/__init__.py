@@ -47,7 +47,7 @@ from .winograd import Winograd
 
 P = ParamSpec("P")
 
-MANY_CHANNELS = 256  # channels from which Winograd and Unfolded beat Direct
+MANY_CHANNELS = 256  # channels from which Winograd and Im2colConv beat Direct
 # Pixels of a batch, counted in the smaller of input and output, up to which the weight has more
 # numbers than the images.
 FEW_PIXELS = 128
