@@ -339,7 +339,7 @@ def test_directions_learn_reports_the_class_order_like_generate(tmp_path):
     for i in range(10):
         sides[i % 2].mkdir(exist_ok=True)
         (sides[i % 2] / f"seed{i:04}.png").touch()
-    line = "classes in turn, as no --class is given: seed 0 is cat, seed 1 is dog, seed 2 is hen"
+    line = "classes alternate, as no --class is given: seed 0 is cat, seed 1 is dog, seed 2 is hen"
     words = ["directions", "learn", source, *sides, "--samples", 99]
     for arguments, is_said in (
         (["generate", source, "--seeds", 0, "--out", tmp_path / "pictures"], True),

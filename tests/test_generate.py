@@ -194,7 +194,7 @@ def test_generate_without_class_alternates_classes_by_seed(tmp_path, out):
     save_generator(path, random_generator(LABELED), label_names=["cat", "dog\n", "hen"])
     given = ["generate", path, "--no-grid", *CPU]
     result = stylegan(*given, "--seeds", "2-4", "--out", out)
-    said = "classes in turn, as no --class is given: seed 0 is cat, seed 1 is 'dog\\n'"
+    said = "classes alternate, as no --class is given: seed 0 is cat, seed 1 is 'dog\\n'"
     assert said in result.stderr
     several = load_generator(path).sample(torch.arange(2, 5))
     assert torch.equal(several[2:], load_generator(path).sample([4]))

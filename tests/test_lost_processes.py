@@ -46,8 +46,7 @@ def folder(tmp_path_factory):
 IMPATIENT = """
 from datetime import timedelta
 from stylegan.cli import main
-from stylegan.utils import console, distributed
-from stylegan.utils.signals import answered
+from stylegan.utils import distributed
 distributed.MAX_STEP = timedelta(seconds=30)
 main()
 """

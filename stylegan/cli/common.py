@@ -28,7 +28,7 @@ from stylegan.utils.text import (
 
 BAR_SECONDS = 1.0  # work that takes less has no bar
 LINE_SECONDS = 10.0  # between updates of a bar in a file, where each one is a new line
-RELIEF = {  # option -> remedy for a device that is out of memory
+RELIEF = {  # option -> remedy if the device is out of memory
     "batch": "a smaller --batch",
     "batch_gpu": "a smaller --batch-gpu",
     "device": "--device cpu",
@@ -43,7 +43,7 @@ class Command(click.Command):
         super().__init__(*args, **settings)
         self.context_settings.setdefault("show_default", True)
         if not any(parameter.name == "debug" for parameter in self.params):
-            text = "Show where in the program an error arose."
+            text = "Show the traceback of an error."
             debug = click.Option(["--debug"], is_flag=True, expose_value=False, help=text)
             self.params.append(debug)
 
@@ -87,7 +87,7 @@ def command(*words: object) -> str:
 @contextmanager
 def ending_at_signals() -> Iterator[None]:
     """Exit with one line and the signal's exit code on SIGINT, SIGTERM or SIGHUP, even if
-    unwinding raises something else: from a half-imported library, a lost terminal."""
+    unwinding raises something else, such as an error of a half-imported library."""
     received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -82,8 +82,8 @@ TARGET = options.together(
     ),
     options.path_option(
         "--figure",
-        "Image to write, .png, .webp or .jpg: a row for each direction. Several methods have a "
-        "file each, NAME-pca.png.",
+        "Image to write, .png, .webp or .jpg: a row for each direction. With several methods, a "
+        "file for each: NAME-pca.png.",
     ),
     options.count_option(
         "--seed", "Seed of the image in the figure.", default=0, least=0, most=param_types.MAX_SEED
@@ -146,7 +146,7 @@ def learn(
     samples: int,
     **target: Any,
 ) -> None:
-    """Learn a direction of w from examples with an attribute, POSITIVE, and without, NEGATIVE.
+    """Learn a direction of w from examples with an attribute (POSITIVE) and without it (NEGATIVE).
 
     Both are folders of images named by seed, as generate writes them, or latents (.npz, or
     folders of project). The printed accuracy is on held-out examples.

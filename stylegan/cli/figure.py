@@ -34,8 +34,9 @@ def figure() -> None:
 def figure_command(
     seeds: str, *extra: Decorator, of_run: bool = False
 ) -> Callable[[Callable[..., Image]], click.Command]:
-    """Decorator: make a command of a function from a `Selection` and its `extra` options to an
-    image. `seeds`: the default, "" for a command without `--seeds`."""
+    """Decorator that makes a command of a function. The function takes a `Selection` and the values
+    of the `extra` options, and returns an image. `seeds` is the default of `--seeds`; "" leaves
+    that option out."""
 
     def register(draw: Callable[..., Image]) -> click.Command:
         name = draw.__name__.replace("_", "-")
@@ -177,8 +178,8 @@ def timelapse(selection: Selection, snapshots: int) -> Image:
     """Show the same seeds over the course of a training run.
 
     SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt. If it has more grids
-    of samples, as by default, those are shown instead, without truncation; --psi, --cutoff,
-    --noise and --class select the files.
+    of samples than such files, as by default, the grids are shown instead, without truncation;
+    with --psi, --cutoff, --noise or --class always the files.
 
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --snapshots 6 --out timelapse.png

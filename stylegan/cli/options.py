@@ -47,7 +47,8 @@ def crop_of(crop: str | None, aspect: str | None) -> str | None:
 
 
 def use_device(device: str) -> torch.device:
-    """Device of `--device`; also sets the number of threads, and on a CPU keeps freed memory.
+    """Device of `--device`; also sets the number of threads, and on a CPU keeps freed memory for
+    reuse.
 
     Raises ValueError if there is no such device."""
     found = distributed.resolve_device(device)
@@ -65,7 +66,7 @@ def count_option(
     name: str,
     help: str,
     *,
-    former: str | None = None,  # name, which is still accepted
+    former: str | None = None,  # an earlier name, which is still accepted
     default: int | None = None,
     least: int = 1,
     most: int = MOST,
@@ -175,8 +176,8 @@ EDIT = click.option(
     type=param_types.EDIT,
     metavar="DIRECTION[=STRENGTH][@LAYERS]",
     multiple=True,
-    help="Move along a direction of w, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by STRENGTH "
-    "standard deviations, or times the vector of a FILE.npy; may be repeated.",
+    help="Move w along a direction, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by STRENGTH "
+    "standard deviations; for a FILE.npy, by STRENGTH times its vector. May be repeated.",
 )
 SHAPE = together(
     click.option(
@@ -188,7 +189,7 @@ SHAPE = together(
     click.option(
         "--aspect",
         metavar="W:H",
-        help="Width to height for --crop pad, as in 3:4; implies it.  [default: 4:3]",
+        help="Width:height for --crop pad, such as 3:4; implies --crop pad.  [default: 4:3]",
     ),
 )
 BATCH = count_option("--batch", "Images at a time; fewer need less memory.")
@@ -216,7 +217,7 @@ class Selection:
     source: str
     device: str
     default_seeds: str = ""
-    seeds: list[int] | None = None  # with `latents`, numbers of rows
+    seeds: list[int] | None = None  # with `latents`, row indices
     latents: Path | None = None
     psi: float | None = None
     cutoff: Cutoff = None
@@ -288,8 +289,8 @@ class Selection:
         return dataclasses.replace(self, seeds=seeds, default_seeds=default)
 
     def labels(self, loaded: Pretrained) -> Tensor | None:
-        """Labels (1 or N, label_dim): the chosen class, else class seed modulo label_dim. None
-        for a network without labels."""
+        """Labels (1 or N, label_dim): the chosen class, or alternating classes by seed. None for a
+        network without labels."""
         if self.class_name is None and (turns := loaded.class_order_note()):
             note_once(turns)
         return loaded.labels_of(self.chosen_seeds, self.class_name)

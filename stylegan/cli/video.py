@@ -40,8 +40,9 @@ def video() -> None:
 def film_command(
     seeds: str, *extra: Decorator, length: float, each: str = "", of_run: bool = False
 ) -> Callable[[Callable[..., library.Clip]], click.Command]:
-    """Decorator: make a command of a function from a `Selection`, a `Frames` and its `extra`
-    options to a clip. By default it lasts `length` seconds, `each` of something."""
+    """Decorator that makes a command of a function. The function takes a `Selection`, a `Frames`
+    and the values of the `extra` options, and returns a clip. By default the clip lasts `length`
+    seconds; the help adds `each`, such as " for each seed of a walk"."""
 
     def register(make: Callable[..., library.Clip]) -> click.Command:
         @video.command(make.__name__, cls=Command)
@@ -114,8 +115,8 @@ def film_command(
         "--grid",
         type=param_types.GRID,
         default="1x1",
-        help="Columns and rows of walks. Each goes through its part of the seeds, in their order, "
-        f"by default {POINTS} of them.",
+        help="Columns and rows of walks. The seeds are divided between the walks, in order; by "
+        f"default each has {POINTS}.",
     ),
     *LOOK,
     length=2,

@@ -86,7 +86,7 @@ class Findings:
     def lines(self) -> list[str]:
         lines = [f"{self.kind} {self.path}: {pluralize(self.num_usable, 'usable image')}"]
         if self.sizes:
-            lines.append(f"sizes: {' to '.join(self.ends())}, {len(self.sizes)} different")
+            lines.append(f"sizes: {' to '.join(self.ends())}, {len(self.sizes)} distinct")
             modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
             lines.append(f"modes: {', '.join(modes)}")
         lines += self.labels.lines() if self.labels else []

@@ -20,8 +20,8 @@ from stylegan.utils.console import SILENT, Console
 from stylegan.utils.filesystem import without_links
 from stylegan.utils.text import join_truncated, require_module, sanitize
 
-FOLDS = 5  # of cross-validation, each with a fifth of either side
-MIN_EXAMPLES = 5  # examples of each side
+FOLDS = 5  # of cross-validation, each with a fifth of each side
+MIN_EXAMPLES = 5  # on each side
 IMAGE_ENDINGS = (".png", ".webp", ".jpg")
 NAME = re.compile(r"[^:=@/\\]{1,60}")
 SEED = re.compile(r"seed(\d{1,10})")
@@ -81,8 +81,8 @@ def examples_of(
     class_name: str | None = None,
     console: Console = SILENT,
 ) -> tuple[Tensor, np.ndarray]:
-    """Read w (N, w_dim) of two folders or files, as `latents_of`, and bool (N,), true for those of
-    `positive`. Raises ValueError if some are in both."""
+    """Read w (N, w_dim) from two folders or files as `latents_of` does, and bool (N,), True where
+    the example is from `positive`. Raises ValueError if an example is in both."""
     sides = [latents_of(loaded, place, class_name, console) for place in (positive, negative)]
     if both := sides[0].keys() & sides[1].keys():
         raise ValueError(f"{join_truncated(sorted(both))} is in both {positive} and {negative}")
@@ -93,9 +93,10 @@ def examples_of(
 def latents_of(
     loaded: Pretrained, place: Path, class_name: str | None, console: Console
 ) -> dict[str, Tensor]:
-    """Read w (n, w_dim) by name from a file of latents, or a folder of such files, of folders of
-    `project` or of images that `generate` named by seed. If w differs between layers, the mean is
-    used. Without `class_name`, seeds have the classes of `generate`, which is reported."""
+    """Read w (n, w_dim) by name from a file of latents, or from a folder: of such files, of folders
+    that `project` wrote, or of images that `generate` named by seed. If w differs between layers,
+    the mean is used. Without `class_name`, each seed has its class in `generate`, and a message
+    on the console lists them."""
     if not place.exists():
         raise FileNotFoundError(f"there is no folder or file {place} with examples")
     labels = loaded.label(class_name) if class_name is not None else None
@@ -105,8 +106,9 @@ def latents_of(
     others = [sanitize(p.name, 40) for p in images if not SEED.fullmatch(p.stem)]
     if others or not files + images:
         raise ValueError(
-            f"{place} must hold images named by seed, as stylegan generate does (seed0012.png), or "
-            f"latents (.npz); found {join_truncated(others, 3, ', ') if others else 'neither'}"
+            f"{place} must hold images named by seed, as stylegan generate writes them "
+            f"(seed0012.png), or latents (.npz); found "
+            f"{join_truncated(others, 3, ', ') if others else 'neither'}"
         )
     generator = loaded.generator
     config = loaded.generator.config

@@ -15,11 +15,11 @@ from stylegan.metrics.efficientnet import efficientnet, weights_path
 from stylegan.metrics.features import FeatureNetwork
 from stylegan.metrics.statistics import distances
 
-REFERENCES = 1000  # at most as many training images give the typical distance
-MAX_COMPARED = 64  # pixels a side of images that are compared
-MAX_SHOWN = 128  # pixels a side of images that are shown
-COARSE = 16  # pixels a side of images whose pixels are compared
-MAX_ROWS = 8  # rows; if there are more, two share a line
+REFERENCES = 1000  # training images that the typical distance is measured from, at most
+MAX_COMPARED = 64  # width and height of compared images, at most
+MAX_SHOWN = 128  # width and height of shown images, at most
+COARSE = 16  # width and height of images whose pixels are compared, at most
+MAX_ROWS = 8  # samples, each on a line of its own; if there are more, two share a line
 
 
 class NoUnit(ValueError):
@@ -43,8 +43,9 @@ class Neighbors(NamedTuple):
 def nearest(
     images: Tensor, comparison: Comparison, network: FeatureNetwork, k: int = 3
 ) -> Neighbors:
-    """Find the neighbors of uint8 images (n, C, r, r) among all training images, and their flips if
-    they are mirrored. Features of the data are not kept, so memory depends on n alone."""
+    """Find the neighbors of uint8 images (n, C, r, r) among all training images, and among their
+    mirror images if training mirrors. Features of the data are not kept, so memory depends on n
+    alone."""
     n = len(images)
     reals = comparison.require_reals()
     number = len(reals.images())
@@ -58,10 +59,10 @@ def nearest(
     names = torch.empty(len(queries), 0, dtype=torch.int64)
     for indices in comparison.batches(number, "training images"):
         rows = torch.arange(indices.start, indices.stop)
-        # `images()` for each batch: it checks that the file has not been cut short meanwhile
+        # Call `images()` for each batch: it checks that the file has not been cut short.
         part = torch.from_numpy(shown(reals.images()[indices.start : indices.stop]).copy())
         apart = distances(queries, network(part).cpu())
-        ways = 2 * rows.expand_as(apart)  # (n, batch): index, and whether it is flipped
+        ways = 2 * rows.expand_as(apart)  # (n, batch): 2 * index, + 1 where the flip is nearer
         if reals.mirror:
             flipped = distances(queries, network(part.flip(3)).cpu())
             ways = ways + (flipped < apart)
@@ -76,7 +77,8 @@ def nearest(
 
 def typical_of(apart: Tensor) -> float:
     """Median distance from a training image to its nearest other one, given distances (m, k).
-    Duplicates are ignored where they are the majority. Raises NoUnit if all images are equal."""
+    If that is 0, since half of the images have a duplicate, the median of the distances above 0.
+    Raises NoUnit if all images are equal."""
     differing = apart[(apart > 0) & apart.isfinite()]
     if not len(differing):
         raise NoUnit(
@@ -121,7 +123,7 @@ def samples_and_nearest(
 
 
 def reduced(images: Tensor, largest: int) -> Tensor:
-    """Box-average uint8 images (n, C, r, r) to at most `largest` pixels a side."""
+    """Box-average uint8 images (n, C, r, r) to at most `largest` x `largest` pixels."""
     factor = max(1, images.shape[-1] // largest)
     return avg_pool2d(images.float(), factor).round().to(images.dtype)
 

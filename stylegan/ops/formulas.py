@@ -27,7 +27,7 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tenso
 
 
 def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) -> Tensor:
-    """Equalized convolution, zeros beyond the border: weight (K, C, k, k) -> (N, K, H, W)."""
+    """Equalized convolution with zero padding: weight (K, C, k, k) -> (N, K, H, W)."""
     return F.conv2d(x, weight * scale, bias, padding=weight.shape[-1] // 2)
 
 
@@ -59,7 +59,7 @@ def downsample_to(x: Tensor, resolution: int) -> Tensor:
 
 
 def blur(x: Tensor) -> Tensor:
-    """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zeros beyond the border."""
+    """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zero padding."""
     # 1, 2, 1, made on the device of x: a copy from the host would stall a GPU
     taps = 2 - torch.arange(-1, 2, device=x.device, dtype=x.dtype).abs()
     kernel = (taps[:, None] * taps / 16).expand(x.shape[1], 1, 3, 3)
@@ -101,7 +101,8 @@ def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
     """Adaptive instance normalization, equation 1.
 
-    Channels get standard deviation `scale` (`layers.Style` has added 1) and mean `bias`, (N, C).
+    Channels get mean `bias` and standard deviation `scale`, both (N, C). `layers.Style` has
+    already added 1 to the scale.
     """
     return style_modulation(instance_norm(x, eps), scale, bias)
 
@@ -119,7 +120,7 @@ def epilogue(
 ) -> Tensor:
     """Noise, bias, activation, normalization, style: figure 1b.
 
-    noise (1 or N, 1, H, W), strength and bias (C,). x, a layer's output, may be overwritten.
+    noise (1 or N, 1, H, W), strength and bias (C,). The faster version may overwrite x.
     """
     if noise is not None and strength is not None:
         x = x + noise * strength[:, None, None]

@@ -246,10 +246,10 @@ class Pretrained(nn.Module):
         if not count:
             return ""
         if self.label_rows is not None:
-            return f"labels in turn: {len(self.label_rows)} of the data, as --class is not given"
+            return f"labels alternate: {len(self.label_rows)} of the data, as no --class is given"
         names = self.label_names or [f"class {i}" for i in range(count)]
         turns = [f"seed {i} is {sanitize(name, 40)}" for i, name in enumerate(names)]
-        return f"classes in turn, as no --class is given: {join_truncated(turns, 4, ', ')}"
+        return f"classes alternate, as no --class is given: {join_truncated(turns, 4, ', ')}"
 
     def label(self, class_name: str | None) -> Tensor | None:
         """The label (1, label_dim) of a class by name or number, or a mixture `smile=0.7,sad=0.3`.

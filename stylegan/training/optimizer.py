@@ -42,15 +42,17 @@ class Adam(torch.optim.Adam):
             for name, value in moments.items():
                 expected = torch.Size() if name == "step" else parameter.shape
                 if value.shape != expected or not value.isfinite().all():
-                    raise ValueError(f"{name} of the optimizer does not fit a weight")
+                    raise ValueError(
+                        f"{name} of the optimizer must be finite, of shape {tuple(expected)}"
+                    )
 
     @torch.no_grad()
     def update(self, lr: float, skip: Tensor | None = None) -> None:
         """Take a step with the gradients as they are; a missing one counts as zero.
 
         If the tensor `skip` is 1, the kernel leaves weights and moments unchanged. The host does
-        not wait for the result, so t advances anyway: epsilon is slightly small for a few hundred
-        steps.
+        not wait for the result, so t advances anyway, and epsilon is slightly too small for a few
+        hundred steps.
         """
         (group,) = self.param_groups
         for parameter in group["params"]:
@@ -66,7 +68,7 @@ class Adam(torch.optim.Adam):
         adam(
             moving,
             grads,
-            [s["exp_avg"] for s in states] if beta1 else grads,  # beta1 0: the first moment
+            [s["exp_avg"] for s in states] if beta1 else grads,  # the first moment if beta1 is 0
             [s["exp_avg_sq"] for s in states],
             [],
             [s["step"] for s in states],

@@ -15,7 +15,7 @@ from stylegan.config import TrainConfig
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, PairLoss
 from stylegan.schedule import Stage
 
-Kind = Literal["real", "fake", "between"]  # of images; WGAN-GP penalizes those in between
+Kind = Literal["real", "fake", "between"]  # of images; between: interpolated, for WGAN-GP
 PENALTIES = {"real": ("r1_penalty", losses.r1_penalty), "fake": ("r2_penalty", losses.r2_penalty)}
 
 
@@ -55,9 +55,9 @@ def generator_terms(
 def discriminator_images(
     config: TrainConfig, reals: Tensor, fakes: Tensor, penalty_mix: Tensor | None
 ) -> dict[Kind, Tensor]:
-    """Images of the discriminator's update by kind, with one pass for each.
+    """Images of the discriminator's update by kind, in the order of their passes.
 
-    `penalty_mix` (n,) is the weight of the fakes in the images between, for the gradient penalty.
+    `penalty_mix` (n,) is the weight of the fakes in the interpolated images of WGAN-GP.
     DDP exchanges gradients in the last pass, that of the reals, which must therefore reach every
     weight. The gradient penalty does not reach the biases, so it comes first.
     """
@@ -80,7 +80,7 @@ def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict
 
 
 def penalizes_between(config: TrainConfig) -> bool:
-    """Whether the gradient is penalized at images between real and fake: wgan_gp, hinge_gp."""
+    """Whether the gradient is penalized at interpolated images: wgan_gp, hinge_gp."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     return isinstance(loss, DiscriminatorLoss) and loss.gradient_penalty and config.gp_weight > 0
 
@@ -101,7 +101,7 @@ def discriminator_logits(
     *,
     penalized: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Logits of the augmented images, and the images to differentiate a penalty with respect to.
+    """Logits of the augmented images, and the images before augmentation, for a penalty's gradient.
 
     Second derivatives overflow float16, so with fp16 a penalized pass runs in float32, or TF32 if
     the GPU has it.
@@ -123,9 +123,10 @@ def discriminator_terms(
 ) -> list[Term]:
     """Loss of one kind of images, and the gradient penalty at them if its weight is not 0.
 
-    The penalty is R1 at reals, R2 at fakes and WGAN-GP's between, where there is no other term. A
-    loss of pairs needs the detached logits of the `others`: both passes compute the whole loss, and
-    each adds the gradient through its own logits. Its r_t is the sign of their difference.
+    The penalty is R1 at reals, R2 at fakes and WGAN-GP's at interpolated images, which have no
+    other term. A loss of pairs needs the detached logits of the `others`: both passes compute the
+    whole loss, and each adds the gradient through its own logits. Its r_t is the mean sign of real
+    minus fake logits.
     """
     norm_factor = losses.full_size_factor(config.network.resolution, stage.resolution)
     if kind == "between":

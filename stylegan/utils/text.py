@@ -19,7 +19,7 @@ def escape_control_chars(line: str) -> str:
 
 
 def message(text: str) -> str:
-    """Escape a line and cut its middle beyond 2,000 characters: advice comes last."""
+    """Escape a line; beyond 2,000 characters cut its middle, since the advice is at the end."""
     line = escape_control_chars(text)
     return line if len(line) <= 2000 else f"{line[:1400]} ... {line[-595:]}"
 
@@ -64,7 +64,7 @@ def gib(size: float) -> str:
 
 
 def align_columns(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
-    """Lines of a table, its columns right-aligned, those in `left` left-aligned."""
+    """Lines of a table, right-aligned except for the columns (from 0) in `left`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
@@ -77,8 +77,8 @@ def align_columns(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> li
 def error_reason(error: BaseException, *, line: int | None = None, with_file: bool = False) -> str:
     """One-line message of an error.
 
-    OSErrors lose their path unless `with_file`; of a library's long message only line `line` is
-    kept.
+    Without `with_file`, the path of an OSError is left out. With `line`, only that line of a long
+    message is kept.
     """
     text = getattr(error, "strerror", None) or str(error)
     if with_file and isinstance(error, OSError) and error.strerror and error.filename is not None:
@@ -107,7 +107,7 @@ def parts_of(name: str) -> list[str]:
 
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
-    """Known names (`section.option`, `folder/name`) with the closest last part; none if far."""
+    """Known names (`section.option`, `folder/name`) with the closest last part, if any is close."""
     last = parts_of(name)[-1]
     last_parts = [parts_of(key)[-1] for key in known]
     near = difflib.get_close_matches(last, last_parts, n=1, cutoff=0.8)

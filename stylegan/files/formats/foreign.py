@@ -41,7 +41,7 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
 
 
 def generators_in(content: Content) -> Iterator[Content]:
-    """Candidates for the weights of a generator; the average one alone, if there is one."""
+    """Candidates for the weights of a generator; only the average generator, if there is one."""
     models = content.get("models", content)
     state = content.get("state_dict", content)
     if isinstance(models, Mapping):
@@ -58,7 +58,7 @@ def generators_in(content: Content) -> Iterator[Content]:
 
 
 def starting(weights: Mapping[object, object], start: str) -> Content:
-    """Tensors whose names begin with `start`, without it and the prefix of DataParallel."""
+    """Tensors whose names begin with `start`, which is removed, as is DataParallel's "module."."""
     return {
         str(name).removeprefix(start).removeprefix("module."): value
         for name, value in weights.items()
@@ -111,7 +111,9 @@ def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     labels = shapes(layout, ["mapping.label_embedding"], weights)
     label_dim = labels[0][0] if labels else 0
     if label_dim and inputs % 2:
-        raise ValueError(f"inputs of a mapping with labels must be even, got {inputs}")
+        raise ValueError(
+            f"a mapping network with labels must have an even number of inputs, got {inputs}"
+        )
     convs = shapes(layout, itertools.chain(["synthesis.input.conv.weight"], blocks), weights)
     rgb = shapes(layout, ["synthesis.to_rgb.4.weight"], weights)
     if not rgb:
