@@ -205,7 +205,7 @@ class Counted(GeneratorSamples):
 
     made: list[int] = dataclasses.field(default_factory=list)
 
-    def fakes(self, indices, num):
+    def sample_batch(self, indices, num):
         self.made.extend(indices)
         return super().sample_batch(indices, num)
 
@@ -272,7 +272,7 @@ def test_weights_sha256_depends_on_the_weights_alone():
 class FullDisk(GeneratorSamples):
     """Its last process has room for one batch only."""
 
-    def fakes(self, indices, num):
+    def sample_batch(self, indices, num):
         if indices.stop == num:  # the last of several batches
             raise OSError("the last disk is full")
         return super().sample_batch(indices, num)
@@ -425,7 +425,8 @@ def test_check_sources_refuses_missing_generators_before_any_work(source, begun,
     if begun:
         later.mkdir()
         (later / "config.toml").write_text(to_toml(tiny_config()))
-    with pytest.raises(FileNotFoundError, match="not a run that has" if begun else "there is no"):
+    words = "holds neither" if begun else "there is no"
+    with pytest.raises(FileNotFoundError, match=words):
         check_sources([str(source), "faces64", str(later)], Conditions(), centers=None)
 
 
