@@ -198,8 +198,8 @@ def test_bad_rows_and_files_of_parquet_are_named_and_left_out(tmp_path):
     parquet.write_table(pyarrow.table({"pixels": [1]}), other)
     findings = check(path)
     reasons = dict(findings.skipped)
-    assert reasons.pop("a/000000001.png") == reasons.pop("a/000000002.png")
-    assert "not a PNG" in reasons.pop("a/000000003.png")
+    assert reasons.pop("a-000000001.png") == reasons.pop("a-000000002.png")
+    assert "not a PNG" in reasons.pop("a-000000003.png")
     assert "cannot be read" in reasons.pop("b.parquet")
     assert "expected a column image" in reasons.pop("c.parquet")
     assert not reasons
@@ -219,7 +219,8 @@ def test_include_selects_a_split_of_parquet(tmp_path):
     for split, seed in (("train", 0), ("test", 1)):
         write_parquet(tmp_path / "set" / f"{split}-00000-of-00001.parquet", [png(seed=seed)])
     source = open_source(tmp_path / "set", include=["train"])
-    assert source.names == ["train/00000-of-00001/000000000.png"]
+    assert source.names == ["train/00000-of-00001-000000000.png"]
+    assert "test, train are splits" in open_source(tmp_path / "set").notes()[0]
 
 
 @pytest.mark.parametrize("form", ["tars", "parquet"])

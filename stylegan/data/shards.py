@@ -7,7 +7,7 @@ import re
 import tarfile
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -15,7 +15,7 @@ from stylegan.utils.filesystem import as_value_error, check_not_placeholder
 from stylegan.utils.text import error_reason, join_truncated, pluralize, require_module, sanitize
 
 from .images import image_errors
-from .labels import Labels, build_labels, from_classes
+from .labels import Labels, build_labels
 from .sources import MAX_FILE_BYTES, FileSource, hidden, only_folder, status_of, walk
 
 MAX_ROW_GROUP = 2**31  # bytes of its images
@@ -67,12 +67,20 @@ class ShardSource(FileSource):
                 raise ValueError(self.faults[name])
             return io.BytesIO(self.content(*self.places[name]))
 
-    def labels_from(self, found: Mapping[str, Any]) -> Labels:
-        """Labels of `names`. What has a fault gets that of another image, as it is left out."""
-        if missing := [name for name, label in found.items() if label is None]:
+    @abstractmethod
+    def find_labels(self, names: Sequence[str]) -> Iterator[Any]:
+        """The label of each image, or None."""
+
+    def read_labels(self) -> Labels:
+        usable = [name for name in self.names if name not in self.faults]
+        found = dict(zip(usable, self.find_labels(usable), strict=True))
+        missing = [name for name, label in found.items() if label is None]
+        if self.label_files or len(missing) == len(found):
+            return super().read_labels()
+        if missing:
             examples = join_truncated(list(map(sanitize, missing)), 3, ", ")
             raise ValueError(f"{pluralize(len(missing), 'image')} without a label: {examples}")
-        other = next(iter(found.values()))
+        other = found[usable[0]]  # for what is left out
         return build_labels({name: found.get(name, other) for name in self.names}, None)
 
     def fingerprint_parts(self) -> Iterator[tuple[object, ...]]:
@@ -121,11 +129,8 @@ class TarSource(ShardSource):
             opened.seek(first)
             return opened.read(second)
 
-    def read_labels(self) -> Labels:
-        found = {name: self.label_of(name) for name in self.names if name not in self.faults}
-        if self.label_files or not any(label is not None for label in found.values()):
-            return super().read_labels()
-        return self.labels_from(found)
+    def find_labels(self, names: Sequence[str]) -> Iterator[Any]:
+        return map(self.label_of, names)
 
     def label_of(self, name: str) -> Any:
         for ending in (".cls", ".json"):
@@ -152,7 +157,7 @@ def members(path: Path) -> Iterator[tarfile.TarInfo]:
             if tar.offset <= end:
                 raise ValueError(f"the header at byte {info.offset} points back")
             end = tar.offset
-            tar.members.clear()  # a kilobyte each
+            tar.members = []  # type: ignore[attr-defined]  # a kilobyte each
             yield info
         file.seek(tar.offset)
         rest = file.read(2**16)
@@ -180,7 +185,7 @@ def key_of(name: str) -> str:
 class ParquetSource(ShardSource):
     """Parquet as on the Hugging Face Hub: a column `image`, whose rows have `bytes`, and labels.
 
-    An image is named by its row; in a folder after its file, whose split is a sub-folder.
+    Images are named by file and row; the split in the name of a file becomes a sub-folder.
     """
 
     kind = "set of Parquet files"
@@ -197,7 +202,7 @@ class ParquetSource(ShardSource):
         prefix = SHARD_NUMBER.sub(r"/\1", within)
         rows = [(group, i) for group, number in enumerate(row_counts(file)) for i in range(number)]
         for number, (group, i) in enumerate(rows):
-            self.places[f"{prefix}/{number:09}.png"] = file, group, i
+            self.places[f"{prefix}-{number:09}.png"] = file, group, i
 
     def content(self, file: Path, first: int, second: int) -> bytes:
         with self.lock:  # all threads need the same row group
@@ -208,16 +213,10 @@ class ParquetSource(ShardSource):
         content: bytes = image["bytes"]
         return content
 
-    def read_labels(self) -> Labels:
-        usable = [name for name in self.names if name not in self.faults]
-        of_files = {file: labels_of(file) for file in {self.places[name][0] for name in usable}}
-        found = {}
-        for name in usable:
-            file, group, i = self.places[name]
-            found[name] = of_files[file][group][i]
-        if not any(label is not None for label in found.values()):
-            return from_classes([None] * len(self.names))
-        return self.labels_from(found)
+    def find_labels(self, names: Sequence[str]) -> Iterator[Any]:
+        read = functools.cache(labels_of)
+        for file, group, i in map(self.places.__getitem__, names):
+            yield read(file)[group][i]
 
 
 def open_parquet(path: Path) -> Any:
@@ -268,7 +267,8 @@ def labels_of(path: Path) -> list[list[Any]]:
         labels = [table.column(name).to_pylist() for table in tables]
         if classes is None:
             return labels
-        named = {None: None, -1: None, **dict(enumerate(classes))}  # -1 stands for no label
+        named: dict[Any, Any] = {None: None, -1: None}  # -1 stands for no label
+        named |= enumerate(classes)
         return [[named[label] for label in group] for group in labels]
 
 

@@ -125,7 +125,8 @@ class Source(ABC):
                     f"left out as {what}: {join_truncated(list(map(sanitize, names)), 4, ', ')}"
                 )
         folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
-        if not self.label_files and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
+        are_labels = self.labels is not None and folders == {*self.labels.names}
+        if are_labels and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
             parts = ", ".join(sorted(folders))
             lines.append(f"WARNING: {parts} are splits of a data set, but would be its labels")
         if self.label_files and self.names:
