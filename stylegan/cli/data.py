@@ -62,7 +62,7 @@ def preparation_of(
 @READING
 @click.option("--strict", is_flag=True, help="Fail if an image cannot be used.")
 def prepare(source: Path, out: Path, strict: bool, workers: int | None, **reading: Any) -> None:
-    """Convert all images of SOURCE, a folder, zip or TFRecords, to the store OUT.
+    """Convert all images of SOURCE (see `stylegan check --help`) to the store OUT.
 
     `train --data FOLDER` does this by itself; a store of your own can be kept, moved and shared.
     The default --resolution is the largest power of two that fits into the first image.
@@ -101,8 +101,10 @@ def check(source: Path, strict: bool, every: bool, workers: int | None, **readin
     The table shows how many images are large enough for each resolution. The files of a store are
     verified by their hashes (training only checks their sizes). Nothing is written.
 
-    SOURCE is a folder or a zip of images, TFRecords, or a store. A zip may have one folder on top.
-    Labels are sub-folders, or dataset.json or labels.csv next to them.
+    SOURCE is a folder, zip or tar of images, a folder of tars (WebDataset), TFRecords, Parquet,
+    hf:owner/name (a data set of the Hugging Face Hub), or a store. A zip or tar may have one folder
+    on top. Labels are sub-folders, or dataset.json or labels.csv next to them, or those of the
+    format.
 
     \b
     stylegan check photos/ --resolution 256

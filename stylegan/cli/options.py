@@ -91,7 +91,8 @@ SWITCH: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": "true", 
 
 
 def data_option(default: str) -> Decorator:
-    text = f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]"
+    kinds = "Folder of images, zip, TFRecords, tars, Parquet, hf:owner/name, or prepared store."
+    text = f"{kinds}  [default: {default}]"
     return click.option("--data", type=param_types.INPUT, help=text)
 
 

@@ -1,4 +1,4 @@
-"""Data pipeline: source (folder, zip, TFRecords) -> store (NumPy pyramid) -> endless batches."""
+"""Data pipeline: source (folder, zip, tar, ...) -> store (NumPy pyramid) -> endless batches."""
 
 from .cache import cached_store, default_cache_dir
 from .check import Findings, check

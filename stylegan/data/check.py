@@ -34,7 +34,7 @@ NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason, ignored when reasons are
 
 @dataclass
 class Findings:
-    """What `check` found in a folder, zip, TFRecords or store."""
+    """What `check` found in a source or store."""
 
     path: Path
     kind: str  # "store", or the `kind` of a source
@@ -134,7 +134,7 @@ def check(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Findings:
-    """Check a folder, zip, TFRecords or store, and list the images that `prepare` would skip.
+    """Check a source or store, and list the images that `prepare` would skip.
 
     All images are decoded, and all files of a store hashed. With `decode=False`, only headers are
     read, which misses other damage.

@@ -51,7 +51,7 @@ def prepare(
     workers: int | None = None,
     console: Console = SILENT,
 ) -> Store:
-    """Make a store of all images of a folder, zip or TFRecords, sorted by name.
+    """Make a store of all images that `open_source` finds, sorted by name.
 
     Images that cannot be read or are too small are skipped and listed in the store; with `strict`
     they raise ValueError. Labels are stored if every image has one.

@@ -30,7 +30,7 @@ from .images import MODES, extensions, image_errors, is_image, open_image, read_
 from .labels import CSV, JSON, MAX_VALUE, Labels, composed, from_classes, from_vectors, read_labels
 from .store import META, NO_LABELS, Skipped
 
-MAX_FILE_BYTES = 2**29  # of an image in a zip: the size of `MAX_PIXELS` without compression
+MAX_FILE_BYTES = 2**29  # of an image in a zip or tar: the size of `MAX_PIXELS` without compression
 GRIDS = "grid.png", "grid.webp", "grid.jpg"  # of `stylegan generate`, next to its samples
 PARTS = {"train", "test", "val", "valid", "validation"}  # sub-folders that are no classes
 UTF8_FLAG = 0x800  # of an entry in a zip: its name is UTF-8
@@ -125,7 +125,8 @@ class Source(ABC):
                     f"left out as {what}: {join_truncated(list(map(sanitize, names)), 4, ', ')}"
                 )
         folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
-        if not self.label_files and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
+        are_labels = self.labels is not None and folders == {*self.labels.names}
+        if are_labels and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:
             parts = ", ".join(sorted(folders))
             lines.append(f"WARNING: {parts} are splits of a data set, but would be its labels")
         if self.label_files and self.names:
@@ -327,17 +328,27 @@ class SequenceSource(Source):
 
 
 def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> Source:
-    """List the images of a folder, zip or TFRecords; `include` keeps only these sub-folders.
+    """List the images of a folder, zip, TFRecords, tars, Parquet or `hf:owner/name`.
 
-    A source is returned unchanged.
+    `include` keeps only these sub-folders. A source is returned unchanged.
     """
+    from .shards import ParquetSource, TarSource, fetch_from_hub  # they are sources of this module
+
     if isinstance(path, Source):
         return path
-    path = Path(path)
-    if path.is_dir():
-        records = sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")])
-        if records and not any(map(is_image, walk(path))):
+    is_on_hub = str(path).startswith("hf:")
+    path = fetch_from_hub(str(path)) if is_on_hub else Path(path)
+    # a few images next to shards on the Hub are those of its README
+    if path.is_dir() and (is_on_hub or not any(map(is_image, walk(path)))):
+        if records := sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")]):
             return TFRecordSource(path, records, include)
+        files = list(walk(path))
+    else:
+        files = [path.name] if path.is_file() else []
+    for kind in (TarSource, ParquetSource):
+        if any(name.lower().endswith(kind.ending) for name in files):
+            return kind(path, include)
+    if path.is_dir():
         return FolderSource(path, include)
     if path.is_file():
         check_not_placeholder(path)

@@ -1,6 +1,7 @@
 """Image folders, zips or stores to measure instead of a generator: samples of other programs."""
 
 import dataclasses
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from functools import partial
@@ -72,8 +73,10 @@ def open_images(
 
 
 def holds_images(source: str) -> bool:
-    """Whether a source of `stylegan metrics` is a store, a zip with an image, or a folder without a
-    run or saved weights."""
+    """Whether a source of `stylegan metrics` is a store, a zip with an image, a tar, Parquet,
+    `hf:...`, or a folder without a run or saved weights."""
+    if source.startswith("hf:"):
+        return True
     path = Path(source)
     if source in BUNDLED or not path.exists():
         return False
@@ -81,6 +84,8 @@ def holds_images(source: str) -> bool:
         run = RunFolder(path)
         saved = run.generators() or run.states() or (path / SHARED).is_file()
         return is_store(path) or not (RunFolder.of(path) or saved)
+    if path.suffix.lower() in (".tar", ".parquet"):  # `mine.pth.tar` is a zip
+        return path.suffix.lower() == ".parquet" or tarfile.is_tarfile(path)
     if path.suffix.lower() == ".zip" or not zipfile.is_zipfile(path):
         return path.suffix.lower() == ".zip"
     with zipfile.ZipFile(path) as archive:

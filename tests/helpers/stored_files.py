@@ -18,6 +18,7 @@ from helpers import foreign_layouts
 from helpers.official import SETTINGS, generator_variables
 from helpers.pictures import archive, png, store_of
 from helpers.reference import SNAPSHOT
+from helpers.shards import tar, write_parquet
 from helpers.tfrecords import record, write_records
 from helpers.tiny_generators import TINY, loaded_of, random_generator
 from helpers.tiny_training import tiny_config
@@ -85,11 +86,27 @@ def pictures(path):
     archive(path, files | {"notes.txt": b"words"})
 
 
-def prepared(path):
+def tarred(path):
+    """Of more than 100 KiB: `tarfile` adds up to 10 KiB of zeros, which may be cut."""
+    names = "a/0", "a/1", "b/2", "b/3"
+    tar(path, {f"{name}.png": png(100, 100, seed) for seed, name in enumerate(names)})
+
+
+def parquet(path):
+    write_parquet(path, [png(12, 10, seed) for seed in range(3)], label=[0, 0, 1])
+
+
+def strictly_prepared(path):
+    """Images that cannot be read are left out otherwise."""
+    prepared(path, strict=True)
+
+
+def prepared(path, strict=False):
     """Read pictures as training does: prepared into a cache, and from there."""
     cache = path.parent / "cache"
     shutil.rmtree(cache, ignore_errors=True)
-    cached_store(path, cache_dir=cache, workers=1).images(8)[:].sum()
+    store = cached_store(path, strict=strict, cache_dir=cache, workers=1)
+    store.images(8)[:].sum()
 
 
 def records(path):
@@ -148,6 +165,8 @@ KINDS = {
     ),
     "plain direction": Kind("mine.npy", lambda path: np.save(path, np.zeros((1, 8))), edit),
     "zip": Kind("mine.zip", pictures, prepared),
+    "tar": Kind("mine.tar", tarred, strictly_prepared),
+    "Parquet": Kind("mine.parquet", parquet, strictly_prepared),
     "TFRecords": Kind("mine.tfrecords", records, prepared),
     "images of a store": Kind("store/0016.npy", store, lambda path: Store(path.parent)),
     "description of a store": Kind("store/meta.json", store, lambda path: Store(path.parent)),
