@@ -160,7 +160,9 @@ def test_spread_in_order_equals_bilinear_sample_transposed():
     samples = torch.randn(2, 3, 7, 5, dtype=torch.float64)
     grid = torch.rand(2, 7, 5, 2, dtype=torch.float64) * 2.6 - 1.3
     expected = resampling.bilinear_sample_transposed(samples, grid, (6, 9))
-    assert_close(resampling.spread_in_order(samples, grid, (6, 9)), expected, rtol=0, atol=1e-12)
+    assert_close(
+        resampling.spread_deterministic(samples, grid, (6, 9)), expected, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.gpu

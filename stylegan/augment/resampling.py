@@ -136,14 +136,14 @@ def bilinear_sample(images: Tensor, grid: Tensor) -> Tensor:
 def bilinear_sample_transposed(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
     """Transpose of bilinear sampling: add samples (N, C, H', W') to the pixels they came from."""
     if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
-        return spread_in_order(samples, grid, size)
+        return spread_deterministic(samples, grid, size)
     images = samples.new_zeros(1).expand(*samples.shape[:2], *size)  # only its shape is read
     backward = torch.ops.aten.grid_sampler_2d_backward
     return backward(samples, images, grid, 0, 0, True, [True, False])[0]
 
 
-def spread_in_order(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
-    """`spread` with reproducible bits on a GPU."""
+def spread_deterministic(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
+    """`bilinear_sample_transposed` with reproducible bits on a GPU."""
     n, channels = samples.shape[:2]
     height, width = size
     last = pair(grid, width - 1, height - 1)

@@ -161,7 +161,7 @@ class Pretrained(nn.Module):
     ) -> Tensor:
         """Samples of the seeds as `stylegan generate` writes them: uint8 (N, C, H, W) on the CPU.
 
-        They are computed on the network's device, without gradients and padding; see `pictures`.
+        They are computed on the network's device, without gradients and padding; see `generate`.
         """
         if not len(seeds):
             raise ValueError("there are no seeds, so there is nothing to generate")
