@@ -29,7 +29,7 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     Returns a torch.nn.Module `G` in eval mode, its weights frozen:
       G(z, labels=None, *, psi=1.0, noise="random")
         z (N, G.config.z_dim) -> images (N, G.config.image_channels, r, r), nominally in [-1, 1],
-        as far as the network has grown; G.shown(resolution=32)(z) shows another resolution
+        as far as the network has grown; G.with_settings(resolution=32)(z) shows another resolution
       G.sample(seeds, psi=None, *, cutoff=None, labels=None, noise="const", edits=None,
                batch=None)
         -> the images that `stylegan generate` writes for these seeds, uint8 (N, channels, h, w);

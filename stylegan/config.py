@@ -257,7 +257,10 @@ def read_options(name: str | Path) -> dict[str, Any]:
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, object]:
-    """Parse options as `-o` takes them, `section.key=value` in TOML; later ones win."""
+    """Parse options as `-o` takes them, `section.key=value` in TOML; later ones win.
+
+    That includes later ones by a former name.
+    """
     return {name: value for text in texts for name, value in flatten(parse_override(text)).items()}
 
 

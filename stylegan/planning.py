@@ -393,7 +393,8 @@ def inspect_inputs(
         )
         lines += found_lines(findings)
     elif not is_own and not stored and request.config is None:
-        lines.append(f"no --data, and no run in {run.path}: the bundled faces")
+        missing = "" if request.data else f"no --data, and no run in {run.path}: "
+        lines.append(f"{missing}the bundled faces")
     return Facts(run, stored, base, data, is_own, machine, start, findings, given), lines
 
 

@@ -171,7 +171,7 @@ WRONG_OPTIONS = [  # an option, and the words that name it and say what is wrong
     ("batch_gpu=3", "128 .* batch_gpu 3"),
     ("data.include='\udce9.png'", "Unicode"),
     ("augment={kind='ada', transforms=['blits']}", "transforms .*blit.*'blits'"),
-    ("augment={kind='none', probability=0.5}", "kind must be"),
+    ("augment={kind='none', probability=0.5}", "probability need kind"),
     ("augment={kind='ada', target=1.0}", "target is 1.0"),
     ("network.resolution=48", "network.* power of two from 4 to 1024, got 48"),
     ("network.resolution=2048", "network.* power of two from 4 to 1024, got 2048"),

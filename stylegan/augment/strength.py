@@ -42,7 +42,9 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         if self.kind == "none" and (self.transforms or self.probability != "published"):
-            raise ValueError('kind must be "ada" or "diffaugment" to use other options, got "none"')
+            raise ValueError(
+                'transforms and probability need kind "ada" or "diffaugment", got "none"'
+            )
         if self.kind != "none":
             PIPELINES[self.kind].parse_names(self.transforms)
 

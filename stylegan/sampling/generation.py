@@ -242,7 +242,7 @@ def noise_from_seeds(
 
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
-    """Convert images (N, C, H, W) in [-1, 1] to uint8 (N, H, W, C); see `levels`."""
+    """Convert images (N, C, H, W) in [-1, 1] to uint8 (N, H, W, C); see `quantize`."""
     pixels: np.ndarray = quantize(images, premultiplied=premultiplied).cpu().numpy()
     return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
 
@@ -350,7 +350,7 @@ def generate(
     noise: Noise = "const",
     batch: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Generate images as `render` does, with the settings as arguments."""
+    """Generate images as `generate_batches` does, with the settings as arguments."""
     resolution = generator.config.resolution if resolution is None else resolution
     settings = SamplingSettings(resolution, alpha, psi, cutoff)
     return generate_batches(

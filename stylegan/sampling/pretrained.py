@@ -182,7 +182,7 @@ class Pretrained(nn.Module):
         noise: Noise | None = None,
         batch: int | None = None,
     ) -> Iterator[np.ndarray]:
-        """Generate samples uint8 (H, W, C) one by one, without padding: see `sampling.render`.
+        """Generate samples uint8 (H, W, C) one by one, without padding (`generate_batches`).
 
         seeds: one for each sample; with `ws` they serve random noise only.
         psi, cutoff, edits: replace `settings`, see `SamplingSettings.override`.

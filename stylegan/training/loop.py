@@ -58,7 +58,8 @@ def train(
             progress = meter.read(state, stage)
             meter = Meter()
             recorder.write_progress(progress)
-            console.progress(progress, progress.images_seen, progress.total_images)
+            done = min(progress.images_seen, progress.total_images)  # lengths are rounded up
+            console.progress(progress, done, progress.total_images)
             health.check_updates()
             health.check_logits(progress)
             for event, warning in health.warnings(progress).items():

@@ -85,6 +85,8 @@ def start(
             config = set_label_dim(config, store)
             if callable(evaluation):
                 evaluation = evaluation(config, store)
+            if not isinstance(evaluation, Evaluation | None):
+                raise ValueError(f"evaluation must be an Evaluation, got {evaluation!r}")
             rank0_console = console if distributed.rank() == 0 else SILENT
             newest, payload = newest_state(folder, rank0_console)
             lines = set_threads(threads, payload)

@@ -36,7 +36,7 @@ INITIAL_RESOLUTION = "schedule.initial_resolution"
 
 
 def sizes(weights: Weights, *, max_channels: int | None = None) -> dict[str, object]:
-    """Options for a network like that of `weights`, but for the resolution and a given `width`."""
+    """Options for a network like that of `weights`, except resolution and `max_channels`."""
     config = weights.require_loaded().generator.config
     left_out = OF_DATA if max_channels is None else OF_DATA | WIDTHS
     fields = dataclasses.asdict(config).items()

@@ -12,9 +12,9 @@ class Console:
         """Show a line of text."""
 
     def progress(self, task: object, done: int, total: int) -> None:
-        """Report that `done` of `total` items of the task `what` are finished.
+        """Report that `done` of `total` items of `task` are finished.
 
-        `what` is a short description, or while training a `TrainingProgress`, at every log line.
+        `task` is a short description, or in training a `TrainingProgress`, at every log line.
         """
 
 
