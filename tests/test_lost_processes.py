@@ -95,7 +95,7 @@ def test_train_saves_and_exits_when_another_process_is_lost(folder, number, why)
             process.kill()
             process.communicate()
     assert first.returncode == 4, text
-    message = f"process 0 of 2 has lost contact with another, at image .*continues.*{why}"
+    message = f"process 0 of 2 has lost contact with another at image .*continues.*{why}"
     assert re.search(message, text), text
     saved = checkpoint.load(RunFolder(out).states()[-1])
     assert saved["images_seen"] >= 80
