@@ -58,8 +58,7 @@ def train(
             progress = meter.read(state, stage)
             meter = Meter()
             recorder.write_progress(progress)
-            done = min(progress.images_seen, progress.total_images)  # lengths are rounded up
-            console.progress(progress, done, progress.total_images)
+            console.progress(progress, progress.images_seen, progress.total_images)
             health.check_updates()
             health.check_logits(progress)
             for event, warning in health.warnings(progress).items():
