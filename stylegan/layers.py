@@ -6,13 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from stylegan.ops import (
-    at_least_float32,
-    conv2d,
-    conv2d_downsample,
-    dense,
-    upsample_conv2d,
-)
+from stylegan.ops import at_least_float32, conv2d, conv2d_downsample, dense, upsample_conv2d
 
 HE_GAIN = math.sqrt(2)
 

@@ -38,13 +38,7 @@ from stylegan.schedule import (
     phases,
     remaining_stages,
 )
-from stylegan.training.costs import (
-    Machine,
-    StepCosts,
-    cost_line,
-    disk_warning,
-    possible_costs,
-)
+from stylegan.training.costs import Machine, StepCosts, cost_line, disk_warning, possible_costs
 from stylegan.training.meaning import check_meaning
 from stylegan.training.run import (
     backend_flags,

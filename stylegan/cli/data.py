@@ -19,12 +19,7 @@ from stylegan.data.prepare import format_bytes
 from stylegan.metrics.cache import FEATURES
 from stylegan.utils.caches import entries
 from stylegan.utils.filesystem import OutputWriter
-from stylegan.utils.text import (
-    align_columns,
-    join_truncated,
-    pluralize,
-    suggestion,
-)
+from stylegan.utils.text import align_columns, join_truncated, pluralize, suggestion
 
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution; smaller images are skipped."),

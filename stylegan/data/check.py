@@ -12,12 +12,7 @@ import numpy as np
 
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 from stylegan.utils.console import SILENT, Console
-from stylegan.utils.text import (
-    align_columns,
-    join_truncated,
-    pluralize,
-    sanitize,
-)
+from stylegan.utils.text import align_columns, join_truncated, pluralize, sanitize
 
 from .images import MODES, Fit, Preparation, normalize
 from .labels import Labels

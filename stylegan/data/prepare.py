@@ -24,16 +24,7 @@ from stylegan.utils.text import error_reason, pluralize
 
 from .images import Fit, Preparation, normalize, premultiply, quiet_decoding, to_chw
 from .sources import Images, SequenceSource, Source, open_source, summarize_skipped
-from .store import (
-    CLASSES,
-    META,
-    NAMES,
-    VECTORS,
-    Skipped,
-    Store,
-    StoreMeta,
-    file_name,
-)
+from .store import CLASSES, META, NAMES, VECTORS, Skipped, Store, StoreMeta, file_name
 
 HEADER = 128  # bytes of the header of a file of images, whatever their number
 DEFAULT_PREPARATION = Preparation()

@@ -110,6 +110,7 @@ class TarSource(ShardSource):
         self.ignored = [name for name in self.ignored if name not in labels]
 
     def index(self, file: Path, shard: str) -> None:
+        size = file.stat().st_size
         for info in members(file):
             parts = [part for part in info.name.split("/") if part not in ("", ".")]
             if not parts or info.isdir() or any(map(hidden, parts)):
@@ -117,7 +118,7 @@ class TarSource(ShardSource):
             name = "/".join(parts)
             if name in self.places and self.places[name][0] != file:  # shards may number alike
                 name = "/".join([*parts[:-1], shard.replace("/", "-"), parts[-1]])
-            fault = fault_of(info, file.stat().st_size)
+            fault = fault_of(info, size)
             if name in self.places:
                 fault = f"more than one file of this name in {shard}"
             if fault:

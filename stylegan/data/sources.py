@@ -18,12 +18,7 @@ import numpy as np
 from PIL import Image
 
 from stylegan.utils.filesystem import as_value_error, check_not_placeholder
-from stylegan.utils.text import (
-    error_reason,
-    join_truncated,
-    pluralize,
-    sanitize,
-)
+from stylegan.utils.text import error_reason, join_truncated, pluralize, sanitize
 
 from . import tfrecords
 from .images import MODES, extensions, image_errors, is_image, open_image, read_header, to_pil

@@ -179,9 +179,10 @@ def save_page(
     runtime_package = importlib.resources.files("onnxruntime")
     contents |= {file: (runtime_package / Path(file).name).read_bytes() for file in LICENSES}
     contents |= {file: (FOLDER / file).read_bytes() for file in PAGE}
-    files = {path / file: content for file, content in contents.items()}
     if is_one_file(path):
         files = {path: in_one_file(contents)}
+    else:
+        files = {path / file: content for file, content in contents.items()}
     for file, content in files.items():
         with outputs.file(file) as written:
             written.write(content)

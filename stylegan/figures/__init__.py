@@ -1,13 +1,6 @@
 """Images arranged for display: grids, and the figures of the paper."""
 
-from stylegan.figures.layout import (
-    FORMATS,
-    GAP,
-    default_columns,
-    grid,
-    image_table,
-    save_image,
-)
+from stylegan.figures.layout import FORMATS, GAP, default_columns, grid, image_table, save_image
 from stylegan.figures.noise import noise_components, noise_detail
 from stylegan.figures.points import (
     LatentPoints,

@@ -17,13 +17,7 @@ from torch import Tensor
 from stylegan.metrics.comparison import rank_range
 from stylegan.metrics.features import Tools
 from stylegan.utils.caches import Kind, entries, evict
-from stylegan.utils.distributed import (
-    all_gather,
-    rank,
-    run_on_all_ranks,
-    run_on_rank0,
-    world_size,
-)
+from stylegan.utils.distributed import all_gather, rank, run_on_all_ranks, run_on_rank0, world_size
 from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 CHUNK_BYTES = 2**24  # sent between processes

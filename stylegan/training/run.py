@@ -15,13 +15,7 @@ from stylegan.data.cache import check_same_images
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.ops import (
-    HALF,
-    has_fast_matmul,
-    has_tf32,
-    override_fp32_precision,
-    resolve_precision,
-)
+from stylegan.ops import HALF, has_fast_matmul, has_tf32, override_fp32_precision, resolve_precision
 from stylegan.schedule import remaining_stages
 from stylegan.training import loop
 from stylegan.training.costs import StepCosts, run_preflight

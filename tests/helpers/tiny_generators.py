@@ -60,8 +60,8 @@ def loaded_of(
     active_rectangle=None,
     **settings,
 ):
-    """One as if from a file that says this of it; its look has the network's resolution unless
-    another is given."""
+    """One as if from a file with this description; its settings have the network's resolution
+    unless another is given."""
     settings = {
         "resolution": generator.config.resolution,
         "active_rectangle": active_rectangle,
