@@ -210,7 +210,7 @@ def face_of(file: FontFile, index: int, size: int) -> Face:
     font = ImageFont.truetype(
         io.BytesIO(file.content), MEASURED, index, layout_engine=ImageFont.Layout.BASIC
     )
-    pictures = drawn(font, size)
+    pictures = rendered(font, size)
     check_distinct(pictures)
     return Face(
         file.package,
@@ -221,7 +221,7 @@ def face_of(file: FontFile, index: int, size: int) -> Face:
     )
 
 
-def drawn(font: ImageFont.FreeTypeFont, size: int) -> np.ndarray:
+def rendered(font: ImageFont.FreeTypeFont, size: int) -> np.ndarray:
     """The 36 pictures of a face at one scale, on one baseline: uint8 (36, size, size).
 
     Capitals have a common height in all faces unless another character would not fit; each
@@ -390,7 +390,7 @@ def licenses(faces: Sequence[Face], notices: Mapping[str, str]) -> str:
     families: dict[str, dict[str, str]] = defaultdict(dict)
     for face in faces:
         families[face.package][face.family] = face.license
-    lines = ["Pictures of characters of these fonts, rendered and scaled; no font is included.", ""]
+    lines = ["Pictures of characters of these fonts, drawn and scaled; no font is included.", ""]
     for package, members in sorted(families.items()):
         lines.append(f"== {package or 'no package'}")
         lines += [f"{name}: {text or 'says nothing'}" for name, text in sorted(members.items())]

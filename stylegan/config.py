@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_origin
 from pydantic import Discriminator, Field, Tag
 
 from stylegan.augment import AugmentConfig
-from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, PairLoss
 from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, lookup
 from stylegan.ops import Precision
 from stylegan.schedule import (
@@ -310,7 +310,10 @@ def build_config(
     check_batches(config, plan.num_processes)
     if not allow_unregistered:
         lookup("generator_loss", GENERATOR_LOSSES, config.generator_loss)
-        lookup("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
+        loss = lookup("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
+        if not isinstance(loss, DiscriminatorLoss | PairLoss):
+            kinds = "a DiscriminatorLoss or PairLoss"
+            raise ValueError(f"discriminator_loss must be the name of {kinds}, got {loss}")
         lookup("network.generator", GENERATORS, config.network.generator)
         lookup("network.discriminator", DISCRIMINATORS, config.network.discriminator)
     return config

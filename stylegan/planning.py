@@ -138,6 +138,8 @@ class TrainRequest:
 
     def __post_init__(self) -> None:
         """Raises ValueError if an option is given twice, or `channels` is not a mode."""
+        if not isinstance(self.config, str | None):
+            raise ValueError(f"config must be a name or file, got a {type(self.config).__name__}")
         object.__setattr__(self, "options", flatten(self.options))
         if isinstance(self.channels, str):
             object.__setattr__(self, "channels", channels_of(self.channels))
@@ -296,6 +298,8 @@ def plan(
     all of whose ranks must call this together; rank 0 inspects the images. Raises FileNotFoundError
     or ValueError if the request cannot be met.
     """
+    if not isinstance(request, TrainRequest):
+        raise ValueError(f"request must be a TrainRequest, got {request!r:.80}")
     if distributed.world_size() < int(os.environ.get("WORLD_SIZE", "1")):
         raise ValueError(
             "several processes must plan together; call plan() inside "
@@ -312,9 +316,9 @@ def plan(
     if request.minutes is None:
         config, more = decide(request, facts)
     elif stored and facts.run.latest_images_seen():
-        length = stored.schedule.total_kimg
-        config, more = decide(dataclasses.replace(request, minutes=None, kimg=length), facts)
-        more.append(f"{facts.run.path} keeps its length of {length:g} kimg; --kimg changes it")
+        kimg = stored.schedule.total_kimg
+        config, more = decide(dataclasses.replace(request, minutes=None, kimg=kimg), facts)
+        more.append(f"{facts.run.path} keeps its length of {kimg:g} kimg; --kimg changes it")
     else:
         config, more, costs = decide_within(request.minutes, request, facts, threads)
     if facts.init_weights:
@@ -344,17 +348,17 @@ def inspect_inputs(
     lines: list[str] = []
     if stored and request.config and base != request.config:
         lines.append(f"{run.path} keeps the options that it was started with")
-    start: Weights | None = None
+    weights: Weights | None = None
     given: dict[str, object] = {}
     if (origin := request.init_from) is not None and not stored:  # first, to fail early
-        start = run_on_all_ranks(lambda: open_weights(origin, need="training"))
+        weights = run_on_all_ranks(lambda: open_weights(origin, need="training"))
         if request.config in (None, AUTO):
-            given |= sizes(start, max_channels=request.max_channels)
-    drawn = start.require_loaded().crop if start else stored.data.crop if stored else ""
+            given |= sizes(weights, max_channels=request.max_channels)
+    crop = weights.require_loaded().crop if weights else stored.data.crop if stored else ""
     is_fixed = base != AUTO and CROP in read_options(base)
-    fits = run_on_rank0(lambda: not is_store(path) or Store(path).meta.crop == drawn)
-    if drawn and not is_fixed and fits:
-        given[CROP] = drawn
+    fits = run_on_rank0(lambda: not is_store(path) or Store(path).meta.crop == crop)
+    if crop and not is_fixed and fits:
+        given[CROP] = crop
 
     def of_images(options: Options) -> TrainConfig:
         """Options of data and networks; with auto, the others depend on the images."""
@@ -365,8 +369,8 @@ def inspect_inputs(
 
     of_data = of_images({**given, **request.explicit_options}).data
     include = of_data.include
-    if start and {drawn, of_data.crop} != {"center"}:
-        lines.append(f"crop: {start} has {drawn}, the run {of_data.crop} (--crop, --aspect)")
+    if weights and {crop, of_data.crop} != {"center"}:
+        lines.append(f"crop: {weights} has {crop}, the run {of_data.crop} (--crop, --aspect)")
     is_looked_at = base == AUTO or (is_own and not stored)
     opened: list[Source] = []  # on rank 0, which alone lists the files
     if is_looked_at and not is_store(path):
@@ -389,7 +393,7 @@ def inspect_inputs(
     elif not is_own and not stored and request.config is None:
         missing = "" if request.data else f"no --data, and no run in {run.path}: "
         lines.append(f"{missing}the bundled faces")
-    return Facts(run, stored, base, data, is_own, machine, start, findings, given), lines
+    return Facts(run, stored, base, data, is_own, machine, weights, findings, given), lines
 
 
 def inspect_images(
@@ -442,13 +446,13 @@ def decide(request: TrainRequest, facts: Facts) -> tuple[TrainConfig, list[str]]
         file = read_options(facts.base)
         config = named(request, asked, file, facts)
         lines = []
-    start = facts.init_weights
-    if start and WARMUP not in file.keys() | asked.keys():  # depends on the final widths
+    weights = facts.init_weights
+    if weights and WARMUP not in file.keys() | asked.keys():  # depends on the final widths
         labels = facts.findings.labels if facts.findings else None
-        config = dataclasses.replace(config, **warmup(start, config, labels))  # type: ignore[arg-type]
-    if start:
+        config = dataclasses.replace(config, **warmup(weights, config, labels))  # type: ignore[arg-type]
+    if weights:
         is_asked = INITIAL_RESOLUTION in file.keys() | asked.keys()
-        lines.append(beginning(start, config, is_asked=is_asked)[1])
+        lines.append(beginning(weights, config, is_asked=is_asked)[1])
     return config, lines
 
 
@@ -651,10 +655,10 @@ def dependent_options(
     average; a new one is `shortened`, with a half-life of at most a twelfth of its length.
     """
     network = config.network
-    plan = begun.schedule if begun else shortened(config.schedule)
+    fitted = begun.schedule if begun else shortened(config.schedule)
     half_life = begun.ema_half_life_kimg if begun else config.ema_half_life_kimg
     if begun is None:
-        half_life = min(half_life, short(plan.total_kimg / HALF_LIVES, digits=2))
+        half_life = min(half_life, short(fitted.total_kimg / HALF_LIVES, digits=2))
     base = network.channel_base
     if network.resolution > usual_resolution:
         base = max(base, FINEST_CHANNELS * network.resolution // 2)
@@ -663,29 +667,29 @@ def dependent_options(
     return {
         "network.channel_base": base,
         "network.max_channels": network.max_channels if max_channels is None else max_channels,
-        "schedule.stable_kimg": plan.stable_kimg,
-        "schedule.fade_kimg": plan.fade_kimg,
-        "schedule.tick_kimg": plan.tick_kimg,
+        "schedule.stable_kimg": fitted.stable_kimg,
+        "schedule.fade_kimg": fitted.fade_kimg,
+        "schedule.tick_kimg": fitted.tick_kimg,
         "ema_half_life_kimg": half_life,
     }
 
 
-def shortened(plan: ScheduleConfig) -> ScheduleConfig:
+def shortened(config: ScheduleConfig) -> ScheduleConfig:
     """Shorten phases and ticks that are too long for the length."""
-    doublings = max(math.log2(plan.resolution / plan.initial_resolution), 0)
-    growing = doublings * (plan.stable_kimg + plan.fade_kimg)
-    most = MAX_GROWING * plan.total_kimg
+    doublings = max(math.log2(config.resolution / config.initial_resolution), 0)
+    growing = doublings * (config.stable_kimg + config.fade_kimg)
+    most = MAX_GROWING * config.total_kimg
     if growing > most:
         stable, fade = (  # rounded down, so that all phases fit
             short(x * most / growing, rounding=ROUND_DOWN)
-            for x in (plan.stable_kimg, plan.fade_kimg)
+            for x in (config.stable_kimg, config.fade_kimg)
         )
-        plan = dataclasses.replace(plan, stable_kimg=stable, fade_kimg=fade)
-    tick = short(max(plan.total_kimg / MIN_TICKS, min(plan.total_kimg, MIN_TICK_KIMG)))
-    if max(plan.tick_kimg.values()) > tick:
-        ticks = {r: min(kimg, tick) for r, kimg in plan.tick_kimg.items()}
-        plan = dataclasses.replace(plan, tick_kimg=ticks)
-    return plan
+        config = dataclasses.replace(config, stable_kimg=stable, fade_kimg=fade)
+    tick = short(max(config.total_kimg / MIN_TICKS, min(config.total_kimg, MIN_TICK_KIMG)))
+    if max(config.tick_kimg.values()) > tick:
+        ticks = {r: min(kimg, tick) for r, kimg in config.tick_kimg.items()}
+        config = dataclasses.replace(config, tick_kimg=ticks)
+    return config
 
 
 def short(number: float, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> float:
@@ -702,17 +706,17 @@ def decide_within(
     is_chosen = facts.base == AUTO and RESOLUTION not in request.explicit_options
     is_free = is_chosen and facts.init_weights is None
     trial = dataclasses.replace(request, minutes=None)
-    too_large: list[str] = []
+    rejected: list[str] = []
     while True:
         usual, _ = decide(trial, facts)
         size = usual.network.resolution
-        length = usual.schedule.total_kimg
+        usual_kimg = usual.schedule.total_kimg
         costs = costs_here(usual, facts, threads)
         is_least = not is_free or size <= MIN_RESOLUTION
         kimg = kimg_within(minutes, usual, request, costs)
-        if is_least or kimg >= MIN_SHARE * length:
+        if is_least or kimg >= MIN_SHARE * usual_kimg:
             break
-        too_large.append(f"not {size}x{size}: {kimg:g} of the usual {length:g} kimg would fit")
+        rejected.append(f"not {size}x{size}: {kimg:g} of the usual {usual_kimg:g} kimg would fit")
         trial = dataclasses.replace(trial, resolution=size // 2)
     if kimg < MIN_KIMG:
         raise ValueError(
@@ -723,8 +727,8 @@ def decide_within(
         trial = dataclasses.replace(trial, resolution=size)
     config, lines = decide(dataclasses.replace(trial, kimg=kimg), facts)
     started = facts.init_weights is not None
-    lines += length_lines(minutes, config, usual_kimg=length, started=started)
-    return config, [*lines, *too_large], costs
+    lines += length_lines(minutes, config, usual_kimg=usual_kimg, started=started)
+    return config, [*lines, *rejected], costs
 
 
 def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> StepCosts:

@@ -193,6 +193,15 @@ def test_check_command_prints_findings_and_fails_with_strict(photos):
 # info
 
 
+def test_info_describes_images(photos):
+    lines = run_ok("info", photos).splitlines()
+    assert lines[:2] == [
+        f"kind         folder {photos}",
+        "images       4 of 20x16 to 20x19, by the headers of the files",
+    ]
+    assert lines[2].endswith(f"  stylegan check {photos}")
+
+
 def test_info_describes_a_generator_file(tmp_path):
     path, generator = tmp_path / "mine.pt", Generator(TINY)
     save_generator(path, generator, images_seen=1234567, resolution=8, alpha=0.25, cutoff=None)
@@ -275,6 +284,16 @@ def test_echo_stderr_truncates_in_the_middle_and_echo_does_not(capsys):
     assert result.splitlines() == [line.replace("\x1b", "\\x1b"), printed.strip()]
     assert len(printed) <= 2001 and "xx ... xx" in printed
     assert printed.endswith(f"{'x' * 500}\\x1b: what to do\n")
+
+
+def test_printing_console_prints_some_progress(capsys, monkeypatch):
+    times = iter([0, 0, 9, 10, 10])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    printing = PrintingConsole()
+    printing.progress("read", 1, 2000)
+    printing.progress("read", 2, 2000)
+    printing.progress("", 2000, 2000)
+    assert capsys.readouterr().out == "read: 1 of 2,000\n2,000 of 2,000\n"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from stylegan.networks import Discriminator
 SMALL = dataclasses.replace(LABELED, resolution=8)
 Z = torch.randn(4, SMALL.z_dim, generator=torch.Generator().manual_seed(0)).double()
 LABELS = torch.eye(3).double()[[0, 1, 2, 0]]
-LOOK = {"psi": 0.7, "cutoff": 2, "alpha": 0.3, "noise": "const"}  # all that is not the usual
+SETTINGS = {"psi": 0.7, "cutoff": 2, "alpha": 0.3, "noise": "const"}  # all that is not the usual
 ABLATIONS = {
     "label_dim": 0,
     "styles": False,
@@ -53,7 +53,7 @@ def assert_same(network, *inputs, backend="eager", **options):
 def test_compile_keeps_images_and_gradients_of_the_generator(options):
     config = dataclasses.replace(SMALL, **options)
     generator = random_generator(config, biases=True).double().train()
-    assert_same(generator, Z, LABELS if config.label_dim else None, **LOOK)
+    assert_same(generator, Z, LABELS if config.label_dim else None, **SETTINGS)
 
 
 @pytest.mark.parametrize("recomputed", [False, True])

@@ -25,7 +25,7 @@ from stylegan.metrics import (
 )
 from stylegan.metrics.engine import require
 from stylegan.metrics.features import FeatureNetwork, read_weights
-from stylegan.metrics.neighbors import comparing, nearest, typical_of
+from stylegan.metrics.neighbors import comparing, nearest, typical_distance
 from stylegan.metrics.statistics import (
     fraction_in_manifold,
     frechet_distance,
@@ -214,13 +214,13 @@ def test_typical_of_copes_with_duplicate_training_images(copies, faces):
     apart = torch.cdist(*[images.flatten(1).double()] * 2).fill_diagonal_(torch.inf)
     closest = apart.sort(dim=1).values[:, :3]
     with pytest.raises(ValueError, match="no two training images that differ"):
-        typical_of(torch.tensor([[torch.inf]]))
+        typical_distance(torch.tensor([[torch.inf]]))
     if copies == 91:
         with pytest.raises(ValueError, match="no two training images that differ"):
-            typical_of(closest)
+            typical_distance(closest)
     else:
         assert closest[:, 0].median() == 0
-        assert 0 < typical_of(closest) < torch.inf
+        assert 0 < typical_distance(closest) < torch.inf
 
 
 # Processes

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from helpers import foreign_layouts
 from helpers.damage import Runs
-from helpers.foreign_layouts import drawn, kept, latents, noise_maps
+from helpers.foreign_layouts import kept, latents, noise_maps, random_tensor
 from helpers.reference import SLACK
 
 from stylegan import load_generator
@@ -63,7 +63,7 @@ def test_import_weights_of_rosinality_equals_its_program(dtype):
     assert_as_published(network(z, noise=noise), "rosinality", "images")
     assert_as_published(network(z, noise=noise, alpha=0.3), "rosinality", "half")
     assert_as_published(network(z, noise=noise, resolution=32), "rosinality", "small")
-    network.w_avg.copy_(drawn(998, (1, 16))[0])
+    network.w_avg.copy_(random_tensor(998, (1, 16))[0])
     truncated = network(z, noise=noise, resolution=32, psi=0.7)
     assert_as_published(truncated, "rosinality", "truncated")
 
@@ -104,7 +104,7 @@ def test_import_weights_of_mmgeneration_equals_its_program(dtype):
     z = latents(2, 16).to(dtype)  # they add 1e-6 to its norm, whatever that is
     np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=1e-6 * SLACK[dtype])
     ws, maps = torch.from_numpy(arrays["unit_w"]).to(dtype), [m.to(dtype) for m in noise_maps(32)]
-    average = drawn(998, (1, 16)).to(dtype)
+    average = random_tensor(998, (1, 16)).to(dtype)
 
     def pictures(w, **options):
         images = network.synthesis(network.broadcast(w), **options)
@@ -338,7 +338,7 @@ def lernapparat_weights(resolution, dtype):
             shapes |= {f"{epilogue}.style_mod.lin.bias": (2 * n,)}
         before = n
     shapes |= {"g_synthesis.torgb.weight": (3, before, 1, 1), "g_synthesis.torgb.bias": (3,)}
-    tensors = {name: drawn(i, shape) for i, (name, shape) in enumerate(shapes.items())}
+    tensors = {name: random_tensor(i, shape) for i, (name, shape) in enumerate(shapes.items())}
     for name in tensors:
         if name.endswith("kernel"):
             tensors[name] = torch.tensor([[1, 2, 1], [2, 4, 2], [1, 2, 1]])[None, None] / 16

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stylegan.files import checkpoint
 from stylegan.training.state import NETWORKS
-from stylegan.utils.text import message
+from stylegan.utils.text import sanitize_message
 
 MAX_SECONDS = 5  # of the processor, for one file
 MAX_BYTES = 2**30  # of address space that one file may take; threads reserve some of it
@@ -45,7 +45,7 @@ def is_read(read, path):
             refusal = error
     if refusal is None:
         return True
-    text = message(str(refusal))
+    text = sanitize_message(str(refusal))
     assert path.name in text and text.isprintable() and len(text) <= 2_000, text[:300]
     cause = refusal
     while cause is not None:

@@ -16,7 +16,7 @@ from helpers.tiny_generators import TINY, random_generator
 from stylegan import load_generator
 from stylegan.files import checkpoint
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.utils.text import message
+from stylegan.utils.text import sanitize_message
 
 
 def text(value):
@@ -210,7 +210,7 @@ def test_load_generator_rejects_hostile_files_without_running_them(tmp_path):
     messages = dict(map(json.loads, text.splitlines()))
     for name, says in expected.items():
         path = str(tmp_path / name)
-        line = message(messages[path])
+        line = sanitize_message(messages[path])
         assert (says in line and path in line) if says else not line, (name, line)
         assert line.isprintable() and len(line) <= 2000
     assert not (tmp_path / "canary").exists()

@@ -200,6 +200,15 @@ def test_load_generator_keeps_a_download_only_if_its_hash_matches(hub_cache, tmp
         load_generator(f"{HOST}/{path.name}")
 
 
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [(5, r"a sequence, such as \[5\] or range\(5\), got 5"), ([], "there are no seeds")],
+)
+def test_sample_refuses_a_number_and_no_seeds(seeds, message):
+    with pytest.raises(ValueError, match=message):
+        loaded_of(random_generator()).sample(seeds)
+
+
 def test_load_generator_freezes_weights_and_passes_gradients_on(source):
     generator = load_generator(source).generator
     ws = generator.broadcast(generator.w_avg[None]).clone().requires_grad_()

@@ -45,7 +45,7 @@ def source(tmp_path):
     return path
 
 
-def drawn(out, *arguments):
+def rendered(out, *arguments):
     printed = run_ok("figure", *arguments, "--device", "cpu", "--out", out)
     image = open_image(out)
     assert f"{out}, {image.width}x{image.height}, from the" in printed
@@ -72,29 +72,29 @@ def reached(patch, function, group, name, source, *options):
     return call
 
 
-LOOK = "--psi 0.2 --cutoff 1 --resolution 8 --edit pca:1=+2@0-1"
+SETTINGS = "--psi 0.2 --cutoff 1 --resolution 8 --edit pca:1=+2@0-1"
 ALL_LAYERS = "--cutoff all --resolution 8 --edit pca:1=+2@0-1"
 
 
 @pytest.mark.parametrize(
     ("words", "function", "more"),
     [
-        (f"figure grid {LOOK} --noise none --columns 2", "labeled_grid", [2]),
+        (f"figure grid {SETTINGS} --noise none --columns 2", "labeled_grid", [2]),
         (
-            f"figure mixing {LOOK} --noise none --seeds-b 5 --layers 0-1,3-5",
+            f"figure mixing {SETTINGS} --noise none --seeds-b 5 --layers 0-1,3-5",
             "mixing",
             [["seed 5"], [StyleRange(range(2)), StyleRange(range(3, 6))]],
         ),
         (f"figure truncation {ALL_LAYERS} --noise none --psis 1,0.5", "truncation", [[1, 0.5]]),
-        (f"figure noise-detail {LOOK}", "noise_detail", []),
-        (f"figure noise-components {LOOK} --noise none", "noise_components", []),
+        (f"figure noise-detail {SETTINGS}", "noise_detail", []),
+        (f"figure noise-components {SETTINGS} --noise none", "noise_components", []),
         (
             f"video truncation {ALL_LAYERS} --noise none --psis 1,0 --no-loop",
             "truncation_clip",
             [[1, 0.5, 0]],
         ),
         (
-            f"video edit {LOOK} --noise none --strengths=-1,1 --no-loop",
+            f"video edit {SETTINGS} --noise none --strengths=-1,1 --no-loop",
             "edit_clip",
             [{"pca:1=+2@0-1": (2, range(2))}, [-1, 0, 1]],
         ),
@@ -132,23 +132,23 @@ def plain(argument):
 def test_figure_grid_equals_labeled_grid_and_is_reproducible(source, tmp_path):
     arguments = ["grid", source, "--seeds", "0-3", "--columns", 2]
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
-    found = drawn(png, *arguments)
+    found = rendered(png, *arguments)
     loaded = load_generator(source)
     expected = figures.labeled_grid(loaded, figures.points_from_seeds(loaded, range(4)), 2)
     assert np.array_equal(found, np.asarray(expected))
-    assert np.array_equal(found, drawn(webp, *arguments))
-    drawn(again, *arguments)
+    assert np.array_equal(found, rendered(webp, *arguments))
+    rendered(again, *arguments)
     assert png.read_bytes() == again.read_bytes()
-    drawn(png, *arguments)  # the same picture on top of itself
-    assert not np.array_equal(found, drawn(png, *arguments, "--psi", 0.1, "--overwrite"))
+    rendered(png, *arguments)  # the same picture on top of itself
+    assert not np.array_equal(found, rendered(png, *arguments, "--psi", 0.1, "--overwrite"))
 
 
 def test_figure_timelapse_snapshots_sets_the_number_of_columns(run_folder, tmp_path):
     for images in range(3_000, 9_000, 1_000):
         path = run_folder / f"generator-{images:09d}.pt"
         save_generator(path, random_generator(), images_seen=images)
-    wide = drawn(tmp_path / "a.png", "timelapse", run_folder)
-    narrow = drawn(tmp_path / "b.png", "timelapse", run_folder, "--snapshots", 3)
+    wide = rendered(tmp_path / "a.png", "timelapse", run_folder)
+    narrow = rendered(tmp_path / "b.png", "timelapse", run_folder, "--snapshots", 3)
     assert wide.shape[1] - narrow.shape[1] == 5 * 100
 
 
@@ -158,25 +158,25 @@ def test_figure_timelapse_of_few_files_uses_the_sample_grids(run_folder, tmp_pat
         grid[..., 0] = 10 * kimg
         grid[..., 1] = 5 * np.arange(32).reshape(4, 1, 8, 1)
         save_picture(run_folder / "samples" / f"{kimg:06d}.png", grid.reshape(384, 768, 3))
-    image = drawn(tmp_path / "a.png", "timelapse", run_folder, "--seeds", "9,30", "--moments", 4)
+    image = rendered(tmp_path / "a.png", "timelapse", run_folder, "--seeds", "9,30", "--moments", 4)
     middles = image[-50 - 100 :: 100, -50 - 300 :: 100]  # of pictures of 96 pixels, 4 apart
     assert middles[..., 0].tolist() == [[0, 10, 30, 40]] * 2
     assert middles[:, 0, 1].tolist() == [45, 150]
-    of_files = drawn(tmp_path / "b.png", "timelapse", run_folder, "--psi", 1)
+    of_files = rendered(tmp_path / "b.png", "timelapse", run_folder, "--psi", 1)
     assert of_files.shape[1] < image.shape[1]
 
 
 def test_figure_classes_draws_all_or_the_chosen_classes(classes, tmp_path):
     seeds = ["classes", classes, "--seeds", "4,5"]
-    every = drawn(tmp_path / "a.png", *seeds)
-    bees = drawn(tmp_path / "b.png", *seeds, "--classes=bee")
+    every = rendered(tmp_path / "a.png", *seeds)
+    bees = rendered(tmp_path / "b.png", *seeds, "--classes=bee")
     assert every.shape[1] - bees.shape[1] == 2 * 100
     shown = [row[0] for row in cells(bees, 2, 1)]
     assert np.array_equal([row[1] for row in cells(every, 2, 3)], shown)
     loaded = load_generator(classes)
     (bee,) = loaded.generate([5], labels=loaded.label("bee"))
     assert np.array_equal(shown[1], enlarged(bee))
-    alone = drawn(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class=1")
+    alone = rendered(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class=1")
     assert np.array_equal(alone[4:100, 4:100], enlarged(bee))  # above its label
 
 
@@ -189,7 +189,7 @@ def test_figure_neighbors_draws_samples_next_to_training_images(run_folder, tmp_
     loaded = load_generator(run_folder)
     whole = np.stack(list(loaded.generate([0, 1, 2], psi=1, noise="random")))
     arguments = ["neighbors", run_folder, "--data", photos, "--rows", 3, "--nearest", 2]
-    shown = drawn(tmp_path / "a.png", *arguments)
+    shown = rendered(tmp_path / "a.png", *arguments)
     assert shown.shape[1] == 3 * (96 + 4) + 4
     rows = [shown[i * shown.shape[0] // 3 :] for i in range(3)]
     samples, beside = ([row[4:100:6, left : left + 96 : 6] for row in rows] for left in (4, 104))

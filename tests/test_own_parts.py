@@ -89,6 +89,12 @@ def test_build_config_accepts_only_registered_names():
             build_config({"network": {option: "other"}})
 
 
+def test_build_config_refuses_a_bare_function_as_loss_of_the_discriminator(own):
+    own.setitem(DISCRIMINATOR_LOSSES, "own", F.softplus)
+    with pytest.raises(ValueError, match="of a DiscriminatorLoss or PairLoss, got <built-in"):
+        build_config({"discriminator_loss": "own"})
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [

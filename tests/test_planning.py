@@ -460,6 +460,13 @@ def test_train_request_refuses_values_given_twice(twice):
         TrainRequest("out", **twice)
 
 
+def test_plan_takes_a_request_that_names_its_configuration():
+    with pytest.raises(ValueError, match="must be a TrainRequest, got 'quickstart'"):
+        plan("quickstart")
+    with pytest.raises(ValueError, match="name or file, got a TrainConfig"):
+        TrainRequest("out", config=load_config("quickstart"))
+
+
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("rgba", 4), (1, 1)])
 def test_train_request_channels_are_a_mode_or_a_number(mode, channels, tmp_path):
     write_pictures(tmp_path, n=4, size=8)

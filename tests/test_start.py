@@ -156,6 +156,18 @@ def test_stopped_by_a_signal_has_a_state_and_an_exit_code(store, tmp_path):
     ]
 
 
+def test_progress_ends_at_its_total_if_the_last_step_goes_beyond_the_length(store, tmp_path):
+    reported = []
+    config = tiny_config(schedule=SHORT | {"total_kimg": 0.01})
+    train_tiny(config, store, tmp_path / "run", console=RecordingConsole(act=reported.append))
+    assert [(p.images_seen, p.total_images) for p in reported] == [(4, 10), (8, 10), (12, 12)]
+
+
+def test_start_refuses_a_configuration_by_name(store, tmp_path):
+    with pytest.raises(ValueError, match=r"config must be a TrainConfig, .* got 'quickstart'"):
+        training.start("quickstart", store, tmp_path / "run")
+
+
 def test_start_with_missing_data_creates_nothing(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone"):
         training.start(tiny_config(), tmp_path / "gone", tmp_path / "run", device="cpu")

@@ -20,7 +20,7 @@ from stylegan.files.formats.native import save_generator
 from stylegan.networks.edits import Edit, apply_edits
 from stylegan.ops import truncate
 from stylegan.sampling.curves import frame_positions, spherical, spline
-from stylegan.utils.filesystem import ALLOW_OVERWRITE
+from stylegan.utils.filesystem import ALLOW_OVERWRITE, KEEP_EXISTING
 from stylegan.video.encoding import durations
 
 SMALL = dataclasses.replace(TINY, resolution=8)
@@ -103,14 +103,13 @@ def test_write_video_replaces_other_frames_only_if_allowed(tmp_path):
     write(iter(frames), count=3)
     (tmp_path / "mine.png").touch()
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    for others, name in (([*frames[:1], frames[0]], "000002"), ([*frames[:1], *frames], "000001")):
-        with pytest.raises(ValueError, match=rf"{name}\.png exists; pass --overwrite"):
-            write(iter(others), count=len(others))
-        assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
-    write(iter(frames[1:]), count=2, outputs=ALLOW_OVERWRITE)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("000000.png", "000001.png", "mine.png")
-    ]
+    with pytest.raises(ValueError, match=r"000001\.png exists; pass --overwrite"):
+        write(iter([frames[0], *frames]), count=4)
+    for outputs in (KEEP_EXISTING, ALLOW_OVERWRITE):  # what is not replaced stays
+        with pytest.raises(ValueError, match=r"has 000002\.png of a longer video; choose another"):
+            write(iter(frames[1:]), count=2, outputs=outputs)
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+    write(iter(frames[1:] + frames[:1]), count=3, outputs=ALLOW_OVERWRITE)
     assert np.array_equal(np.asarray(Image.open(tmp_path / "000000.png")), frames[1])
 
 

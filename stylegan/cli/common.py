@@ -22,8 +22,8 @@ from stylegan.utils.text import (
     error_reason,
     escape_control_chars,
     join_truncated,
-    message,
     pluralize,
+    sanitize_message,
 )
 
 BAR_SECONDS = 1.0  # work that takes less has no bar
@@ -51,7 +51,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.message = message(error.message)  # type: ignore[misc]
+            error.message = sanitize_message(error.message)  # type: ignore[misc]
             raise
 
     def invoke(self, ctx: click.Context) -> object:
@@ -71,7 +71,7 @@ class Command(click.Command):
                     f"choose {join_truncated(ways, 3, ' or ')}" if ways else "end other programs"
                 )
                 reason = f"the device is out of memory; {advice} ({reason})"
-            failure = click.ClickException(message(reason))
+            failure = click.ClickException(sanitize_message(reason))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
 
@@ -121,7 +121,7 @@ def echo(*lines: str, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
         return
-    text = "\n".join(map(message if err else escape_control_chars, lines))
+    text = "\n".join(map(sanitize_message if err else escape_control_chars, lines))
     tqdm.write(text, file=stream)
     stream.flush()
 

@@ -21,7 +21,7 @@ from stylegan.utils.caches import entries
 from stylegan.utils.filesystem import OutputWriter
 from stylegan.utils.text import align_columns, join_truncated, pluralize, suggestion
 
-READING = options.together(
+READING = options.combine(
     click.option("--resolution", type=int, help="Resolution; smaller images are skipped."),
     options.SHAPE,
     options.channels_option("RGB"),

@@ -72,7 +72,7 @@ def write_new(
     echo(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [file, *figures]))}")
 
 
-TARGET = options.together(
+TARGET = options.combine(
     options.count_option(
         "--samples",
         "Number of latents to map to w.",

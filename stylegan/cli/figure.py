@@ -9,7 +9,7 @@ from PIL.Image import Image
 
 from stylegan import figures
 from stylegan.cli import common, options, param_types
-from stylegan.cli.options import LOOK, Decorator, Selection, count_option, look_without
+from stylegan.cli.options import SAMPLING, Decorator, Selection, count_option, sampling_without
 from stylegan.figures import FORMATS, save_image
 from stylegan.files.loading import resolve_source
 from stylegan.files.run_folder import RunFolder, images_seen_in_name
@@ -65,7 +65,7 @@ def figure_command(
 
 @figure_command(
     "0-31",
-    *LOOK,
+    *SAMPLING,
     count_option("--columns", "Number of columns.  [default: about square]"),
 )
 def grid(selection: Selection, columns: int | None) -> Image:
@@ -86,7 +86,7 @@ def grid(selection: Selection, columns: int | None) -> Image:
         show_default=False,
         help="Classes of the columns, by name or number.  [default: all]",
     ),
-    *look_without(options.LATENTS, options.CLASS),
+    *sampling_without(options.LATENTS, options.CLASS),
 )
 def classes(selection: Selection, classes: str) -> Image:
     """Show the same seeds in every class (networks with labels).
@@ -101,7 +101,7 @@ def classes(selection: Selection, classes: str) -> Image:
     return figures.classes(selection.loaded, seeds, names, noise)
 
 
-@figure_command("0-2", options.source_b_option(SEEDS_B), options.LAYERS, *LOOK)
+@figure_command("0-2", options.source_b_option(SEEDS_B), options.LAYERS, *SAMPLING)
 def mixing(
     selection: Selection, seeds_b: list[int] | None, ranges: list[figures.StyleRange] | None
 ) -> Image:
@@ -127,7 +127,7 @@ def mixing(
         help="Psi of each column.",
     ),
     options.CUTOFF_ALL,
-    *look_without(options.PSI, options.CUTOFF),
+    *sampling_without(options.PSI, options.CUTOFF),
 )
 def truncation(selection: Selection, psis: list[float]) -> Image:
     """Vary psi from full variety to opposites (figure 8).
@@ -138,7 +138,7 @@ def truncation(selection: Selection, psis: list[float]) -> Image:
     return figures.truncation(selection.loaded, selection.points(), psis)
 
 
-@figure_command("0-2", *look_without(options.NOISE))
+@figure_command("0-2", *sampling_without(options.NOISE))
 def noise_detail(selection: Selection) -> Image:
     """Show one style with different noise (figure 4).
 
@@ -150,7 +150,7 @@ def noise_detail(selection: Selection) -> Image:
     return figures.noise_detail(selection.loaded, selection.points())
 
 
-@figure_command("0-2", *LOOK)
+@figure_command("0-2", *SAMPLING)
 def noise_components(selection: Selection) -> Image:
     """Compare all, no, fine and coarse noise (figure 5).
 

@@ -8,12 +8,13 @@ import click
 from stylegan import blending
 from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, command, echo, working
-from stylegan.data import Store, is_store
+from stylegan.data import Store, check, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import NoiseInput, native
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
+from stylegan.metrics import holds_images
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import Cutoff
 from stylegan.sampling.pretrained import Pretrained
@@ -27,7 +28,7 @@ Facts = dict[str, str]  # by a heading of at most 12 characters
 @click.command(cls=Command)
 @options.SOURCE
 def info(source: str) -> None:
-    """Describe SOURCE: a run folder, a checkpoint, one of another program, a store, or a name.
+    """Describe SOURCE: a run folder, a checkpoint, one of another program, images, or a name.
 
     \b
     stylegan info runs/mine
@@ -45,6 +46,8 @@ def facts_of(source: str) -> Facts:
     is_folder = source not in BUNDLED and path.is_dir()
     if is_folder and is_store(path):
         return store_facts(path)
+    if holds_images(source):
+        return image_facts(source)
     weights = open_weights(source, need=None)
     size = {"file size": f"{weights.file.stat().st_size / 2**20:.1f} MiB"}
     if weights.loaded is None:
@@ -124,6 +127,17 @@ def store_facts(path: Path) -> Facts:
         "labels": ", ".join(map(sanitize, store.label_names)) or "none",
         "made from": f"{store.meta.source}, {left_out} left out",
         "train": command("train", "--data", path, "--resolution", store.resolution),
+    }
+
+
+def image_facts(source: str) -> Facts:
+    findings = check(source, decode=False)
+    sizes = " to ".join(dict.fromkeys(findings.ends()))
+    return {
+        "kind": f"{findings.kind} {source}",
+        "images": f"{findings.num_usable:,} of {sizes}, by the headers of the files",
+        "details": command("check", source),
+        "train": command("train", "--data", source),
     }
 
 

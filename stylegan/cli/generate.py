@@ -9,7 +9,7 @@ import click
 
 from stylegan import figures
 from stylegan.cli.common import Command, Terminal, echo
-from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
+from stylegan.cli.options import BATCH, OVERWRITE, SAMPLING, Selection, path_option, selecting
 from stylegan.sampling import generate_batches, to_pil
 from stylegan.utils.filesystem import OutputWriter
 from stylegan.utils.text import pluralize
@@ -19,7 +19,7 @@ GRID_SEEDS = 64  # a grid of more images is only written with --grid
 
 
 @click.command(cls=Command)
-@selecting(SEEDS, *LOOK, BATCH)
+@selecting(SEEDS, *SAMPLING, BATCH)
 @path_option("--out", "Folder to write to.", default="out")
 @click.option(
     "--grid/--no-grid",
@@ -64,14 +64,14 @@ def generate(
     if selection.latents:
         points = selection.points()
         seeds = points.seeds
-        drawn = draw(seeds, ws=points.ws, noise=points.noise)
+        batches = draw(seeds, ws=points.ws, noise=points.noise)
     else:  # mapped in batches: there may be many seeds
         seeds = selection.chosen_seeds
-        drawn = draw(seeds, labels=selection.labels(loaded), noise=selection.noise or "const")
+        batches = draw(seeds, labels=selection.labels(loaded), noise=selection.noise or "const")
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     in_grid = []
     console = Terminal()
-    images = chain.from_iterable(drawn)
+    images = chain.from_iterable(batches)
     for i, (seed, pixels) in enumerate(zip(seeds, images, strict=True), 1):
         path = out / f"{selection.unit}{seed:04d}.{ending}"
         figures.save_image(path, to_pil(pixels), outputs=outputs)

@@ -32,7 +32,7 @@ FEATURES = "metrics"  # folder of the cache for features of real images
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]  # such as an option of click
 
 
-def together(*options: Decorator) -> Decorator:
+def combine(*options: Decorator) -> Decorator:
     """Combine decorators into one; help lists the options in this order."""
     return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
@@ -180,7 +180,7 @@ EDIT = click.option(
     help="Move w along a direction, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by STRENGTH "
     "standard deviations; for a FILE.npy, by STRENGTH times its vector. May be repeated.",
 )
-SHAPE = together(
+SHAPE = combine(
     click.option(
         "--crop",
         type=click.Choice(["center", "pad", "stretch"]),
@@ -204,11 +204,11 @@ OVERWRITE = click.option(
     callback=lambda context, option, given: OutputWriter(overwrite=given),
     help="Replace existing files.",
 )
-LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
+SAMPLING = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
 
-def look_without(*left_out: Decorator) -> list[Decorator]:
-    return [option for option in LOOK if option not in left_out]
+def sampling_without(*left_out: Decorator) -> list[Decorator]:
+    return [option for option in SAMPLING if option not in left_out]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,7 +328,7 @@ def selecting(seeds: str, *options: Decorator) -> Decorator:
         default = f"{seeds}, or all latents"
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=param_types.SEEDS, help=text)] if seeds else []
-    return together(SOURCE, *seeds_option, *options, DEVICE)
+    return combine(SOURCE, *seeds_option, *options, DEVICE)
 
 
 def measuring_tools(

@@ -290,7 +290,7 @@ class TrainingTerminal(Terminal):
         costs = StepCosts.extrapolate(what.config, self.seconds)
         left = duration(costs.seconds_left(what.config.schedule, what.images_seen))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
-        kimg = min(done, total) / 1000
+        kimg = done / 1000
         texts = [f"{kimg:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
         texts += [f"res {stage.resolution}{fade}"]
         texts += short_values(what)
@@ -302,11 +302,11 @@ class TrainingTerminal(Terminal):
         with suppress(OSError):  # the reader is gone, or the disk of the output full
             sys.stdout.flush()  # raises before tqdm would, which leaves a broken bar
             self.bar = self.bar or tqdm(
-                total=total / 1000,
                 bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
                 dynamic_ncols=True,  # truncates the line to the terminal
                 disable=not first_process(),
             )
+            self.bar.total = total / 1000
             self.bar.n = kimg
             self.bar.set_description_str("  ".join(texts))
 

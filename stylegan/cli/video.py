@@ -24,7 +24,7 @@ Frames = Callable[..., int]  # number of frames of a clip, or of a walk through 
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the video starts, so that it can repeat."
 )
-LOOK = (options.PSI, options.CUTOFF, options.CENTERS, options.EDIT, options.RESOLUTION)
+SETTINGS = (options.PSI, options.CUTOFF, options.CENTERS, options.EDIT, options.RESOLUTION)
 
 
 @click.group()
@@ -37,7 +37,7 @@ def video() -> None:
     """
 
 
-def film_command(
+def video_command(
     seeds: str, *extra: Decorator, length: float, each: str = "", of_run: bool = False
 ) -> Callable[[Callable[..., library.Clip]], click.Command]:
     """Decorator that makes a command of a function. The function takes a `Selection`, a `Frames`
@@ -83,16 +83,16 @@ def film_command(
                 return max(1, round((seconds or length * points) * fps))
 
             library.check_clip(out, fps, outputs)
-            film = make(selection, frames, **own)
+            clip = make(selection, frames, **own)
             library.write_video(
                 out,
-                film.arrange(scale),
-                count=film.count,
+                clip.arrange(scale),
+                count=clip.count,
                 fps=fps,
                 outputs=outputs,
                 console=Terminal("frame"),
             )
-            took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
+            took = f"{clip.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             echo(f"{out}, {took}, from the {origin}")
 
@@ -101,7 +101,7 @@ def film_command(
     return register
 
 
-@film_command(
+@video_command(
     f"0-{POINTS - 1}",
     options.LATENTS,
     click.option(
@@ -118,7 +118,7 @@ def film_command(
         help="Columns and rows of walks. The seeds are divided between the walks, in order; by "
         f"default each has {POINTS}.",
     ),
-    *LOOK,
+    *SETTINGS,
     length=2,
     each=" for each seed of a walk",
 )
@@ -153,9 +153,9 @@ def walk(
     return library.make_clip(loaded, styles, t, columns=columns, noise=points.noise)
 
 
-@film_command(
+@video_command(
     "0",
-    *(options.LATENTS, options.source_b_option(SEEDS_B), options.LAYERS, LOOP, *LOOK),
+    *(options.LATENTS, options.source_b_option(SEEDS_B), options.LAYERS, LOOP, *SETTINGS),
     length=2,
     each=" for each seed of source B",
 )
@@ -188,7 +188,7 @@ def mixing(
     )
 
 
-@film_command(
+@video_command(
     "0-5",
     options.LATENTS,
     click.option("--psis", type=param_types.PAIR, default="1,-1", help="First and last psi."),
@@ -205,7 +205,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     return library.truncation_clip(selection.loaded, selection.points(), now)
 
 
-@film_command(
+@video_command(
     "0-5",
     options.LATENTS,
     click.option(
@@ -214,7 +214,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
         default="-1,1",
         help="First and last factor of the strengths of edits.",
     ),
-    *(LOOP, *LOOK),
+    *(LOOP, *SETTINGS),
     length=6,
 )
 def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> library.Clip:
@@ -233,10 +233,10 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> l
     return library.edit_clip(loaded, selection.points(loaded), edits, now)
 
 
-@film_command(
+@video_command(
     "0-5",
     options.count_option("--waves", "Number of harmonics; more make a livelier loop.", default=2),
-    *LOOK,
+    *SETTINGS,
     length=8,
 )
 def loop(selection: Selection, frames: Frames, waves: int) -> library.Clip:
@@ -254,7 +254,7 @@ def loop(selection: Selection, frames: Frames, waves: int) -> library.Clip:
     return library.make_clip(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 
 
-@film_command("0-5", options.PSI, options.CUTOFF, length=10, of_run=True)
+@video_command("0-5", options.PSI, options.CUTOFF, length=10, of_run=True)
 def timelapse(selection: Selection, frames: Frames) -> library.Clip:
     """Show the same seeds over the course of a training run.
 

@@ -71,8 +71,8 @@ class PageNetwork(nn.Module):
         self.directions = [edit.direction.cpu() for edit in moves.values()]
 
     def noise_maps(self) -> list[Tensor]:
-        drawn = self.loaded.settings.synthesis_resolution
-        maps = self.generator.synthesis.noise_maps(1, drawn, "const")
+        size = self.loaded.settings.synthesis_resolution
+        maps = self.generator.synthesis.noise_maps(1, size, "const")
         return [stored for stored in maps if stored is not None]
 
     def examples(self) -> dict[str, Tensor]:

@@ -33,8 +33,8 @@ Need = Literal["pictures", "training", "discriminator"]
 def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Pretrained:
     """Load a generator in eval mode, its weights frozen; gradients still reach z and w.
 
-    Accepts whatever `open_weights` does. `sample` and `forward` default to the settings in the
-    file.
+    Accepts whatever `open_weights` does. `sample`, `generate` and `forward` follow the settings in
+    the file, except that psi is 1 in `forward` unless it is given.
     """
     loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
     return loaded.requires_grad_(requires_grad=False)

@@ -72,10 +72,10 @@ def nearest(
         names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])
         best = best[:, :k]
     numbers = names[:n].numpy()
-    return Neighbors(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_of(best[n:]))
+    return Neighbors(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_distance(best[n:]))
 
 
-def typical_of(apart: Tensor) -> float:
+def typical_distance(apart: Tensor) -> float:
     """Median distance from a training image to its nearest other one, given distances (m, k).
     If that is 0, since half of the images have a duplicate, the median of the distances above 0.
     Raises NoUnit if all images are equal."""

@@ -98,7 +98,7 @@ def curves(history: RunHistory) -> tuple[list[str], list[str]]:
         names["d/real_signs"] += f", target {augment.target:g}"
 
     def charts(groups: Groups, *, varying: bool) -> list[str]:
-        drawn = []
+        addresses = []
         for title, holds in groups.items():
             lines = {name: left.pop(name) for name in [name for name in left if holds(name)]}
             shown = {
@@ -106,8 +106,8 @@ def curves(history: RunHistory) -> tuple[list[str], list[str]]:
                 for name, points in lines.items()
                 if not varying or len({value for _, value in points}) > 1
             }
-            drawn.append(line_chart(title, shown, bands, log=title in LOGARITHMIC))
-        return [address for address in drawn if address]
+            addresses.append(line_chart(title, shown, bands, log=title in LOGARITHMIC))
+        return [address for address in addresses if address]
 
     return charts(SPEED, varying=True), charts(LOSSES, varying=False)
 
@@ -167,7 +167,7 @@ def metrics(history: RunHistory) -> tuple[list[str], list[list[str]]]:
                 rows.append([name, shown, of_best, kimg, resolution, setting])
         title = f"{metric}: {kind.help}" if kind else metric
         charts.append(line_chart(title, lines, bands, log=bool(kind and kind.lower_is_better)))
-    return [drawn for drawn in charts if drawn], rows
+    return [address for address in charts if address], rows
 
 
 def best_of(every: Sequence[Result], value: str) -> Result | None:

@@ -97,14 +97,14 @@ class SamplingSettings:
         if isinstance(cutoff, str) and cutoff != "all":
             raise ValueError(f"cutoff must be a number of layers, 'all' or None, got {cutoff!r}")
         size = self.resolution if resolution is None else resolution
-        drawn = max(self.synthesis_resolution, size)
+        synthesized = max(self.synthesis_resolution, size)
         layers = self.cutoff if cutoff is None else cutoff
         toward = self.centers if centers is None else centers
         return replace(
             self,
             resolution=size,
-            synthesis_resolution=drawn,
-            alpha=self.alpha if drawn == self.synthesis_resolution else 1.0,
+            synthesis_resolution=synthesized,
+            alpha=self.alpha if synthesized == self.synthesis_resolution else 1.0,
             psi=self.psi if psi is None else psi,
             cutoff=None if isinstance(layers, str) else layers,
             centers=None if isinstance(toward, str) else toward,

@@ -102,8 +102,8 @@ class Pretrained(nn.Module):
     @property
     def grown_resolution(self) -> int:
         """The largest resolution that has faded in completely."""
-        drawn = self.settings.synthesis_resolution
-        return drawn // 2 if self.settings.alpha < 1 and drawn > 4 else drawn
+        synthesized = self.settings.synthesis_resolution
+        return synthesized // 2 if self.settings.alpha < 1 and synthesized > 4 else synthesized
 
     @property
     def crop(self) -> Crop:
@@ -163,12 +163,13 @@ class Pretrained(nn.Module):
 
         They are computed on the network's device, without gradients and padding; see `generate`.
         """
-        if not len(seeds):
-            raise ValueError("there are no seeds, so there is nothing to generate")
         samples = self.generate(
             seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch
         )
-        return torch.from_numpy(np.stack(list(samples))).permute(0, 3, 1, 2).contiguous()
+        arrays = list(samples)
+        if not arrays:
+            raise ValueError("there are no seeds, so there is nothing to generate")
+        return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
 
     def generate(
         self,
@@ -194,6 +195,10 @@ class Pretrained(nn.Module):
             if ws is None:
                 raise ValueError("samples need seeds or ws, got neither")
             seeds = range(len(ws))
+        if isinstance(seeds, int):  # one seed, or a number of samples?
+            raise ValueError(
+                f"seeds must be a sequence, such as [{seeds}] or range({seeds}), got {seeds}"
+            )
         if labels is None and ws is None:
             labels = self.labels_of(seeds)
         settings = self.settings.override(psi=psi, cutoff=cutoff, edits=edits)

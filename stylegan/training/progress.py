@@ -19,7 +19,7 @@ class TrainingProgress:
     """Progress of a run, averaged since the last line of its log."""
 
     images_seen: int
-    total_images: int
+    total_images: int  # length of the schedule, or more if the last steps went beyond it
     stage: Stage
     metrics: dict[str, float]
     images: int  # number averaged over
@@ -64,7 +64,7 @@ class Meter:
         counts = state.skipped()
         return TrainingProgress(
             images_seen=state.images_seen,
-            total_images=state.config.schedule.total_images,
+            total_images=max(state.config.schedule.total_images, state.images_seen),
             stage=stage,
             metrics=metrics,
             images=self.images,

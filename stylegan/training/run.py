@@ -63,6 +63,8 @@ def start(
     `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError (`Diverged` is
     one) and OSError (`ProcessLostError` is one) are mistakes that a user can correct.
     """
+    if not isinstance(config, TrainConfig):
+        raise ValueError(f"config must be a TrainConfig, see load_config, got {config!r:.80}")
     require_module("torchvision", packages="torch torchvision", purpose="a grid of samples")
     device = distributed.resolve_device(str(device))
     folder = RunFolder(out)

@@ -1,7 +1,11 @@
 """Console interface: where the library sends messages and progress."""
 
-from stylegan.utils.text import message
+import math
+import time
 
+from stylegan.utils.text import sanitize_message
+
+PAUSE = 10  # between lines of progress [seconds]
 joined_rank = 0  # of this process in its process group, also after the group has ended
 
 
@@ -19,10 +23,17 @@ class Console:
 
 
 class PrintingConsole(Console):
-    """A console that prints messages to stdout."""
+    """A console that prints messages, and at most every ten seconds progress, to stdout."""
+
+    due = -math.inf  # time of the next line of progress
 
     def info(self, text: str) -> None:
-        print(message(text), flush=True)
+        print(sanitize_message(text), flush=True)
+
+    def progress(self, task: object, done: int, total: int) -> None:
+        if joined_rank == 0 and time.monotonic() >= self.due:
+            self.due = time.monotonic() + PAUSE
+            self.info(f"{task}: {done:,} of {total:,}".removeprefix(": "))
 
 
 SILENT = Console()

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from stylegan.utils import console as voice
+from stylegan.utils import console as console_module
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.signals import signal_handler, termination_signals
 
@@ -97,7 +97,7 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
             with signal_handler(termination_signals(), signal.SIG_DFL):
                 backend = "nccl" if gpu else "gloo"
                 dist.init_process_group(backend, device_id=gpu, timeout=MAX_STEP)
-                voice.joined_rank = rank()
+                console_module.joined_rank = rank()
                 control_group()
         finally:
             late.cancel()

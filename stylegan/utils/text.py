@@ -18,7 +18,7 @@ def escape_control_chars(line: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
-def message(text: str) -> str:
+def sanitize_message(text: str) -> str:
     """Escape a line; beyond 2,000 characters cut its middle, since the advice is at the end."""
     line = escape_control_chars(text)
     return line if len(line) <= 2000 else f"{line[:1400]} ... {line[-595:]}"

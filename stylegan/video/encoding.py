@@ -76,12 +76,10 @@ def write_video(
     promised = checked()
     if not path.suffix:
         numbered = path.glob("[0-9]" * 6 + ".png")
-        longer = [frame for frame in numbered if int(frame.stem) >= count]  # of a longer video
-        outputs.check(*longer)
+        if longer := [frame.name for frame in numbered if int(frame.stem) >= count]:
+            raise ValueError(f"{path} has {min(longer)} of a longer video; choose another folder")
         for number, pixels in enumerate(promised):
             save_image(path / f"{number:06d}.png", Image.fromarray(pixels), outputs=outputs)
-        for frame in longer:
-            frame.unlink()
         return
     with outputs.file(path) as file:
         if path.suffix.lower() == ".mp4":

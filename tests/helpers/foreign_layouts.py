@@ -22,7 +22,7 @@ def load(layout):
     return json.loads(str(arrays.pop("meta"))), arrays
 
 
-def drawn(index, shape, std=1.0):
+def random_tensor(index, shape, std=1.0):
     return torch.from_numpy(np.asarray(np.random.RandomState(index).randn(*shape) * std))
 
 
@@ -34,7 +34,7 @@ def weights(description, dtype=torch.float32):
         if fill == "blur":
             tensor = (torch.outer(row, row) / 16).expand(*shape).clone()
         else:
-            tensor = drawn(index, shape, fill).float().double()
+            tensor = random_tensor(index, shape, fill).float().double()
         tensors[name] = tensor.to(dtype)
     return tensors
 
@@ -42,11 +42,11 @@ def weights(description, dtype=torch.float32):
 def noise_maps(resolution, each=2):
     """`each` maps per resolution from 4x4 on."""
     sizes = [r for r in (4, 8, 16, 32, 64, 128) if r <= resolution]
-    return [drawn(1000 + 10 * r + i, (1, 1, r, r)) for r in sizes for i in range(each)]
+    return [random_tensor(1000 + 10 * r + i, (1, 1, r, r)) for r in sizes for i in range(each)]
 
 
 def latents(n, size):
-    return drawn(999, (n, size))
+    return random_tensor(999, (n, size))
 
 
 def kept(images):

@@ -91,7 +91,7 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
         loaded = Pretrained(
             generator_from_official(ema.variables, ema.settings, config),
             dataclasses.replace(
-                look_of(ema.variables, ema.settings, config.resolution),
+                settings_from_official(ema.variables, ema.settings, config.resolution),
                 active_rectangle=rectangle_in_name(path.name, config.resolution),
             ),
             f"{LAYOUT} {path}",
@@ -122,7 +122,7 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     meta = from_json(more, path, entry="meta") if more else {}
     with as_value_error(path, "cannot be used"):
         generator = generator_from_official(arrays, settings)
-        sampling_settings = look_of(arrays, settings, generator.config.resolution)
+        sampling_settings = settings_from_official(arrays, settings, generator.config.resolution)
     payload = {
         **HEAD,
         **sampling_settings.to_plain(),
@@ -135,7 +135,9 @@ def load_npz(path: Path, *, name: str = "") -> Weights:
     return weights_of(payload, path, name=name)
 
 
-def look_of(variables: Variables, settings: Arguments, full: int) -> SamplingSettings:
+def settings_from_official(
+    variables: Variables, settings: Arguments, full: int
+) -> SamplingSettings:
     """Sampling settings of the official program; fully grown if there is no lod."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
     return SamplingSettings(*growth("lod", lod, full), *truncation_from_official(settings))
