@@ -59,7 +59,7 @@ def going(config, store, out, actions, **options):
         )
     except Stopped as stopped:
         stopped_by, state = stopped.signal_number, stopped.state
-    usual = ("14 images of ", "2 labels found", "continuing from ", f"{out} is finished")
+    usual = ("14 images of ", "2 labels found", "continuing from ")
     return state, [line for line in told if not line.startswith(usual)], stopped_by
 
 
