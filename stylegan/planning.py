@@ -63,6 +63,7 @@ from stylegan.training.transfer import (
 from stylegan.utils import distributed
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.distributed import resolve_device, run_on_all_ranks, run_on_rank0
+from stylegan.utils.filesystem import not_found
 from stylegan.utils.limits import limits
 from stylegan.utils.text import (
     align_columns,
@@ -339,6 +340,10 @@ def inspect_inputs(
     """Open the run and the weights and inspect the images, on rank 0 for all; lines on these."""
     run = RunFolder(request.out or usual_folder(request.config, request.data))
     stored = run_on_all_ranks(run.stored_config)
+    resuming = TrainRequest(out=request.out, kimg=request.kimg, minutes=request.minutes)
+    if request.out is not None and not stored and request == resuming:
+        advice = "to start it, add --data IMAGES, or --config quickstart for the bundled faces"
+        raise FileNotFoundError(not_found(run.path, advice, what="run"))
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
     is_own = path.resolve() != bundled(BUNDLED_DATA).resolve()
     remembered = str(run.config_file)
@@ -719,9 +724,13 @@ def decide_within(
         rejected.append(f"not {size}x{size}: {kimg:g} of the usual {usual_kimg:g} kimg would fit")
         trial = dataclasses.replace(trial, resolution=size // 2)
     if kimg < MIN_KIMG:
+        least = seconds_of(MIN_KIMG, usual, request, costs) / (60 * TRAINING_SHARE)
+        share = minutes / least  # of the time at `size`
+        quick = [r for r, s in costs.seconds.items() if s < share * costs.seconds[size]]
+        smaller = f" or --resolution {max(quick)}" if quick else ""
         raise ValueError(
-            f"{minutes:g} minutes are not enough for {MIN_KIMG:g} kimg here; pass more "
-            "--minutes, or a smaller --resolution"
+            f"{minutes:g} minutes are not enough: {MIN_KIMG:g} kimg at {size}x{size} take about "
+            f"{least:.2g} minutes here; pass --minutes {short(1.2 * least, 2):g}{smaller}"
         )
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=size)
@@ -740,24 +749,25 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> StepCo
         return StepCosts.measure(config, device, remaining_stages(shortened(config.schedule), 0))
 
 
+def seconds_of(kimg: float, config: TrainConfig, request: TrainRequest, costs: StepCosts) -> float:
+    """Seconds that a training of `kimg` takes, its phases shortened unless they are requested."""
+    keep = any(f"schedule.{name}_kimg" in request.explicit_options for name in ("stable", "fade"))
+    planned = dataclasses.replace(config.schedule, total_kimg=kimg)
+    return costs.seconds_left(planned if keep else shortened(planned))
+
+
 def kimg_within(
     minutes: float, config: TrainConfig, request: TrainRequest, costs: StepCosts
 ) -> float:
     """Length in kimg that takes `minutes` at these costs; 0 if below `MIN_KIMG`."""
-    keep = any(f"schedule.{name}_kimg" in request.explicit_options for name in ("stable", "fade"))
     seconds = 60 * TRAINING_SHARE * minutes
-
-    def takes(kimg: float) -> float:
-        planned = dataclasses.replace(config.schedule, total_kimg=kimg)
-        return costs.seconds_left(planned if keep else shortened(planned))
-
     shortest = MIN_KIMG
     longest = seconds / min(costs.seconds.values()) / 1000
-    if takes(shortest) > seconds:
+    if seconds_of(shortest, config, request, costs) > seconds:
         return 0.0
     while longest > 1.001 * shortest:
         middle = math.sqrt(shortest * longest)
-        if takes(middle) <= seconds:
+        if seconds_of(middle, config, request, costs) <= seconds:
             shortest = middle
         else:
             longest = middle
@@ -826,14 +836,14 @@ def length_lines(
 
 def advice(images: int, config: TrainConfig, *, started: bool) -> list[str]:
     """Advice for a small number of images; `started`: from other weights."""
-    usable = pluralize(images, "usable image")
     if images < HANDFUL:
+        usable = pluralize(images, "usable image")
         return [f"WARNING: {usable}: the network will memorize them and generate little else"]
     lines = ["--mirror doubles them, if left and right may be swapped"]
     if config.data.mirror:
         lines = ["half of them are mirrored; if that is wrong: -o data.mirror=false"]
     if images < FEW:
-        lines.insert(0, f"{usable} are few: more would help most; stop when samples get worse")
+        lines.insert(0, "the images are few: more would help most; stop when samples get worse")
         if config.augment.kind == "none" and config.schedule.total_kimg >= MIN_AUGMENTED_KIMG:
             lines.append("-o 'augment.kind=\"ada\"' keeps the network from memorizing them")
         if not started:

@@ -212,7 +212,7 @@ def test_info_describes_a_generator_file(tmp_path):
         "images": "16x16, 3 channels, trained up to 8x8 (fading in, alpha 0.25)",
         "parameters": f"{sum(p.numel() for p in generator.parameters()):,} in the generator",
         "truncation": "psi 0.7, cutoff all",
-        "trained on": "1,234,567 images seen",
+        "images seen": "1,234,567",
         "file size": "0.0 MiB",
         "generate": f"stylegan generate {path}",
         "start from": f"stylegan train --init-from {path}",

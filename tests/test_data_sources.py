@@ -143,7 +143,7 @@ def test_open_source_explains_each_wrong_source_in_one_line(tmp_path):
     write_folder(tmp_path / "texts", {"a.txt": b"", "b.txt": b"", "c": b""})
     archive(tmp_path / "empty.zip", {})
     for name, kind, words in [
-        ("missing", FileNotFoundError, "there is no folder, zip or store"),
+        ("missing", FileNotFoundError, "there is no file or folder"),
         ("empty", ValueError, "is empty"),
         ("empty.zip", ValueError, "is empty"),
         ("file.txt", ValueError, "neither a folder nor an intact zip"),

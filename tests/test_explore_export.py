@@ -272,4 +272,7 @@ def test_a_page_needs_the_runtime_before_any_work(tmp_path, monkeypatch, source,
     monkeypatch.chdir(tmp_path)
     message = run_fails("explore", source, "--export", name)
     assert "npm install onnxruntime-web" in message and "--runtime" in message
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    both = r'needs onnxruntime: pip install .*-e "\.\[export\]".* npm install onnxruntime-web'
+    assert re.search(both, run_fails("explore", source, "--export", name))
     assert not (tmp_path / name).exists()

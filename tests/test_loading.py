@@ -99,7 +99,7 @@ def test_load_generator_of_a_state_is_the_ema_at_its_stage(
 def test_load_generator_of_a_run_is_the_highest_numbered_file(tmp_path):
     for seed, number in enumerate(("000000900", "000001000", "1001", "000000999")):
         save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
-    save_state(tmp_path / "state-000002000.pt")
+    save_state(tmp_path / "state-000001000.pt")
     loaded = load_generator(tmp_path)
     assert_same_weights(loaded.generator, random_generator(seed=2))
     assert loaded.origin.endswith("generator-1001.pt")

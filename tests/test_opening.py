@@ -48,6 +48,16 @@ def test_open_weights_skips_a_damaged_newest_state_everywhere(tmp_path):
     assert f"state file {good}" in run_ok("info", run)
 
 
+def test_open_weights_of_a_run_takes_the_newest_and_of_equals_the_generator_file(tmp_path):
+    network = random_generator()
+    state(tmp_path / "state-000000008.pt", 8)
+    save_generator(tmp_path / "generator-000000004.pt", network, images_seen=4)
+    assert load_generator(tmp_path).origin.startswith("state file")
+    save_generator(tmp_path / "generator-000000008.pt", network, images_seen=8)
+    assert load_generator(tmp_path).origin.startswith("generator file")
+    assert open_weights(tmp_path, need="training").discriminator is not None
+
+
 def broken_file(kind, folder, monkeypatch):
     """A file with one number that is not finite, and the name of its tensor."""
     path = folder / f"broken.{kind}"

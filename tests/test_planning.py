@@ -153,7 +153,7 @@ def told_by(decision):
 
 def test_plan_with_explicit_defaults_equals_the_implicit_plan(pictures):
     assert told_by(decided(pictures)) == told_by(decided(pictures, config="auto"))
-    assert decided(None).config == decided(None, config="quickstart").config
+    assert decided(None, "seed=0").config == decided(None, config="quickstart").config
     assert decided(pictures, config="quickstart").config.network.resolution == 32
 
 
@@ -185,7 +185,7 @@ def test_plan_of_a_run_keeps_its_configuration(pictures, tmp_path):
 
 
 def test_plan_without_data_or_run_uses_the_bundled_faces(tmp_path):
-    found = decided(None, out=tmp_path / "haeds", kimg=60)
+    found = decided(None, "seed=1", out=tmp_path / "haeds", kimg=60)  # more than a run to resume
     assert source_of(found) == bundled(BUNDLED_DATA)
     assert found.lines == [f"no --data, and no run in {tmp_path / 'haeds'}: the bundled faces"]
 
@@ -235,6 +235,16 @@ def test_plan_minutes_chooses_a_length_and_a_resolution(pictures, monkeypatch):
         found = decided(pictures, minutes=30, **asked)
         assert (found.config.network.resolution, found.config.schedule.total_kimg) == (64, 9)
     assert decided(pictures, "network.resolution=64", minutes=30).config.network.resolution == 64
+
+
+def test_plan_refuses_minutes_that_are_too_few_and_names_what_would_do(pictures, monkeypatch):
+    costs = StepCosts({8: 0.1, 16: 0.2, 32: 0.6, 64: 3.0}, {64: 1})  # 0.1 kimg: about 3 minutes
+    monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: costs)
+    message = r"^2 minutes are not enough: 0\.1 kimg at 64x64 take .*--minutes (\S+) or --res.* 32$"
+    with pytest.raises(ValueError, match=message) as caught:
+        decided(pictures, minutes=2, resolution=64)
+    enough = float(re.search(message, str(caught.value))[1])
+    assert decided(pictures, minutes=enough, resolution=64).config.schedule.total_kimg >= 0.1
 
 
 def test_plan_minutes_keeps_the_length_of_a_run_with_states(pictures, tmp_path):

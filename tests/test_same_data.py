@@ -1,5 +1,7 @@
 """A run goes on with what it was trained on, and is refused anything else."""
 
+import re
+
 import pytest
 from helpers.pictures import encoded, heic, png, store_of, write_folder
 from helpers.tiny_training import tiny_config, train_tiny
@@ -48,7 +50,22 @@ def test_resume_refusal_names_images_that_became_unusable(tmp_path):
     before = cached_store(source, Preparation(resolution=16), cache_dir=cache)
     (source / "2.png").write_bytes(b"")
     after = cached_store(source, Preparation(resolution=16), cache_dir=cache)
-    assert_refused(before, after, r"2\.png \(the file is empty\).* --init-from", tmp_path)
+    words = r"now \(4 images then, 3 now; .*2\.png \(the file is empty\)\).* --init-from"
+    assert_refused(before, after, words, tmp_path)
+
+
+def test_resume_refusal_of_more_images_names_a_command_before_any_step(tmp_path, monkeypatch):
+    before = store_of(tmp_path / "1", {f"{i}.png": png(seed=i) for i in range(4)})
+    after = store_of(tmp_path / "2", {"a.png": b"", **{f"{i}.png": png(seed=i) for i in range(6)}})
+    config = tiny_config(schedule={"total_kimg": 0.036})
+    run = tmp_path / "my run"
+    train_tiny(config, before, run, stop_at=20)
+    (tmp_path / "my run-2").mkdir()
+    monkeypatch.setattr("stylegan.training.run.run_preflight", None)
+    words = f"--data {after.origin} --init-from '{run}' --out '{run}-3'"
+    pattern = rf"now \(4 images then, 6 now\); use .*: stylegan train {re.escape(words)}$"
+    with pytest.raises(ValueError, match=pattern):
+        train_tiny(config, after, run, preflight=True)
 
 
 def test_resume_refuses_images_that_became_readable(tmp_path, monkeypatch):

@@ -83,7 +83,7 @@ def test_use_device_uses_as_many_threads_as_allowed_cores(four_cores, monkeypatc
 def test_plan_counts_no_more_threads_than_cores(monkeypatch):
     monkeypatch.setattr("stylegan.planning.limits", lambda: limits.Limits(1, 64.0 * GIB))
     machine = Machine(CPU, memory=64.0 * GIB, cores=2)
-    assert plan(TrainRequest("none/run"), machine, threads=1000).facts.machine.cores == 1
+    assert plan(TrainRequest(config="quickstart"), machine, threads=1000).facts.machine.cores == 1
 
 
 def saved(threads, processes=1):

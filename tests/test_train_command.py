@@ -122,6 +122,16 @@ def test_train_writes_config_log_images_states_and_generators(finished):
     assert loaded.label_names == ()
 
 
+def test_train_says_it_is_finished_after_the_report_is_written(here, monkeypatch):
+    def fail(out, device):
+        raise OSError("stopped")
+
+    monkeypatch.setattr("stylegan.cli.train.write_page", fail)
+    result = commands.stylegan("train", *command(*BRIEF))
+    assert result.exit_code == 1 and "is finished" not in result.output
+    assert (here / "run" / "generator-000000004.pt").exists()
+
+
 @pytest.mark.parametrize("more", [(), ("--init-from", "run/generator-000000012.pt")])
 def test_train_again_says_it_is_finished_and_changes_no_file(at_finished, more):
     before, text = contents(at_finished), told(*more)

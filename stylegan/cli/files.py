@@ -98,7 +98,7 @@ def generator_facts(loaded: Pretrained) -> Facts:
         "config": ", ".join(changed) or "the paper's",
     }
     if loaded.images_seen is not None:
-        facts["trained on"] = f"{loaded.images_seen:,} images seen"
+        facts["images seen"] = f"{loaded.images_seen:,}"
     if config.label_dim:
         names = ", ".join(map(sanitize, loaded.label_names)) or "unnamed"
         facts["labels"] = f"{config.label_dim}: {names}"

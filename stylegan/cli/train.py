@@ -211,6 +211,7 @@ def train(
         is_written = folder.report_file.exists() and state.images_seen == begun
         if first_process() and not is_written:
             write_page(folder.path, place)
+        print_hint(f"{folder.path} is finished, with {state.images_seen} images seen")
         print_hint(*closing_lines(folder, state.config, *opened))
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from stylegan.utils import distributed
@@ -121,7 +122,7 @@ def load_if_intact(path: Path) -> Store | None:
 
 
 def check_same_images(
-    trained_on: object,
+    state: Mapping[str, object],
     data: Store | Findings,
     run: Path,
     resolution: int,
@@ -129,16 +130,22 @@ def check_same_images(
     labels: bool,
     advice: str,
 ) -> None:
-    """Raise ValueError (with `advice`) unless the run was trained on these images.
+    """Raise ValueError (with `advice`) unless the `run` was trained on these images.
 
-    `trained_on` is the `training_hash` that the run has stored, for images up to `resolution`.
+    Its `state` holds their `training_hash`, up to `resolution`, and their number.
     """
-    if trained_on == data.training_hash(resolution, labels=labels):
+    if state.get("data") == data.training_hash(resolution, labels=labels):
         return
-    unusable = f" (cannot be used: {summarize_skipped(data.skipped)})" if data.skipped else ""
     source = data.meta.source if isinstance(data, Store) else data.path.name
+    now = data.num_images if isinstance(data, Store) else data.num_usable
+    stored = state.get("num_images")
+    then = stored if isinstance(stored, int) else now  # older states do not tell
+    details = [f"{then} images then, {now} now"] if then != now else []
+    if data.skipped and then >= now:
+        details.append(f"cannot be used: {summarize_skipped(data.skipped)}")
+    found = f" ({'; '.join(details)})" if details else ""
     raise ValueError(
-        f"{run} was trained on other images or classes than {source} holds now{unusable}; {advice}"
+        f"{run} was trained on other images or classes than {source} holds now{found}; {advice}"
     )
 
 

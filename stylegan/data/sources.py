@@ -17,7 +17,7 @@ from typing import IO, ClassVar
 import numpy as np
 from PIL import Image
 
-from stylegan.utils.filesystem import as_value_error, check_not_placeholder
+from stylegan.utils.filesystem import as_value_error, check_not_placeholder, not_found
 from stylegan.utils.text import error_reason, join_truncated, pluralize, sanitize
 
 from . import tfrecords
@@ -349,7 +349,7 @@ def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> So
         check_not_placeholder(path)
         is_record = path.suffix == ".tfrecords"
         return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
-    raise FileNotFoundError(f"there is no folder, zip or store at {path}; {SEE}")
+    raise FileNotFoundError(not_found(path, SEE))
 
 
 def folders_of(files: Iterable[str], name: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -230,9 +231,16 @@ def read_edits(
             known |= {(parts.file, d.method): d for d in directions}
         if key not in known:
             place = parts.file or find_directions_file(source)
+            quoted = shlex.quote(str(source))
+            how = f"stylegan directions find {quoted} finds those of pca and sefa"
+            if parts.method == "svm":
+                how = (
+                    "sort samples of it into two folders, with and without what to change, and run "
+                    f"stylegan directions learn {quoted} with/ without/ --name "
+                    f"{shlex.quote(parts.name)}"
+                )
             raise ValueError(
-                f"{place if place.exists() else source} has no directions of {parts.method}; "
-                "stylegan directions find makes those of pca and sefa, learn those of svm"
+                f"{place if place.exists() else source} has no directions of {parts.method}; {how}"
             )
         edits.append(known[key].edit(parts.name, parts.strength, parts.layers))
     return edits

@@ -132,14 +132,15 @@ def is_one_file(path: Path) -> bool:
 
 def check_request(path: Path, runtime: Path, outputs: OutputWriter) -> None:
     """Raise ValueError if something that a page needs is missing, or a file exists."""
-    for module in ("onnxruntime", "onnxscript"):
-        require_module(module, packages="onnx onnxscript onnxruntime", purpose="a page to export")
+    packages = "onnx onnxscript onnxruntime"
     missing = [name for name in RUNTIME.values() if not (runtime / name).is_file()]
+    npm = "run npm install onnxruntime-web in this folder, or pass its dist/ as --runtime"
+    if missing:  # both at once, as each takes minutes
+        packages += f' (in the clone: pip install -e ".[export]"), and {npm}'
+    for module in ("onnxruntime", "onnxscript"):
+        require_module(module, packages=packages, purpose="a page to export")
     if missing:
-        raise ValueError(
-            f"{runtime} must contain {missing[0]}: run npm install onnxruntime-web here, or pass "
-            "its dist/ as --runtime"
-        )
+        raise ValueError(f"{runtime} must contain {missing[0]}: {npm}")
     names = (*RUNTIME, *LICENSES, NETWORK, SCENE, *PAGE)
     outputs.check(*([path] if is_one_file(path) else [path / name for name in names]))
 

@@ -1,8 +1,6 @@
 """From a run folder, file, address or bundled name to its networks."""
 
-import difflib
 import re
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,11 +9,11 @@ import torch
 
 from stylegan.files.download import BUNDLED, bundled_file, fetch
 from stylegan.files.formats import SHARED, read_weights
-from stylegan.files.run_folder import RunFolder
+from stylegan.files.run_folder import RunFolder, images_seen_in_name
 from stylegan.files.weights import Weights
 from stylegan.networks import NetworkConfig, make_generator
 from stylegan.sampling.pretrained import Pretrained
-from stylegan.utils.filesystem import attach_filename, without_links
+from stylegan.utils.filesystem import attach_filename, not_found, without_links
 from stylegan.utils.lineage import public_address
 from stylegan.utils.text import join_truncated
 
@@ -23,7 +21,7 @@ ACCEPTED = (
     "a run folder, a file of weights (stylegan generate --help lists the kinds), an https address "
     f"with #sha256=..., or a bundled name ({', '.join(BUNDLED)})"
 )
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
+HUB_NAME = re.compile(r"(?!runs/)[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME, unlike a usual --out
 Device = str | torch.device
 # What to open weights for: to generate images, to initialize training from all networks there are,
 # or for the discriminator.
@@ -52,9 +50,9 @@ def open_weights(
     """Load the networks of a source (see `ACCEPTED`). Nothing in a file is ever executed.
 
     A bundled name takes precedence over a path (write ./faces64 for a folder of that name). In a
-    folder, the newest usable file counts: generator files before states for "pictures", states,
-    which contain all networks, first otherwise; with `need` None, whatever the file contains.
-    Raises ValueError or OSError if none can be used.
+    folder, the newest usable file counts, the generator file before the state of the same image;
+    "training" and "discriminator" try states, which contain all networks, first; with `need` None,
+    whatever the file contains. Raises ValueError or OSError if none can be used.
     """
     place = resolve_source(source)
     unusable: list[OSError | ValueError] = []
@@ -90,27 +88,22 @@ def resolve_source(source: str | Path) -> Path:
     if not path.exists():
         if path.is_symlink():
             raise FileNotFoundError(f"{path} is a broken link")
-        beside = list(BUNDLED) if path.parent == Path() else []
-        with suppress(OSError):
-            beside += [neighbor.name for neighbor in path.parent.iterdir()]
-        near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
-        hint = f"accepted are {ACCEPTED}"
+        advice = f"accepted are {ACCEPTED}"
         if HUB_NAME.fullmatch(str(source)) and not path.parent.exists():
-            hint = f"if it is on the Hub, run hf download {source} --local-dir {path.name}"
-        if near:
-            hint = f"did you mean {path.with_name(near[0])}?"
-        raise FileNotFoundError(f"there is no {path}; {hint}")
+            advice = f"if it is on the Hub, run hf download {source} --local-dir {path.name}"
+        known = BUNDLED if path.parent == Path() else ()
+        raise FileNotFoundError(not_found(path, advice, known=known))
     return path
 
 
 def candidate_files(path: Path, *, states_first: bool) -> list[Path]:
-    """Files of weights at `path`, newest first, generators before states unless `states_first`."""
+    """Files of weights at `path`, newest first; with `states_first`, states before generators."""
     if not path.is_dir():
         return [path]
     run = RunFolder(path)
-    states = run.states()[::-1]
-    generators = run.generators()[::-1]
-    files = [*states, *generators] if states_first else [*generators, *states]
+    files = [*run.states()[::-1], *run.generators()[::-1]]
+    if not states_first:  # a training that was stopped may have no generator of its newest state
+        files = sorted(files[::-1], key=images_seen_in_name, reverse=True)
     if (path / SHARED).is_file():
         files.append(path / SHARED)
     if not files:

@@ -1,5 +1,6 @@
 """Samples to measure and reals to compare them with, in an order that all processes share."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -343,17 +344,17 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
     config = run.config()
     for path in reversed(run.states()):
         with suppress(OSError, ValueError):
-            trained_on = checkpoint.load(path, "state").get("data")
+            state = checkpoint.load(path, "state")
             break
     else:
         return  # nothing tells which images were used
     check_same_images(
-        trained_on,
+        state,
         store,
         run.path,
         config.network.resolution,
         labels=config.data.labels,
-        advice=f"put those back, or compare with these: --data {store.origin}",
+        advice=f"put those back, or compare with these: --data {shlex.quote(str(store.origin))}",
     )
 
 

@@ -238,6 +238,7 @@ class Recorder:
                 **state.to_payload(),
                 **self.about_data,
                 "data": self.images,
+                "num_images": self.store.num_images,
                 "processes": distributed.world_size(),
                 "threads": torch.get_num_threads(),
             }

@@ -1,7 +1,9 @@
 """A whole training: initialize or resume a run, estimate its costs, run the loop to the end."""
 
 import dataclasses
+import itertools
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -85,6 +87,8 @@ def start(
                 raise ValueError(f"evaluation must be an Evaluation, got {evaluation!r}")
             rank0_console = console if distributed.rank() == 0 else SILENT
             newest, payload = newest_state(folder, rank0_console)
+            if newest is not None:  # refuses other images before steps are tried
+                saved_config(config, payload, newest, store, folder)
             lines = set_threads(threads, payload)
             if preflight:
                 lines += run_preflight(config, device, folder, rank0_console, costs)
@@ -107,7 +111,6 @@ def start(
                     runtime_errors_explained(state),
                 ):
                     loop.train(state, store, recorder, evaluation, signals, console, workers)
-            rank0_console.info(f"{folder.path} is finished, with {state.images_seen} images seen")
             return state
 
 
@@ -232,7 +235,8 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
     if different := differences(stored, dataclasses.replace(config, network=network)):
         raise ValueError(
             f"{folder.path} is a run of another configuration ({'; '.join(different)}); pass the "
-            f"options of that run, or another --out (with its weights: --init-from {folder.path})"
+            f"options of that run, or another --out (with its weights: --init-from "
+            f"{shlex.quote(str(folder.path))})"
         )
     return config
 
@@ -332,14 +336,18 @@ def saved_config(
     Raises ValueError if a run of `config` cannot resume from it, or was trained on other images
     than `data` holds.
     """
+    copies = (Path(f"{folder.path}-{n}") for n in itertools.count(2))
+    other = next(path for path in copies if not path.exists())
+    words = ["--data", data.origin if isinstance(data, Store) else data.path]
+    words += ["--init-from", folder.path, "--out", other]
     check_same_images(
-        payload.get("data"),
+        payload,
         data,
         folder.path,
         config.network.resolution,
         labels=config.data.labels,
-        advice="use the same data, or start another run from its weights: "
-        f"--init-from {folder.path} --out OTHER",
+        advice="use the same data, or start another run from its weights: stylegan train "
+        + shlex.join([*map(str, words), *(["--labels"] if config.data.labels else [])]),
     )
     with refusing_state(path, folder):
         saved = build_config(payload["config"], allow_unregistered=True)

@@ -1,12 +1,13 @@
 """Files: atomic writes, locks, and checks of outputs before the work starts."""
 
 import contextlib
+import difflib
 import errno
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,18 @@ KEEP_EXISTING = OutputWriter(overwrite=False)  # the default of functions that w
 def is_there(path: Path) -> bool:
     """Whether a path is taken, also by a broken link, which belongs to somebody too."""
     return path.exists() or path.is_symlink()
+
+
+def not_found(
+    path: Path, advice: str, *, what: str = "file or folder", known: Sequence[str] = ()
+) -> str:
+    """Message that `path` does not exist: in full, with the nearest name there or in `known`."""
+    beside = list(known)
+    with contextlib.suppress(OSError):
+        beside += [neighbor.name for neighbor in path.parent.iterdir()]
+    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
+    hint = f" (did you mean {path.with_name(near[0])}?)" if near else ""
+    return f"there is no {what} {path.absolute()}{hint}; {advice}"
 
 
 def file_id(path: Path) -> tuple[int, int]:
