@@ -340,10 +340,9 @@ def inspect_inputs(
     """Open the run and the weights and inspect the images, on rank 0 for all; lines on these."""
     run = RunFolder(request.out or usual_folder(request.config, request.data))
     stored = run_on_all_ranks(run.stored_config)
-    resuming = TrainRequest(out=request.out, kimg=request.kimg, minutes=request.minutes)
-    if request.out is not None and not stored and request == resuming:
-        advice = "to start it, add --data IMAGES, or --config quickstart for the bundled faces"
-        raise FileNotFoundError(not_found(run.path, advice, what="run"))
+    if request.out is not None and not stored and request == TrainRequest(request.out):
+        how = "to start it, add --data IMAGES, or --config quickstart for the bundled faces"
+        raise FileNotFoundError(not_found(run.path, how, what="run"))
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
     is_own = path.resolve() != bundled(BUNDLED_DATA).resolve()
     remembered = str(run.config_file)
@@ -396,7 +395,7 @@ def inspect_inputs(
         )
         lines += found_lines(findings)
     elif not is_own and not stored and request.config is None:
-        missing = "" if request.data else f"no --data, and no run in {run.path}: "
+        missing = "" if request.data else f"no --data, and no run in {run.path.absolute()}: "
         lines.append(f"{missing}the bundled faces")
     return Facts(run, stored, base, data, is_own, machine, weights, findings, given), lines
 

@@ -185,7 +185,7 @@ def test_plan_of_a_run_keeps_its_configuration(pictures, tmp_path):
 
 
 def test_plan_without_data_or_run_uses_the_bundled_faces(tmp_path):
-    found = decided(None, "seed=1", out=tmp_path / "haeds", kimg=60)  # more than a run to resume
+    found = decided(None, out=tmp_path / "haeds", kimg=60)
     assert source_of(found) == bundled(BUNDLED_DATA)
     assert found.lines == [f"no --data, and no run in {tmp_path / 'haeds'}: the bundled faces"]
 
