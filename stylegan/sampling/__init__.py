@@ -18,6 +18,7 @@ from .generation import (
     generate_batches,
     latents,
     map_latents,
+    mean_w,
     noise_from_seeds,
     over_checkerboard,
     quantize,

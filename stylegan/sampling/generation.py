@@ -27,6 +27,7 @@ DEFAULT_PSI = 0.7  # default truncation, as in the official code; a file may sto
 DEFAULT_CUTOFF = 8  # default number of truncated layers
 MAX_SEED = 2**32 - 1
 CHUNK_LATENTS = 4096
+AVERAGED = 10_000  # latents for a mean of w
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 Cutoff = int | Literal["all"] | None  # as an argument: None keeps the value, "all" sets it to None
 
@@ -223,6 +224,12 @@ def sample_w(generator: Generator, samples: int, label_rows: Tensor | None = Non
         labels = cyclic_one_hot(seeds, config.label_dim, label_rows)
         rows.append(map_latents(generator, latents(seeds, config.z_dim), labels))
     return torch.cat(rows)
+
+
+def mean_w(generator: Generator, label_rows: Tensor | None = None) -> Tensor:
+    """Mean of `sample_w`, float64 (w_dim,)."""
+    # on the CPU, as not every GPU has float64
+    return sample_w(generator, AVERAGED, label_rows).cpu().double().mean(dim=0)
 
 
 def noise_from_seeds(
