@@ -2,11 +2,8 @@
 
 import errno
 import io
-import json
 import os
-import re
 import shutil
-import unicodedata
 import warnings
 import zipfile
 
@@ -180,36 +177,6 @@ def test_open_source_normalizes_dot_paths_in_zips(tmp_path):
     archive(tmp_path / "up.zip", {"a/0.png": png(), "../b/1.png": png()})
     with pytest.raises(ValueError, match=r"\.\./b/1\.png is outside of .*up\.zip"):
         open_source(tmp_path / "up.zip")
-
-
-def without_utf8_flag(path):
-    """Clear the flag, as if an old program had written the archive; zipfile sets it."""
-    content = path.read_bytes()
-    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        for match in re.finditer(re.escape(signature), content):
-            flags = match.start() + offset
-            content = content[: flags + 1] + bytes([content[flags + 1] & ~8]) + content[flags + 2 :]
-    path.write_bytes(content)
-    return path
-
-
-@pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_prepare_reads_zip_names_as_utf8_without_the_flag(form, tmp_path):
-    names = [unicodedata.normalize(form, name) for name in ("Äpfel/é.png", "été/ß.png", "木/1.png")]
-    files = {name: png(seed=i) for i, name in enumerate(names)}
-    path = without_utf8_flag(archive(tmp_path / "finder.zip", files))
-    store = prepare(path, tmp_path / "store")
-    assert store.names == ["Äpfel/é.png", "été/ß.png", "木/1.png"]
-    assert store.label_names == ["Äpfel", "été", "木"]
-    labels = {"labels": [["Äpfel/é.png", "a"], ["été/ß.png", "b"], ["木/1.png", "b"]]}
-    beside = archive(tmp_path / "beside.zip", files | {"dataset.json": json.dumps(labels).encode()})
-    assert check(without_utf8_flag(beside)).labels.counts() == {"a": 1, "b": 2}
-
-
-def test_prepare_reads_other_zip_names_as_code_page_437(tmp_path):
-    path = archive(tmp_path / "old.zip", {"##pfel/1.png": png(), "Birnen/2.png": png(seed=1)})
-    path.write_bytes(path.read_bytes().replace(b"##pfel", "Äpfel".encode("cp437") + b"#"))
-    assert prepare(path, tmp_path / "store").label_names == ["Birnen", "Äpfel#"]
 
 
 @pytest.mark.parametrize("second", ["a.png", "x\\c.png"])
