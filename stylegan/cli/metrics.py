@@ -19,7 +19,7 @@ from stylegan.metrics.engine import interval_text, require_libraries, score_name
 from stylegan.report import drawings_of, is_unchanged, write_report
 from stylegan.report.history import read_run
 from stylegan.utils.distributed import process_group
-from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, without_links
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
 from stylegan.utils.text import error_reason
 
 
@@ -190,7 +190,7 @@ def means(rows: Sequence[MeasuredSource]) -> list[dict[str, str]]:
     for row in rows:
         if row.run is not None and row.setting is not None and row.results:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[row.setting, psi_of(row)][without_links(row.run.path)] = scores
+            groups[row.setting, psi_of(row)][row.run.path.resolve()] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

@@ -182,7 +182,7 @@ class OutputWriter:
                     f"{path} does not name a format: it must end in {', '.join(endings)}"
                 )
             check_folder(path.parent)
-            place = without_links(path)
+            place = path.resolve()
             if place in checked:
                 raise ValueError(f"two files would both be written to {path}; choose other names")
             checked.add(place)
@@ -277,11 +277,6 @@ def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> 
         raise ValueError(f"the folder {place} is not writable; choose another folder")
     if empty and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; choose another folder")
-
-
-def without_links(path: Path) -> Path:
-    """Resolve all symbolic links; `Path.resolve` fails for links in a circle before Python 3.13."""
-    return Path(os.path.realpath(path))
 
 
 def output_stem(path: Path) -> str:
