@@ -106,15 +106,6 @@ def test_lock_has_one_holder_until_it_exits_or_is_killed(tmp_path):
         assert not any(tmp_path.iterdir())
 
 
-def test_lock_keeps_the_file_of_a_new_folder_with_the_same_name(tmp_path):
-    (tmp_path / "run").mkdir()
-    with lock(tmp_path / "run" / ".lock"):
-        (tmp_path / "run").rename(tmp_path / "old")
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run" / ".lock").touch()
-    assert (tmp_path / "run" / ".lock").exists()
-
-
 def test_lock_is_skipped_on_drives_without_locks(tmp_path, monkeypatch):
     def without_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, "no locks available")

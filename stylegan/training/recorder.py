@@ -41,8 +41,7 @@ RETRY_SECONDS = 60  # after a state could not be written
 class Recorder:
     """Writes the files of a run, on rank 0.
 
-    A file that cannot be written is reported, and training continues; it ends if the folder was
-    renamed or removed.
+    A file that cannot be written is reported, and training continues.
     """
 
     state: TrainState
@@ -106,7 +105,6 @@ class Recorder:
 
         Files that were saved before stay as they are.
         """
-        self.folder.check_held()
         try:
             write()
         except OSError as error:

@@ -128,7 +128,6 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
     Nothing is checked on file systems without locks.
     """
     holder = FileLock(path, timeout=LOCK_SECONDS)
-    held: tuple[int, int] | None = None
     try:
         try:
             holder.acquire()
@@ -137,7 +136,6 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
                 raise OSError(errno.EAGAIN, "another process holds this folder") from error
             waiting()
             holder.acquire(timeout=-1)
-        held = file_id(path)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
@@ -145,8 +143,7 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
         yield
     finally:
         with contextlib.suppress(OSError):  # on Windows `release` removes it
-            if held in (None, file_id(path)):  # else the folder was replaced by another
-                path.unlink()
+            path.unlink()
         holder.release()
 
 
