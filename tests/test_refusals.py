@@ -57,7 +57,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("generate g.pt --out ''", "the name is empty", 2),  # for Python the current folder
     ("generate g.pt --latents ''", "the name is empty", 2),
     ("generate somebody/cats", "hf download somebody/cats --local-dir cats", 1),
-    ("generate pipe.pt", "neither a regular file nor a folder", 2),
+    ("generate pipe.pt", "neither a file nor a folder", 1),
     ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
     ("info gone", "accepted are a run folder", 1),
     ("info .", "neither generator-*.pt nor state-*.pt", 1),
