@@ -7,7 +7,7 @@ import click
 
 from stylegan import blending
 from stylegan.cli import options, param_types
-from stylegan.cli.common import Command, command, echo, working
+from stylegan.cli.common import Command, command, echo
 from stylegan.data import Store, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
@@ -227,8 +227,7 @@ def export(
             f"{huggingface.README} can be edited",
         )
         return
-    with working(f"writing {destination}"):
-        formats.export(loaded, destination, noise=noise, outputs=outputs, sources=[weights.file])
+    formats.export(loaded, destination, noise=noise, outputs=outputs, sources=[weights.file])
     echo(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
 
 
