@@ -28,7 +28,7 @@ from stylegan.utils import filesystem
 TRAIN = "train --config tiny.toml --out run --device cpu"
 NOTES = "is not empty and holds no config.toml, so it is not a run"
 MISTAKES = [  # words, what the line says, the exit code
-    ("trian", "No such command 'trian'. Did you mean train?", 2),
+    ("trian", "No such command 'trian'. Did you mean 'train'?", 2),
     ("align there.webp out", "Missing option '--landmarks'", 2),
     ("blend a b --out c.pt", "or --share alone", 2),
     ("blend g.pt new.pt --share 1 --out c.npz", "must end in .pt", 1),
