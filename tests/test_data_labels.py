@@ -7,7 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
-from helpers.pictures import archive, png, store_of, write_folder
+from helpers.pictures import archive, names_of, png, store_of, write_folder
 from helpers.tiny_training import resumed, tiny_config, train_tiny
 
 from stylegan import load_generator
@@ -182,7 +182,7 @@ def test_match_labels_ignores_unicode_normalization_of_file_names(tmp_path):
         lines = f"{label},wild\nb.png,tame".encode()
         files = {file: png(), "b.png": png(seed=1), "labels.csv": lines}
         store = store_of(tmp_path / str(i), files)
-        assert dict(zip(store.names, store.labels, strict=True))[file] == 1
+        assert dict(zip(names_of(store), store.labels, strict=True))[file] == 1
         assert store.label_names == ["tame", "wild"]
 
 

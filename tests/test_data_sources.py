@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.commands import run_ok
 from helpers.consoles import RecordingConsole
-from helpers.pictures import MIXED, MIXED_NAMES, archive, png, store_of, write_folder
+from helpers.pictures import MIXED, MIXED_NAMES, archive, names_of, png, store_of, write_folder
 from helpers.tiny_training import write_pictures
 from PIL import Image
 
@@ -39,7 +39,7 @@ def test_prepare_and_check_skip_files_that_are_not_regular(tmp_path):
     (source / "loop").symlink_to("loop")
     (source / "zero.png").symlink_to("/dev/zero")
     store = prepare(source, tmp_path / "store")
-    assert store.names == ["good.png"]
+    assert names_of(store) == ["good.png"]
     assert dict(store.skipped) == {
         "pipe.png": "not a regular file",
         "zero.png": "not a regular file",
@@ -111,7 +111,7 @@ def test_prepare_and_check_accept_any_file_name_of_the_system(tmp_path):
     store = store_of(tmp_path, {name: png(seed=i) for i, name in enumerate(sorted(NAMES))})
     store = Store(store.path)
     assert store.skipped == []
-    assert store.names == [name.replace("\n", "\\n") for name in sorted(NAMES)]
+    assert names_of(store) == [name.replace("\n", "\\n") for name in sorted(NAMES)]
     assert set(store.label_names) == {"caf?", "a\nb", "a\rb", "\x1b[2J", " "}
     store.verify()
     findings = check(tmp_path / "images")
@@ -162,7 +162,7 @@ def test_prepare_skips_unreadable_zip_entries(tmp_path):
     true, false = (size.to_bytes(4, "little") for size in (10_000_000, 99))
     path.write_bytes(bytes(content).replace(true, false))
     store = prepare(path, tmp_path / "store")
-    assert store.names == ["good.png"]
+    assert names_of(store) == ["good.png"]
     reasons = dict(store.skipped)
     assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
 
@@ -201,7 +201,7 @@ def test_grouped_merges_reasons_that_differ_only_in_numbers():
 def test_prepare_detects_heic_images_by_content(tmp_path):
     files = {"a.HEIC": png(), "b.jpg": b"\0\0\0\x18ftypheic" + bytes(40), "c.png": png(seed=1)}
     store = store_of(tmp_path, files)
-    assert store.names == ["a.HEIC", "c.png"]
+    assert names_of(store) == ["a.HEIC", "c.png"]
     assert [name for name, _ in store.skipped] == ["b.jpg"]
 
 

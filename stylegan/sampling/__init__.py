@@ -1,5 +1,7 @@
 """Sampling: images of seeds, centers for truncation, curves in latent space."""
 
+from stylegan.data.images import to_pil
+
 from .generation import (
     DEFAULT_CUTOFF,
     DEFAULT_PSI,
@@ -23,7 +25,6 @@ from .generation import (
     over_checkerboard,
     quantize,
     sample_w,
-    to_pil,
     to_uint8,
     unpremultiply,
 )

@@ -11,7 +11,6 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
-from PIL import Image
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
@@ -379,8 +378,3 @@ def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, s
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))
     return rows, columns
-
-
-def to_pil(pixels: np.ndarray) -> Image.Image:
-    """Convert pixels uint8 (H, W, C) to a Pillow image."""
-    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
