@@ -220,8 +220,14 @@ def export(
     loaded = weights.require_loaded()
     loaded = loaded.with_settings(psi=psi, cutoff=cutoff)
     if to_folder:
-        card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
-        huggingface.save_folder(loaded, destination, card, outputs=outputs, sources=[weights.file])
+        huggingface.save_folder(
+            loaded,
+            destination,
+            license_name=license_name,
+            trained_on=trained_on,
+            outputs=outputs,
+            sources=[weights.file],
+        )
         echo(
             f"{destination}: {formats.SHARED} and {huggingface.README}, of the {loaded.origin}",
             f"{huggingface.README} can be edited",
