@@ -170,10 +170,7 @@ class Recorder:
 
                 # Discards what an earlier session wrote beyond the image where this one starts.
                 folder = str(self.folder.tensorboard)
-                try:
-                    self.curves = SummaryWriter(folder, purge_step=self.began + 1)
-                except UnicodeError as error:  # in a name that is not UTF-8
-                    raise OSError(str(error)) from error
+                self.curves = SummaryWriter(folder, purge_step=self.began + 1)
             for name, value in values.items():
                 is_image = isinstance(value, Tensor) and value.ndim == 3
                 add = self.curves.add_image if is_image else self.curves.add_scalar
