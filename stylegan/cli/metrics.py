@@ -105,8 +105,8 @@ def metrics(
     tools = options.measuring_tools(feature_weights, classifiers)
     place = options.use_device(device)
     runs = [run for source in sources if (run := RunFolder.of(source))]
-    for file in [out] if out else [run.metrics_file for run in runs]:
-        KEEP_EXISTING.check(file, exist_ok=True)
+    for path in [out] if out else [run.metrics_file for run in runs]:
+        KEEP_EXISTING.check(path, exist_ok=True)
     if out is not None:
         library.check_lines(out)
         out.parent.mkdir(parents=True, exist_ok=True)
