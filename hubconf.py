@@ -21,7 +21,7 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     """A StyleGAN (version 1) generator with weights of your choice.
 
     weights: a run folder of this repository or a file in it, an exported .safetensors, an official
-      NVIDIA snapshot (.pkl) or its variables (.npz), a checkpoint of genforce, rosinality,
+      NVIDIA snapshot (.pkl), a checkpoint of genforce, rosinality,
       huangzh13, lernapparat or mmgeneration, an https address of such a file with its SHA-256, or
       a bundled name (faces64). Nothing in a file is executed.
     map_location: the device.

@@ -18,7 +18,6 @@ from stylegan.utils.text import join_truncated
 
 LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")
 EMBEDDING = "mapping.label_embedding"  # a row per label
-SAMPLES = 10_000  # of w, for a new average
 
 
 def resolution_of(name: str) -> int | None:
@@ -70,8 +69,7 @@ def blend(
     network = copy.deepcopy(a.generator)
     network.load_state_dict({name: between(name) for name in ours})
     if first is None and 0 < share < 1:
-        w = sampling.sample_w(network, SAMPLES, a.label_rows).cpu().double()
-        network.w_avg.copy_(w.mean(dim=0))
+        network.w_avg.copy_(sampling.mean_w(network, a.label_rows))
     layers = "all layers" if first is None else f"layers {first} to {last or 'the finest'}"
     sources = {source.sha256: source for source in [*a.lineage, *b.lineage]}
     file_of_b = sources.pop(b.lineage[-1].sha256)

@@ -42,10 +42,10 @@ from stylegan.training.costs import Machine, StepCosts, cost_line, disk_warning,
 from stylegan.training.meaning import check_meaning
 from stylegan.training.run import (
     backend_flags,
+    check_resumable,
     newest_state,
     preparation_for,
     resolve_config,
-    saved_config,
     set_label_dim,
     set_threads,
     start,
@@ -244,7 +244,7 @@ class Plan:
         with backend_flags(config):
             newest, payload = newest_state(facts.run)
             if newest:
-                saved_config(config, payload, newest, findings, facts.run)
+                check_resumable(config, payload, newest, findings, facts.run)
             of_threads = set_threads(self.threads, payload)
             stages = remaining_stages(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)

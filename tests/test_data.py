@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.consoles import RecordingConsole
-from helpers.pictures import BAD, MIXED, MIXED_NAMES, png, store_of
+from helpers.pictures import BAD, MIXED, MIXED_NAMES, names_of, png, store_of
 from PIL import Image
 
 from stylegan.data import (
@@ -37,7 +37,7 @@ def test_pyramid_equals_the_official_one_exactly():
 def test_store_holds_the_images_in_order_with_labels_and_names(mixed, tmp_path):
     store = prepare(mixed, tmp_path / "store")
     assert (store.num_images, store.resolution, store.channels) == (4, 16, 3)
-    assert store.names == MIXED_NAMES
+    assert names_of(store) == MIXED_NAMES
     assert store.label_names == ["a", "b", "c"]
     assert store.labels is not None
     assert store.labels.tolist() == [0, 1, 1, 2]
@@ -45,7 +45,7 @@ def test_store_holds_the_images_in_order_with_labels_and_names(mixed, tmp_path):
     assert store.one_hot(store.labels).sum(axis=0).tolist() == [1, 2, 1]  # images per class
     assert store.active_rectangle is None
     assert (store.skipped, store.meta.num_ignored) == ([], 1)
-    for i, name in enumerate(store.names):
+    for i, name in enumerate(names_of(store)):
         expected = np.asarray(Image.open(io.BytesIO(MIXED[name]))).transpose(2, 0, 1)
         for resolution, level in pyramid(expected).items():
             np.testing.assert_array_equal(store.images(resolution)[i], level)
@@ -76,7 +76,7 @@ def test_prepare_detects_resolution_from_the_first_readable_image(tmp_path):
 def test_prepare_skips_bad_images_with_a_reason(tmp_path):
     seen = []
     store = store_of(tmp_path, BAD, console=RecordingConsole(done=lambda *done: seen.append(done)))
-    assert store.names == ["0.png", "5.png"]
+    assert names_of(store) == ["0.png", "5.png"]
     assert store.images(16).shape == (2, 3, 16, 16)
     assert [name for name, _ in store.skipped] == ["1.png", "2.png", "3.jpg", "4.png"]
     assert store.skipped[1] == Skipped("2.png", "the file is empty")

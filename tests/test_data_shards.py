@@ -7,7 +7,7 @@ import tarfile
 import numpy as np
 import pytest
 from helpers.commands import run_fails, run_ok
-from helpers.pictures import archive, png, write_folder
+from helpers.pictures import archive, names_of, png, write_folder
 from helpers.shards import cached_data_set, link, tar, write_parquet
 
 from stylegan.data import Store, cached_store, check, open_source, prepare
@@ -167,7 +167,7 @@ def test_damaged_header_of_a_tar_is_not_taken_for_its_end(tmp_path):
     content[start + 148 : start + 154] = b"777777"  # its checksum
     path.write_bytes(content)
     store = prepare(path, tmp_path / "store")
-    assert store.names == ["0.png"]
+    assert names_of(store) == ["0.png"]
     assert [name for name, _ in store.skipped] == ["mine.tar"]
 
 

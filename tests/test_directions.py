@@ -15,7 +15,7 @@ from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from stylegan import directions, load_generator, sampling
+from stylegan import load_generator, sampling
 from stylegan.directions import (
     default_path,
     draw_directions,
@@ -260,24 +260,6 @@ def test_directions_find_writes_files_and_rejects_other_weights(source, tmp_path
     message = run_fails("directions", "find", source, "--samples", 100)
     assert "directions of other weights" in message and "--overwrite replaces the wh" in message
     assert default_path(source).read_bytes() == before
-
-
-def test_directions_find_keeps_what_another_command_added_meanwhile(source, monkeypatch):
-    words = ["directions", "find", source, "--samples", 100, "--count", 2, "--method"]
-    find = directions.find_directions
-
-    def slowly(*arguments, **options):
-        monkeypatch.setattr(directions, "find_directions", find)
-        run_ok(*words, "sefa")
-        return find(*arguments, **options)
-
-    monkeypatch.setattr(directions, "find_directions", slowly)
-    run_ok(*words, "pca")
-    found = load_directions(default_path(source), load_generator(source).generator)
-    assert [d.method for d in found] == ["pca", "sefa"]
-    monkeypatch.setattr(directions, "find_directions", slowly)
-    default_path(source).unlink()
-    assert "exists, with directions sefa; pass --overwrite" in run_fails(*words, "sefa")
 
 
 def cloud(normal, n=400, margin=0.3):

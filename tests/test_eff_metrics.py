@@ -25,7 +25,7 @@ from stylegan.metrics import (
 )
 from stylegan.metrics.engine import require
 from stylegan.metrics.features import FeatureNetwork, read_weights
-from stylegan.metrics.neighbors import comparing, nearest, typical_distance
+from stylegan.metrics.neighbors import comparing, nearest
 from stylegan.metrics.statistics import (
     fraction_in_manifold,
     frechet_distance,
@@ -204,23 +204,6 @@ def test_nearest_distances_are_relative_to_the_median_of_the_data(faces):
     found = nearest(images[:2], of_data(faces), network)
     assert found.typical == pytest.approx(apart.item())
     np.testing.assert_allclose(found.relative, found.distances / apart.item())
-
-
-@pytest.mark.parametrize("copies", [60, 91])
-def test_typical_of_copes_with_duplicate_training_images(copies, faces):
-    """Of 91 images 60 are equal, so half of them have their next at distance 0; or all are."""
-    images = torch.from_numpy(faces.images(SIZE)[:].copy())
-    images[:copies] = images[0]
-    apart = torch.cdist(*[images.flatten(1).double()] * 2).fill_diagonal_(torch.inf)
-    closest = apart.sort(dim=1).values[:, :3]
-    with pytest.raises(ValueError, match="no two training images that differ"):
-        typical_distance(torch.tensor([[torch.inf]]))
-    if copies == 91:
-        with pytest.raises(ValueError, match="no two training images that differ"):
-            typical_distance(closest)
-    else:
-        assert closest[:, 0].median() == 0
-        assert 0 < typical_distance(closest) < torch.inf
 
 
 # Processes

@@ -11,7 +11,6 @@ import pytest
 import safetensors.torch
 import torch
 from helpers.commands import run_ok
-from helpers.official import SETTINGS, generator_variables
 from helpers.tiny_generators import (
     ODD,
     assert_same_weights,
@@ -24,7 +23,6 @@ from torch.testing import assert_close
 from stylegan import load_generator, sampling
 from stylegan.files.formats import export, native, program
 from stylegan.files.formats.native import save_generator
-from stylegan.interop import generator_from_official
 
 ABLATIONS = [
     {},
@@ -107,50 +105,6 @@ def test_load_generator_reads_half_precision_as_float32(tmp_path):
     source.generator.half()
     export(source, path)
     assert_same_weights(load_generator(path).generator, source.generator.float())
-
-
-@pytest.fixture
-def arrays():
-    """Official variables with the arguments of their generator, as .npz files hold them."""
-    return generator_variables() | {
-        "static_kwargs": np.array(json.dumps(SETTINGS | {"truncation_psi": -0.3})),
-        "lod": np.float32(0.25),
-    }
-
-
-def test_load_generator_reads_official_npz_and_its_meta(tmp_path, arrays):
-    path = tmp_path / "official.npz"
-    np.savez(path, **arrays)
-    loaded = load_generator(path)
-    assert_same_weights(loaded.generator, generator_from_official(generator_variables(), SETTINGS))
-    assert (
-        loaded.resolution,
-        loaded.settings.alpha,
-        loaded.settings.psi,
-        loaded.settings.cutoff,
-    ) == (
-        8,
-        0.75,
-        -0.3,
-        8,
-    )
-    assert (loaded.images_seen, loaded.lineage[0].source) == (None, "official.npz")
-    meta = {"images_seen": 1200, "psi": -0.3}
-    np.savez(path, **arrays, meta=np.array(json.dumps(meta)))
-    assert load_generator(path).images_seen == 1200
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"dlatent_avg": np.zeros(2)}, r"has shape \(2,\) instead of \(5,\)"),
-        ({"static_kwargs": np.array("")}, "must contain static_kwargs"),
-    ],
-)
-def test_load_generator_rejects_npz_without_a_valid_generator(tmp_path, arrays, change, message):
-    np.savez(tmp_path / "mine.npz", **arrays | change)
-    with pytest.raises(ValueError, match=message):
-        load_generator(tmp_path / "mine.npz")
 
 
 def test_load_generator_rejects_damaged_or_foreign_safetensors(tmp_path):

@@ -81,7 +81,7 @@ def test_format_option_rejects_jpg_with_alpha_and_webp_keeps_it(tmp_path, out):
     save_generator(path, random_generator(dataclasses.replace(TINY, image_channels=4)))
     failed = stylegan("generate", path, "--format", "jpg", "--out", out, *CPU)
     assert failed.exit_code == 1
-    assert "jpg does not support RGBA" in failed.output
+    assert "cannot write mode RGBA as JPEG" in failed.output
     assert not out.exists()
     colors = np.arange(8 * 8 * 4, dtype=np.uint8).reshape(8, 8, 4)
     colors[..., 3] = 0

@@ -160,7 +160,7 @@ def overlapping(path):
     """A zip archive whose entries lie on one another."""
     with zipfile.ZipFile(path, "w") as out:
         out.writestr("a.npy", bytes(2**20))
-        out.filelist *= 2**10 + 1  # more than arrays may take unpacked
+        out.filelist *= 2**10 + 1  # more than the file has
 
 
 FILES = {  # name -> what writes it, what the refusal says; "" = it is read
@@ -171,7 +171,7 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
     ),
     "meta.pt": (with_weights(lambda like: like), "not dense"),
     "laughs.pt": (saved(more=laughs(40)), ""),
-    "overlapping.npz": (overlapping, "larger than the file"),
+    "overlapping.pt": (overlapping, "larger than the file"),
     "centers.pt": (saved(centers=[[0.0] * TINY.w_dim] * 10**6), "centers must be rows of numbers"),
     **{  # lists of 2**40 places
         f"{field}.pt": (saved(**{field: laughs(40)}), f"{field}.pt")

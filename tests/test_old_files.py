@@ -19,6 +19,7 @@ import torch
 from helpers import ROOT
 from helpers.commands import run_ok
 from helpers.old_run import END, FOLDER, STOPPED
+from helpers.pictures import names_of
 from helpers.runs import json_lines
 from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import differing, flat, train_tiny
@@ -103,7 +104,7 @@ def test_load_generator_reads_old_generator_files(file):
 def test_store_of_an_old_version_has_the_same_images():
     store = Store(OF_871C5D9 / "store")
     pictures = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
-    order = [int(name.split("/")[1].removesuffix(".png")) for name in store.names]
+    order = [int(name.split("/")[1].removesuffix(".png")) for name in names_of(store)]
     assert sorted(order) == list(range(10))
     assert np.array_equal(store.images(8), pictures[order].transpose(0, 3, 1, 2))
 

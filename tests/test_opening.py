@@ -212,7 +212,7 @@ def test_export_writes_a_folder_for_the_hub(source, tmp_path):
     run_ok("export", source, f"{folder}/", "--license", "mit", "--trained-on", "91 smileys")
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "model.safetensors"]
     text = (folder / "README.md").read_text()
-    assert "license: mit\n" in text and "| trained on | 91 smileys |" in text
+    assert 'license: "mit"\n' in text and "| trained on | 91 smileys |" in text
     assert_same_weights(load_generator(folder), load_generator(source))
     assert stylegan("export", source, folder, "--noise", "none").exit_code == 2
     assert stylegan("export", source, tmp_path / "a.pt2", "--license", "mit").exit_code == 2

@@ -189,7 +189,7 @@ for name, line in CALLERS.items():  # each in a process that has not touched the
 
 
 def check_contexts():
-    """What each context computes in, and that it leaves no trace, also of later changes."""
+    """What each context computes in, and that it leaves no trace."""
     config = tiny_config()
     contexts = {
         without_tf32: "ieee",
@@ -197,24 +197,8 @@ def check_contexts():
         lambda: override_fp32_precision("tf32"): "tf32",
         lambda: backend_flags(config): "ieee",
     }
-    changes = {
-        "all": lambda value: setattr(BACKENDS, "fp32_precision", value),
-        "cuda": lambda value: setattr(BACKENDS.cudnn, "fp32_precision", value),
-    }
     before = settings()
 
-    def followed():
-        """The settings after each change of the more general, which are then as before."""
-        found = []
-        for name, change in changes.items():
-            for value in ("ieee", "tf32"):
-                change(value)
-                found.append(settings())
-            change(before[name] if name == "all" or before["all"] == "none" else "none")
-        return found
-
-    expected = followed()
-    assert settings() == before
     for context, products in contexts.items():
         with contextlib.suppress(KeyError), context():
             assert products_inside() == {products}
@@ -223,7 +207,6 @@ def check_contexts():
             assert products_inside() == {products}
             raise KeyError
         assert settings() == before
-        assert followed() == expected
 
 
 def products_inside():

@@ -28,7 +28,7 @@ from stylegan.utils import filesystem
 TRAIN = "train --config tiny.toml --out run --device cpu"
 NOTES = "is not empty and holds no config.toml, so it is not a run"
 MISTAKES = [  # words, what the line says, the exit code
-    ("trian", "No such command 'trian'. Did you mean train?", 2),
+    ("trian", "No such command 'trian'. Did you mean 'train'?", 2),
     ("align there.webp out", "Missing option '--landmarks'", 2),
     ("blend a b --out c.pt", "or --share alone", 2),
     ("blend g.pt new.pt --share 1 --out c.npz", "must end in .pt", 1),
@@ -57,7 +57,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("generate g.pt --out ''", "the name is empty", 2),  # for Python the current folder
     ("generate g.pt --latents ''", "the name is empty", 2),
     ("generate somebody/cats", "hf download somebody/cats --local-dir cats", 1),
-    ("generate pipe.pt", "neither a regular file nor a folder", 2),
+    ("generate pipe.pt", "neither a file nor a folder", 1),
     ("generate runs/mine", f"{os.sep}runs/mine; accepted are a run folder", 1),
     ("generate ./flatt", f"{os.sep}flatt (did you mean flat?); ", 1),
     ("generate g.pt --edit svm:s=2", "stylegan directions learn g.pt with/ without/ --name s", 1),

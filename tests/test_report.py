@@ -282,11 +282,11 @@ def test_report_says_what_cannot_be_drawn(folder, begun, tmp_path):
     assert "No generator of the run can be read" in Page(begun / "report.html").text
 
 
-def test_drawings_of_one_training_image_have_no_neighbors(tmp_path, monkeypatch):
+def test_drawings_of_one_training_image_show_it(tmp_path, monkeypatch):
     monkeypatch.setattr("stylegan.metrics.neighbors.weights_path", lambda: None)
     (tmp_path / "run").mkdir()
     save_generator(tmp_path / "run" / "generator-000000008.pt", random_generator())
     (tmp_path / "run" / "config.toml").write_text(to_toml(tiny_config()))
     store = tiny_store(tmp_path, n=1)
     found = drawings_of(tmp_path / "run", Tools(tmp_path), data=store.path)
-    assert found.neighbors.startswith("Not computed: there are no two training images that differ")
+    assert "the nearest of 1 training images" in found.neighbors.caption

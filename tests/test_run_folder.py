@@ -83,16 +83,6 @@ def test_create_appends_to_skipped_txt_and_removes_nothing(tmp_path):
         assert run.skipped_file.read_text() == f"{expected}\n'b\\n.png'\tgone\n"
 
 
-def test_create_fails_if_the_run_folder_was_replaced(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    with run.locked():
-        run.path.rename(tmp_path / "moved")
-        run.path.mkdir()
-        with pytest.raises(OSError, match="was renamed or removed"):
-            run.create(load_config("quickstart"), tmp_path / "photos", [])
-        assert not any(run.path.iterdir())
-
-
 def test_locked_removes_only_our_own_partial_files(tmp_path):
     run = RunFolder(tmp_path)
     run.samples.mkdir()

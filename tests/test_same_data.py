@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from helpers.pictures import encoded, heic, png, store_of, write_folder
+from helpers.pictures import encoded, heic, names_of, png, store_of, write_folder
 from helpers.tiny_training import tiny_config, train_tiny
 
 from stylegan.data import Preparation, Store, cached_store, images
@@ -77,5 +77,5 @@ def test_resume_refuses_images_that_became_readable(tmp_path, monkeypatch):
         before = cached_store(source, cache_dir=cache)
     assert before.skipped == [("1.heic", "a HEIC image; pip install pillow-heif to read it")]
     after = cached_store(source, cache_dir=cache)
-    assert after.names == ["0.png", "1.heic"]
+    assert names_of(after) == ["0.png", "1.heic"]
     assert_refused(before, after, "other images or classes", tmp_path)

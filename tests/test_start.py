@@ -1,7 +1,6 @@
 """A whole training from Python is that of the command."""
 
 import os
-import re
 import signal
 import sys
 
@@ -104,31 +103,6 @@ def test_start_builds_the_evaluation_from_config_and_store(store, tmp_path):
     config = tiny_config(schedule=SHORT, precision="auto", data={"labels": True})
     state = train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
     assert [score["seen"] for score in state.scores][-1] == state.images_seen
-
-
-@pytest.mark.parametrize(
-    ("group", "batch_gpu", "said"),
-    [
-        (4, 4, None),  # of batches of 4: nothing differs
-        (4, 2, "batch_gpu 0 -> 2: the minibatch deviation has other groups"),
-        (1, 2, "batch_gpu 0 -> 2: results differ in round-off"),
-    ],
-)
-def test_batch_gpu_change_is_reported_by_its_effect(group, batch_gpu, said, store, tmp_path):
-    """Whatever config.toml says by then, which may be edited by hand."""
-    told = []
-    file = tmp_path / "run" / "config.toml"
-    for gpu, written, kimg in ((0, 0, 0.004), (batch_gpu, batch_gpu, 0.008), (batch_gpu, 0, 0.012)):
-        config = tiny_config(
-            batch_gpu=gpu, network={"deviation_group": group}, schedule=SHORT | {"total_kimg": kimg}
-        )
-        if file.exists():
-            text = re.sub("batch_gpu = .", f"batch_gpu = {written}", file.read_text())
-            file.write_text(text)
-        told.append([])
-        train_tiny(config, store, tmp_path / "run", console=RecordingConsole(told[-1]))
-    lines = [[x for x in heard if x.startswith("the run continues with")] for heard in told]
-    assert lines == [[], [f"the run continues with {said}"] if said else [], []]
 
 
 def test_stopped_by_a_signal_has_a_state_and_an_exit_code(store, tmp_path):

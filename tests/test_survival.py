@@ -165,38 +165,6 @@ def test_run_folder_locked_refuses_a_second_process(store, begun):
     assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
 
 
-@pytest.mark.parametrize("successor", [True, False])
-def test_start_fails_if_its_run_folder_is_renamed(successor, store, stopped, tmp_path):
-    out, old = tmp_path / "run", tmp_path / "old"
-
-    def rename():
-        out.rename(old)
-        if successor:
-            shutil.copytree(stopped, out)
-            (out / ".lock").touch()  # another process trains there
-
-    told = []
-    with pytest.raises(OSError, match="run was renamed or removed"):
-        train_tiny(
-            tiny_config(),
-            store,
-            out,
-            tensorboard=True,
-            console=RecordingConsole(told, act=at(60, rename)),
-        )
-    assert log_of(old)[-1]["images_seen"] == 60
-    assert states(old) == [40] and not any("could not write" in line for line in told)
-    if successor:
-        (out / ".lock").unlink()  # which is there still
-        assert names(out) == names(stopped) and contents(out) == {
-            out / path.relative_to(stopped): content for path, content in contents(stopped).items()
-        }
-    else:
-        assert not out.exists()
-    state = train_tiny(tiny_config(), store, old)
-    assert state.finished
-
-
 def test_start_continues_if_the_files_of_its_run_are_removed(store, whole, tmp_path):
     out = tmp_path / "run"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 import threading
 import time
 
@@ -116,12 +115,6 @@ def test_tensorboard_write_error_ends_the_curves_but_not_the_run(store, tmp_path
     assert sum("could not write tensorboard: File too large" in line for line in told) == 1
     assert [event.step for event in events(tmp_path / "run").Scalars("d/fake_logits")] == [4]
     assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in threading.enumerate()}
-
-
-def test_tensorboard_is_skipped_if_the_path_is_not_utf8(store, tmp_path):
-    told = []
-    recorded(store, tmp_path / os.fsdecode(b"r\xfcn"), {"console": RecordingConsole(told)})
-    assert sum("could not write tensorboard: 'utf-8' codec" in line for line in told) == 1
 
 
 def test_tensorboard_purges_steps_beyond_the_resumed_state(store, tmp_path):

@@ -8,7 +8,6 @@ import click
 
 from stylegan import __version__
 from stylegan.cli.common import ending_at_signals
-from stylegan.utils.text import nearest_names
 
 COMMANDS = {  # name -> module, and the line in the list of commands
     "train": ("train", "Train on a folder of images, or continue a run."),
@@ -35,24 +34,12 @@ COMMANDS = {  # name -> module, and the line in the list of commands
 class LazyGroup(click.Group):
     """Group of the functions that `COMMANDS` names, each imported when used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"stylegan.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            nearest = nearest_names(args[0], list(COMMANDS))
-            hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "See stylegan --help."
-            ctx.fail(f"No such command {args[0]!r}. {hint}")
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         with ending_at_signals():  # also during imports
@@ -72,7 +59,11 @@ def print_versions(context: click.Context, parameter: click.Parameter, wanted: b
         context.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    commands={name: click.Command(name) for name in COMMANDS},  # names; imported when used
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--version",
     is_flag=True,

@@ -3,7 +3,6 @@
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -134,18 +133,6 @@ def note(*lines: str) -> None:
 def first_process() -> bool:
     """Whether this process has rank 0, or is alone."""
     return console.joined_rank == 0
-
-
-@contextmanager
-def working(activity: str) -> Iterator[None]:
-    """Print `activity` on stderr if it takes more than a second."""
-    timer = threading.Timer(BAR_SECONDS, note, [f"{activity} ..."])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class Terminal(Console):

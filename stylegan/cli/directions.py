@@ -58,13 +58,11 @@ def write_new(
     loaded = selection.loaded
     generator = loaded.generator
     label = loaded.label(selection.class_name) if figures or selection.class_name else None
-    read_others = partial(library.others_in, file, generator, methods, outputs, name=name)
-    read_others()
+    others = library.others_in(file, generator, methods, outputs, name=name)
     new = make(loaded)
     draw = partial(library.draw_directions, loaded, seed=seed, labels=label)
     images = [draw(directions) for directions in new if figures]
-    # Another process may have added to the file in the meantime.
-    everything = library.updated(read_others(), new)
+    everything = library.updated(others, new)
     library.save_directions(file, everything, generator, outputs=ALLOW_OVERWRITE)
     for path, image in zip(figures, images, strict=True):
         save_image(path, image, outputs=outputs)

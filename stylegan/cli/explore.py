@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stylegan.cli import options, param_types
-from stylegan.cli.common import Command, Terminal, echo, note, working
+from stylegan.cli.common import Command, Terminal, echo, note
 from stylegan.directions import load_or_find_directions, read_edits
 from stylegan.explore.controls import moves_along, moves_of
 from stylegan.explore.export import check_request, is_one_file, save_page
@@ -64,18 +64,14 @@ def explore(
     """
     if page:
         check_request(page, runtime, outputs)
-    with working(f"opening {source} and its directions"):
-        loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
-        if edits:
-            moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
-        else:
-            moves = moves_along(
-                load_or_find_directions(source, loaded, directions, console=Terminal())
-            )
+    loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
+    if edits:
+        moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
+    else:
+        moves = moves_along(load_or_find_directions(source, loaded, directions, console=Terminal()))
     name = Path(source).name
     if page:
-        with working(f"writing {page}"):
-            written = save_page(loaded, moves, name, page, runtime, outputs=outputs)
+        written = save_page(loaded, moves, name, page, runtime, outputs=outputs)
         echo(
             f"{page}: {written.size / 2**20:.1f} MiB; the network has "
             f"{written.network_size / 2**20:.1f} MiB",

@@ -52,8 +52,7 @@ def figure_command(
             selection, own = Selection.split(given, seeds)
             # An existing file is fine if it has the same content.
             outputs.check(out, endings=FORMATS, exist_ok=True)
-            with common.working(f"drawing {out}"):
-                image = draw(selection, **own)
+            image = draw(selection, **own)
             save_image(out, image, outputs=outputs)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             common.echo(f"{out}, {image.width}x{image.height}, from the {origin}")

@@ -7,7 +7,7 @@ import click
 
 from stylegan import blending
 from stylegan.cli import options, param_types
-from stylegan.cli.common import Command, command, echo, working
+from stylegan.cli.common import Command, command, echo
 from stylegan.data import Store, check, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
@@ -234,15 +234,20 @@ def export(
     loaded = weights.require_loaded()
     loaded = loaded.with_settings(psi=psi, cutoff=cutoff)
     if to_folder:
-        card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
-        huggingface.save_folder(loaded, destination, card, outputs=outputs, sources=[weights.file])
+        huggingface.save_folder(
+            loaded,
+            destination,
+            license_name=license_name,
+            trained_on=trained_on,
+            outputs=outputs,
+            sources=[weights.file],
+        )
         echo(
             f"{destination}: {formats.SHARED} and {huggingface.README}, of the {loaded.origin}",
             f"{huggingface.README} can be edited",
         )
         return
-    with working(f"writing {destination}"):
-        formats.export(loaded, destination, noise=noise, outputs=outputs, sources=[weights.file])
+    formats.export(loaded, destination, noise=noise, outputs=outputs, sources=[weights.file])
     echo(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
 
 

@@ -45,7 +45,7 @@ def generate(
     """Write one image per seed or latent, and all of them in a grid.
 
     SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
-    (.safetensors; also a folder with model.safetensors), an official .pkl or .npz, a checkpoint
+    (.safetensors; also a folder with model.safetensors), an official .pkl, a checkpoint
     of genforce, huangzh13, mmgeneration (.pth), lernapparat (.pt) or rosinality (.model), an https
     address of such a file with #sha256=..., or a bundled name (faces64, glyphs64).
 

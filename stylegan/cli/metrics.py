@@ -13,14 +13,13 @@ from stylegan import metrics as library
 from stylegan.cli import common, options, param_types
 from stylegan.cli.common import echo, note
 from stylegan.files.run_folder import RunFolder
-from stylegan.metrics import MeasuredSource, Tools
+from stylegan.metrics import MeasuredSource
 from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.engine import interval_text, require_libraries, score_name
 from stylegan.report import drawings_of, is_unchanged, write_report
 from stylegan.report.history import read_run
 from stylegan.utils.distributed import process_group
-from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, without_links
-from stylegan.utils.text import error_reason
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
 
 
 @click.command(cls=common.Command)
@@ -105,8 +104,10 @@ def metrics(
     conditions = library.Conditions(**given)
     tools = options.measuring_tools(feature_weights, classifiers)
     place = options.use_device(device)
+    runs = [run for source in sources if (run := RunFolder.of(source))]
+    for path in [out] if out else [run.metrics_file for run in runs]:
+        KEEP_EXISTING.check(path, exist_ok=True)
     if out is not None:
-        KEEP_EXISTING.check(out, exist_ok=True)
         library.check_lines(out)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = library.default_names() if names is None else names
@@ -117,7 +118,6 @@ def metrics(
     if names is None and weights_path() is None:
         note(f"measuring only swd, which is blind to content; for eff-fd: {HOW_TO_GET}")
     rows: list[MeasuredSource] = []
-    unwritten: list[str] = []
     with process_group(place, tools.console):
         compared = library.compare(
             sources,
@@ -131,34 +131,18 @@ def metrics(
         try:
             for row in compared:
                 rows.append(row)
-                measure_and_write(row, tools, out, unwritten, as_json=as_json)
+                file = out or (row.run.metrics_file if row.run else None)
+                for result in row.measure(tools):
+                    if as_json:
+                        echo(result.line())
+                    if file is not None:
+                        result.append_to(file)
         finally:  # also on Ctrl-C: what has been measured may have taken hours
             if not as_json and any(row.results for row in rows):
                 echo(*table(rows))
     missing = dict.fromkeys(name for row in rows for name in row.missing())
     if missing and (names is not None or not any(row.results for row in rows)):
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
-    if unwritten:
-        reasons = "; ".join(dict.fromkeys(unwritten))
-        raise OSError(f"measured, but the JSON lines could not be written: {reasons}")
-
-
-def measure_and_write(
-    row: MeasuredSource, tools: Tools, out: Path | None, unwritten: list[str], *, as_json: bool
-) -> None:
-    """Measure a source; append each result as it comes to `out`, else to the file of the run.
-
-    Failures to write are collected in `unwritten`: the results, which may have taken hours, are
-    printed nevertheless."""
-    place = out or (row.run.metrics_file if row.run else None)
-    for result in row.measure(tools):
-        if as_json:
-            echo(result.line())
-        if place is not None:
-            try:
-                result.append_to(place)
-            except OSError as error:
-                unwritten.append(error_reason(error, with_file=True))
 
 
 def table(rows: Sequence[MeasuredSource]) -> list[str]:
@@ -190,7 +174,7 @@ def means(rows: Sequence[MeasuredSource]) -> list[dict[str, str]]:
     for row in rows:
         if row.run is not None and row.setting is not None and row.results:
             scores = {k: value for result in row.results for k, value in result.scores().items()}
-            groups[row.setting, psi_of(row)][without_links(row.run.path)] = scores
+            groups[row.setting, psi_of(row)][row.run.path.resolve()] = scores
     lines = []
     for (_, psi), group in groups.items():
         first, *others = group.values()

@@ -3,7 +3,6 @@
 import math
 import os.path
 import re
-import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -101,18 +100,6 @@ def named(text: str) -> str:
     return os.path.expanduser(text)
 
 
-def source(text: str) -> str:
-    """Accept names, URLs, files and folders, but no pipes and devices."""
-    text = named(text)
-    try:
-        mode = Path(text).stat().st_mode
-    except OSError:
-        return text  # reported where it is opened
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise ValueError(f"{text} is neither a regular file nor a folder")
-    return text
-
-
 def number_or(*words: str, least: int = 0, most: int = MAX_NUMBER) -> Callable[[str], int | str]:
     """Parser of one of `words` or an integer."""
     kind: click.ParamType = click.IntRange(least, most)
@@ -129,7 +116,6 @@ CUTOFF = Parsed("layers", number_or("all"))
 CENTERS = Parsed("n|class|none", number_or("class", "none", least=1, most=1000))
 GRID = Parsed("columns x rows", grid)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels_of)
-SOURCE = Parsed("source", source)
-INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
-OUTPUT = Parsed("path", lambda text: Path(named(text)))  # to write
+SOURCE = Parsed("source", named)
+INPUT = OUTPUT = Parsed("path", lambda text: Path(named(text)))  # a file or folder
 EDIT = Parsed("edit", named)  # which may begin with a file

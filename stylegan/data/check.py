@@ -22,7 +22,6 @@ from .store import Skipped, Store, identity_of, is_store
 
 Size = tuple[int, int]  # width, height
 MAX_NAMED = 12  # files named in a line
-MAX_GROUPS = 8  # reasons
 MAX_SEEN = 256  # images that `detect_channels` reads
 NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason, ignored when reasons are grouped
 
@@ -104,20 +103,12 @@ def grouped(skipped: Sequence[Skipped]) -> list[str]:
     groups: defaultdict[str, list[Skipped]] = defaultdict(list)
     for image in skipped:
         groups[NUMBER.sub("0", image.reason)].append(image)
-    largest = sorted(groups.values(), key=len, reverse=True)
-
-    def line(images: Sequence[Skipped]) -> str:
+    lines = []
+    for images in sorted(groups.values(), key=len, reverse=True):
         first = images[0].reason
-        names = [sanitize(image.name) for image in images]
         reason = first.partition(":")[0] if first.startswith(SMALL) else first
-        return (
-            f"{pluralize(len(names), 'image')}: {reason}: {join_truncated(names, MAX_NAMED, ', ')}"
-        )
-
-    lines = [line(images) for images in largest[:MAX_GROUPS]]
-    if others := [image for images in largest[MAX_GROUPS:] for image in images]:
-        names = join_truncated([sanitize(image.name) for image in others], MAX_NAMED, ", ")
-        lines.append(f"{pluralize(len(others), 'image')} for other reasons: {names}")
+        names = join_truncated([sanitize(image.name) for image in images], MAX_NAMED, ", ")
+        lines.append(f"{pluralize(len(images), 'image')}: {reason}: {names}")
     return lines
 
 

@@ -23,7 +23,6 @@ from stylegan.utils.filesystem import (
     OutputWriter,
     attach_filename,
     output_stem,
-    without_links,
 )
 
 SAMPLES = 4  # per pixel and side, which are averaged
@@ -190,7 +189,7 @@ def align_files(
         path = out / name
         if name not in landmarks or not (folder / name).is_file():
             left_out.append(ValueError(f"{name} must be an image in {folder} and have landmarks"))
-        elif without_links(out) not in without_links(path).parents:
+        elif out.resolve() not in path.resolve().parents:
             left_out.append(ValueError(f"{path} would be outside of {out}"))
         else:
             faces = len(landmarks[name])

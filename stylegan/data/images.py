@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import io
-import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -37,7 +36,6 @@ LEVELS = np.linspace(0, 255, 6).astype(np.uint8)  # of each channel, to compare 
 Crop = str
 CROPS = ("center", "pad", "stretch")
 SLIMMEST = 16  # largest ratio of the sides of an aspect
-USUAL_ASPECTS = ((4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16))  # of photographs and videos
 
 
 def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
@@ -316,18 +314,9 @@ class Fit:
 
     @classmethod
     def of_rectangle(cls, rectangle: Sequence[int]) -> "Fit":
-        """The padding with this active rectangle (top, bottom, left, right).
-
-        Rounded to whole pixels, several aspects have the same one: a usual aspect is preferred,
-        then the one of the smallest numbers. 64x42 in 64x64 is 3:2.
-        """
+        """The padding with this active rectangle (top, bottom, left, right)."""
         top, bottom, left, right = rectangle
-        resolution = max(bottom, right)
-        sums = range(2, 2 * SLIMMEST + 1)
-        others = ((width, total - width) for total in sums for width in range(1, total))
-        paddings = (cls("pad", aspect) for aspect in itertools.chain(USUAL_ASPECTS, others))
-        alike = (fit for fit in paddings if fit.active_rectangle(resolution) == (*rectangle,))
-        return next(alike, None) or cls.parse(f"pad {right - left}:{bottom - top}")
+        return cls.parse(f"pad {right - left}:{bottom - top}")
 
     def __str__(self) -> str:
         if self.kind == "pad" and self.aspect != (4, 3):

@@ -135,33 +135,17 @@ def parse_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]
 
     The latter are `label_names`, our addition to the format of stylegan2-ada, or None.
     """
-    read = json.loads(content, object_pairs_hook=distinct)
+    read = json.loads(content)
     try:
         pairs = [(str(name), label) for name, label in read["labels"]]
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError('expected "labels": [[file, label], ...]') from error
-    return pairs, names_in_order(read["label_names"]) if "label_names" in read else None
-
-
-def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object. Raises ValueError for a duplicate key."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f'it has "{twice}" twice')
-    return made
-
-
-def names_in_order(names: object) -> list[str]:
-    """Names of classes 0, 1, ..., from a list of strings or a mapping name -> number."""
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return names
-    if isinstance(names, dict):
-        numbers = list(names.values())
-        if all(type(n) is int for n in numbers) and sorted(numbers) == list(range(len(names))):
-            return sorted(names, key=names.__getitem__)
-    wanted = "a list of strings, or numbers from 0 by name"
-    raise ValueError(f"label_names must be {wanted}, got {sanitize(names, 60)}")
+    names = read.get("label_names")
+    if names is None:
+        return pairs, None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"label_names must be a list of strings, got {sanitize(names, 60)}")
+    return pairs, names
 
 
 def parse_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:

@@ -1,6 +1,5 @@
 """Sources of images: a folder, a zip, TFRecords, or a sequence that a program holds."""
 
-import contextlib
 import functools
 import hashlib
 import io
@@ -22,13 +21,12 @@ from stylegan.utils.text import error_reason, join_truncated, pluralize, sanitiz
 
 from . import tfrecords
 from .images import MODES, extensions, image_errors, is_image, open_image, read_header, to_pil
-from .labels import CSV, JSON, MAX_VALUE, Labels, composed, from_classes, from_vectors, read_labels
+from .labels import CSV, JSON, MAX_VALUE, Labels, from_classes, from_vectors, read_labels
 from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip or tar: the size of `MAX_PIXELS` without compression
 GRIDS = "grid.png", "grid.webp", "grid.jpg"  # of `stylegan generate`, next to its samples
 PARTS = {"train", "test", "val", "valid", "validation"}  # sub-folders that are no classes
-UTF8_FLAG = 0x800  # of an entry in a zip: its name is UTF-8
 SEE = "`stylegan check --help` lists what is read"
 ARRAYS = ".npy", ".npz"
 HOW_ARRAYS = "arrays become a store by stylegan.data.prepare_images; "
@@ -237,16 +235,9 @@ class ZipSource(FileSource):
 
 
 def name_of(info: zipfile.ZipInfo) -> str:
-    """Name of an entry with forward slashes and without `./`.
-
-    The Finder of macOS writes decomposed UTF-8 without setting its flag; other names without the
-    flag are in code page 437.
-    """
-    name = info.filename
-    if not info.flag_bits & UTF8_FLAG:
-        with contextlib.suppress(UnicodeError):
-            name = composed(name.encode("cp437").decode())
-    return "/".join(part for part in name.replace("\\", "/").split("/") if part != ".")
+    """Name of an entry with forward slashes and without `./`."""
+    parts = info.filename.replace("\\", "/").split("/")
+    return "/".join(part for part in parts if part != ".")
 
 
 class TFRecordSource(Source):

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -173,18 +172,6 @@ class Store:
 
     def __len__(self) -> int:
         return self.num_images
-
-    @functools.cached_property
-    def names(self) -> list[str]:
-        """Relative name of each image in the source, with a line break as `\\n`."""
-        try:
-            text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
-        except FileNotFoundError as error:
-            raise self.damaged(error) from error
-        names = text.split("\n")[:-1]
-        if len(names) != self.num_images:
-            raise self.damaged(f"{NAMES} has {len(names)} lines for {self.num_images} images")
-        return names
 
     def images(self, resolution: int) -> np.memmap:
         """All images at one resolution, uint8 (N, C, r, r), read from disk on access."""

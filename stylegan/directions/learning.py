@@ -17,7 +17,6 @@ from stylegan.files.latents import read_latents
 from stylegan.metrics.separability import best_plane
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.console import SILENT, Console
-from stylegan.utils.filesystem import without_links
 from stylegan.utils.text import join_truncated, require_module, sanitize
 
 FOLDS = 5  # of cross-validation, each with a fifth of each side
@@ -112,9 +111,7 @@ def latents_of(
         )
     generator = loaded.generator
     config = loaded.generator.config
-    latents = {
-        str(without_links(p)): read_latents(p, generator, labels).ws.mean(dim=1) for p in files
-    }
+    latents = {str(p.resolve()): read_latents(p, generator, labels).ws.mean(dim=1) for p in files}
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in images}):
         if labels is None and (turns := loaded.class_order_note()):
             console.info(turns)

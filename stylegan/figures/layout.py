@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -23,38 +22,20 @@ INK = (60, 60, 60)
 MIN_TEXT = 9  # pixels
 TEXT = 16
 MAX_TEXT = 32
-
-
-class Format(NamedTuple):
-    name: str  # as Pillow calls it
-    options: Mapping[str, int]
-    largest_side: int = 2**31 - 1  # pixels
-
-
-FORMATS = {  # by ending
-    ".png": Format("PNG", {}),
-    # "exact" keeps colors where alpha is 0, too
-    ".webp": Format("WEBP", {"lossless": True, "exact": True}, largest_side=16_383),
-    ".jpg": Format("JPEG", {"quality": 95, "subsampling": 0}, largest_side=65_500),
+FORMATS: dict[str, tuple[str, Mapping[str, int]]] = {  # by ending: Pillow's name and options
+    ".png": ("PNG", {}),
+    ".webp": ("WEBP", {"lossless": True, "exact": True}),  # keeps colors where alpha is 0, too
+    ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
 }
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def save_image(path: Path, image: Image.Image, *, outputs: OutputWriter = KEEP_EXISTING) -> None:
-    """Write an image. Raises ValueError if the format does not support it, or if `outputs` keeps
-    an existing file of other content."""
+    """Write an image. Raises ValueError if `outputs` keeps an existing file of other content."""
     outputs.check(path, endings=FORMATS, exist_ok=True)
-    ending = path.suffix.lower()
-    kind = FORMATS[ending]
-    if max(image.size) > kind.largest_side:
-        raise ValueError(
-            f"{ending} supports at most {kind.largest_side} pixels per side, but {path} has "
-            f"{image.width}x{image.height}; choose .png, or fewer images"
-        )
-    if image.mode == "RGBA" and ending == ".jpg":
-        raise ValueError(f"{ending} does not support RGBA; choose .png or .webp")
+    kind, settings = FORMATS[path.suffix.lower()]
     buffer = io.BytesIO()
-    image.save(buffer, kind.name, **kind.options)
+    image.save(buffer, kind, **settings)
     outputs.content(path, buffer.getvalue())
 
 

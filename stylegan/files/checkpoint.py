@@ -143,16 +143,6 @@ def read_torch(path: Path, *, inert: bool = False) -> object:
     return content
 
 
-def is_npz(path: Path) -> bool:
-    """Whether the file is an archive of NumPy arrays and nothing else."""
-    try:
-        with attach_filename(path), zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        return False  # `read_torch` describes what is wrong
-    return bool(names) and all(name.endswith(".npy") for name in names)
-
-
 def is_npy(path: Path) -> bool:
     with attach_filename(path), open(path, "rb") as file:
         return file.read(6) == b"\x93NUMPY"

@@ -1,7 +1,7 @@
 """Folders for the Hugging Face Hub: `model.safetensors` and a model card."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from stylegan.files.formats import SHARED
@@ -15,7 +15,13 @@ from stylegan.utils.text import require_module, sanitize
 
 README = "README.md"  # the model card
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, by the Hub's identifier
-TEXT = """# StyleGAN generator
+TEXT = """---
+license: {license}
+library_name: stylegan
+pipeline_tag: unconditional-image-generation
+tags: [stylegan, gan]
+---
+# StyleGAN generator
 
 A generator of [StyleGAN, version 1](https://arxiv.org/abs/1812.04948), in PyTorch.
 
@@ -29,19 +35,7 @@ from stylegan import load_generator
 G = load_generator("THIS FOLDER")
 images = G.sample(range(4))  # uint8 {shape}
 ```
-
-{text}
 """
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a model card says beyond the file of weights."""
-
-    license: str = ""  # of the weights, by the Hub's identifier; "" = NVIDIA's, if inherited
-    data: str = "not specified"  # training data, in a few words
-    metrics: Mapping[str, float] = field(default_factory=dict)  # by name
-    text: str = ""  # appended, in Markdown
 
 
 def is_for_the_hub(path: Path) -> bool:
@@ -52,30 +46,29 @@ def is_for_the_hub(path: Path) -> bool:
 def save_folder(
     loaded: Pretrained,
     out: Path,
-    card: Card,
     *,
+    license_name: str | None = None,
+    trained_on: str | None = None,
     outputs: OutputWriter = KEEP_EXISTING,
     sources: Iterable[Path] = (),
 ) -> None:
-    """Write a folder to upload, which every command accepts; none of the `sources` is replaced."""
+    """Write a folder to upload, which every command accepts; none of the `sources` is replaced.
+
+    license_name: of the weights, by the Hub's identifier; None = NVIDIA's, if inherited.
+    trained_on: the training data, in a few words.
+    """
     outputs.check(out / SHARED, out / README, sources=sources)
     if RunFolder.of(out):
         raise ValueError(f"{out} is a run folder; choose another folder")
-    require_module(
-        "huggingface_hub",
-        packages="huggingface-hub safetensors",
-        purpose="writing a folder for the Hub",
-    )
-    text = model_card(loaded, card)
+    require_module("safetensors", packages="safetensors", purpose="writing a folder for the Hub")
+    text = model_card(loaded, license_name, trained_on)
     save_safetensors(out / SHARED, loaded, outputs=outputs)
     outputs.text(out / README, text)
 
 
-def model_card(loaded: Pretrained, card: Card) -> str:
-    from huggingface_hub import ModelCardData
-
+def model_card(loaded: Pretrained, license_name: str | None, trained_on: str | None) -> str:
     is_nvidias = license_of(loaded.lineage) == LICENSE
-    license = card.license or (NONCOMMERCIAL if is_nvidias else "")
+    license = license_name or (NONCOMMERCIAL if is_nvidias else "")
     if is_nvidias and not license.startswith("cc-by-nc"):
         raise ValueError(
             f"license must be {NONCOMMERCIAL}, as the weights come from NVIDIA's, got {license}"
@@ -84,27 +77,19 @@ def model_card(loaded: Pretrained, card: Card) -> str:
         raise ValueError(
             "the model card needs the license of the weights; pass --license, such as mit"
         )
-    data = ModelCardData(
-        license=license,
-        library_name="stylegan",
-        pipeline_tag="unconditional-image-generation",
-        tags=["stylegan", "gan"],
-    )
     channels = loaded.generator.config.image_channels
     rows = {
         "images": f"{loaded.resolution}x{loaded.resolution}, {channels} channels",
-        "trained on": sanitize(card.data),
+        "trained on": sanitize(trained_on or "not specified"),
         "license of the weights": sanitize(license),
     }
     if loaded.images_seen is not None:
         rows["trained on"] += f", {loaded.images_seen:,} images seen"
     if loaded.lineage:
         rows["weights from"] = "; then ".join(describe_lineage(loaded.lineage))
-    rows |= {f"metric {name}": f"{value:g}" for name, value in card.metrics.items()}
     height, width = loaded.image_size()
-    text = TEXT.format(
+    return TEXT.format(
+        license=json.dumps(license),
         rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
         shape=f"(4, {channels}, {height}, {width})",
-        text=card.text,
     )
-    return f"---\n{data.to_yaml()}\n---\n{text}"

@@ -13,7 +13,7 @@ from stylegan.files.run_folder import RunFolder, images_seen_in_name
 from stylegan.files.weights import Weights
 from stylegan.networks import NetworkConfig, make_generator
 from stylegan.sampling.pretrained import Pretrained
-from stylegan.utils.filesystem import attach_filename, not_found, without_links
+from stylegan.utils.filesystem import attach_filename, not_found
 from stylegan.utils.lineage import public_address
 from stylegan.utils.text import join_truncated
 
@@ -126,7 +126,7 @@ def name_in_lineage(source: str | Path, file: Path) -> str:
         return str(source)
     if "://" in str(source):
         return public_address(str(source))
-    place = without_links(file)
+    place = file.resolve()
     if Path(source).is_dir() or RunFolder.of(place):
         return f"{place.parent.name}/{file.name}"
     return file.name

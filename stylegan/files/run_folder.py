@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.utils.distributed import run_on_rank0
-from stylegan.utils.filesystem import ALLOW_OVERWRITE, LOCK, check_folder, file_id, lock, unfinished
+from stylegan.utils.filesystem import ALLOW_OVERWRITE, LOCK, check_folder, lock, unfinished
 from stylegan.utils.lineage import SECTION, Lineage, from_dicts, sha256_of
 from stylegan.utils.lineage import to_toml as lineage_toml
 from stylegan.utils.records import append_line, read_lines
@@ -26,7 +26,6 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.held: tuple[int, int] | None = None  # its identity, while this process trains here
         self.config_file = self.path / CONFIG  # complete; a run folder has one
         self.log_file = self.path / "log.jsonl"
         self.metrics_file = self.path / "metrics.jsonl"
@@ -85,7 +84,6 @@ class RunFolder:
         lineage: Lineage = (),
     ) -> list[str]:
         """Write configuration, lineage, data path and unusable images; return notes to print."""
-        self.check_held()
         notes: list[str] = []
         text = to_toml(config) + lineage_toml(lineage)
         stored = read_toml(self.config_file) if self.config_file.is_file() else None
@@ -203,15 +201,8 @@ class RunFolder:
                 f"another process is training in {self.path}; wait until it ends, or choose "
                 "another --out"
             ) from error
-        self.held = file_id(self.path)
-        held.callback(setattr, self, "held", None)
         for path in unfinished(self.path, self.samples):
             path.unlink()
-
-    def check_held(self) -> None:
-        """Raise OSError if the folder was renamed or removed: another run may have its name now."""
-        if self.held and not (self.path.is_dir() and self.held == file_id(self.path)):
-            raise OSError(f"{self.path} was renamed or removed during training, which has stopped")
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -78,7 +78,7 @@ def holds_images(source: str) -> bool:
     if source.startswith("hf:"):
         return True
     path = Path(source)
-    if source in BUNDLED or not path.exists():
+    if source in BUNDLED or not (path.is_file() or path.is_dir()):
         return False
     if path.is_dir():
         run = RunFolder(path)

@@ -1,6 +1,7 @@
 """Training images nearest to samples: does the generator copy its data?"""
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -22,17 +23,13 @@ COARSE = 16  # width and height of images whose pixels are compared, at most
 MAX_ROWS = 8  # samples, each on a line of its own; if there are more, two share a line
 
 
-class NoUnit(ValueError):
-    """All training images are equal, so there is no unit of distance."""
-
-
 class Neighbors(NamedTuple):
     """The k training images nearest to each of n images, nearest first."""
 
     indices: np.ndarray  # (n, k) in the store
     mirrored: np.ndarray  # bool (n, k): nearer when flipped left to right
     distances: np.ndarray  # (n, k), of features
-    typical: float  # median distance from a training image to its nearest other one
+    typical: float  # median distance from a training image to its nearest other one, or NaN
 
     @property
     def relative(self) -> np.ndarray:
@@ -72,20 +69,9 @@ def nearest(
         names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])
         best = best[:, :k]
     numbers = names[:n].numpy()
-    return Neighbors(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_distance(best[n:]))
-
-
-def typical_distance(apart: Tensor) -> float:
-    """Median distance from a training image to its nearest other one, given distances (m, k).
-    If that is 0, since half of the images have a duplicate, the median of the distances above 0.
-    Raises NoUnit if all images are equal."""
-    differing = apart[(apart > 0) & apart.isfinite()]
-    if not len(differing):
-        raise NoUnit(
-            "there are no two training images that differ, so there is no distance between "
-            "neighbors to compare with"
-        )
-    return float(apart[:, 0].median()) or float(differing.median())
+    median = float(best[n:, 0].median())  # infinite for a single image
+    typical = median if 0 < median < math.inf else math.nan
+    return Neighbors(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
 
 
 def comparing(comparison: Comparison) -> FeatureNetwork:

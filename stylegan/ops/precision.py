@@ -88,38 +88,21 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
 @contextmanager
 def override_fp32_precision(products: Products) -> Iterator[None]:
     """Context in which float32 matrix products and convolutions on CUDA GPUs are exact ("ieee") or
-    TF32 ("tf32", on GPUs that have it).
-
-    torch has a setting `fp32_precision` on three levels: all devices (`torch.backends`), CUDA GPUs
-    (`torch.backends.cudnn`, despite its name) and an operation on them (`cuda.matmul`,
-    `cudnn.conv`); "none" follows the level above. The last two are set here and restored
-    afterwards. While torch traces or compiles, nothing changes.
-
-    All follow the older `allow_tf32`, but not the other way round: if the two contradict each other
-    in this context, torch refuses to read the older.
+    TF32 ("tf32", on GPUs that have it). While torch traces or compiles, nothing changes.
     """
     backends: Any = torch.backends
-    cuda = backends.cudnn  # the level of CUDA GPUs
-    switches = (backends.cuda.matmul, cuda.conv)
+    switches = (backends.cuda.matmul, backends.cudnn.conv)
     if is_tracing() or all(switch.fp32_precision == products for switch in switches):
         yield
         return
-    general = cuda.fp32_precision
-    if general == backends.fp32_precision:
-        general = "none"  # read as the value that it follows
-    cuda.fp32_precision = products
-    # A switch that follows reads as `products` now, and is left alone.
-    before = [(switch, switch.fp32_precision) for switch in switches]
-    for switch, setting in before:
-        if setting != products:
-            switch.fp32_precision = products
+    before = [switch.fp32_precision for switch in switches]
+    for switch in switches:
+        switch.fp32_precision = products
     try:
         yield
     finally:
-        for switch, setting in before:
-            if setting != products:
-                switch.fp32_precision = setting
-        cuda.fp32_precision = general
+        for switch, setting in zip(switches, before, strict=True):
+            switch.fp32_precision = setting
 
 
 def without_tf32() -> AbstractContextManager[None]:

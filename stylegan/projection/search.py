@@ -23,7 +23,6 @@ from stylegan.utils.validation import NonNegativeFloat, PositiveFloat, PositiveI
 
 Space = Literal["w", "w+"]
 START_PSI = 0.5  # truncation of the random w at which starts from 1 on begin
-CHUNK = 1000  # latents mapped at a time
 COARSEST = 8  # pixels per side of the smallest level of a noise map's pyramid
 
 
@@ -99,7 +98,7 @@ def project(
         raise ValueError(f"targets must be {expected}, got {tuple(targets.shape)}")
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
-    average, spread = spread_of_w(generator, options.samples, rng, labels)
+    average, spread = spread_of_w(generator, options.samples, labels)
     first = start_of(generator, average, labels, seed=seed, start=start)
     w = first.repeat(len(targets), styles if options.space == "w+" else 1, 1)
     maps = first_maps(generator, len(targets), size) if options.fit_noise else []
@@ -164,12 +163,10 @@ def check_finite(distances: Tensor, activity: str, step: int, advice: str) -> No
 
 
 def spread_of_w(
-    generator: Generator, samples: int, rng: torch.Generator, labels: Tensor | None = None
+    generator: Generator, samples: int, labels: Tensor | None = None
 ) -> tuple[Tensor, float]:
     """Average w (w_dim,) of a class `labels` (1, label_dim), and the RMS distance from it."""
-    chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
-    z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
-    w = torch.cat([sampling.map_latents(generator, latents, labels) for latents in z])
+    w = sampling.sample_w(generator, samples, labels)
     mean = w.mean(dim=0)
     return mean, float((w - mean).square().sum(dim=1).mean().sqrt())
 

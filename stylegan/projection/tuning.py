@@ -82,7 +82,7 @@ def tune(
     ws = ws.detach().to(average)
     maps = None if noise is None else [m.detach().to(average) for m in noise]
     rng = streams.tuning_rng(seed)
-    radius = options.locality_radius * spread_of_w(generator, SAMPLES, rng, labels)[1]
+    radius = options.locality_radius * spread_of_w(generator, SAMPLES, labels)[1]
     tuned = copy.deepcopy(generator).requires_grad_(False)
     tuned.synthesis.requires_grad_(True)
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)

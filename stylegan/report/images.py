@@ -11,7 +11,7 @@ from stylegan.figures import points_from_seeds, truncation
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.metrics import Tools, compare_with_reals
-from stylegan.metrics.neighbors import NoUnit, comparing, samples_and_nearest
+from stylegan.metrics.neighbors import comparing, samples_and_nearest
 from stylegan.sampling.pretrained import Pretrained
 
 SEEDS = range(5)
@@ -79,6 +79,6 @@ def drawings_of(
         )
         return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:
-        if data is not None and not isinstance(error, NoUnit):
+        if data is not None:
             raise
         return Drawings(sweep, f"Not computed: {error}")

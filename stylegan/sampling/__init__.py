@@ -1,5 +1,7 @@
 """Sampling: images of seeds, centers for truncation, curves in latent space."""
 
+from stylegan.data.images import to_pil
+
 from .generation import (
     DEFAULT_CUTOFF,
     DEFAULT_PSI,
@@ -18,11 +20,11 @@ from .generation import (
     generate_batches,
     latents,
     map_latents,
+    mean_w,
     noise_from_seeds,
     over_checkerboard,
     quantize,
     sample_w,
-    to_pil,
     to_uint8,
     unpremultiply,
 )

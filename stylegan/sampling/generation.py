@@ -11,7 +11,6 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
-from PIL import Image
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
@@ -27,6 +26,7 @@ DEFAULT_PSI = 0.7  # default truncation, as in the official code; a file may sto
 DEFAULT_CUTOFF = 8  # default number of truncated layers
 MAX_SEED = 2**32 - 1
 CHUNK_LATENTS = 4096
+AVERAGED = 10_000  # latents for a mean of w
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 Cutoff = int | Literal["all"] | None  # as an argument: None keeps the value, "all" sets it to None
 
@@ -225,6 +225,12 @@ def sample_w(generator: Generator, samples: int, label_rows: Tensor | None = Non
     return torch.cat(rows)
 
 
+def mean_w(generator: Generator, label_rows: Tensor | None = None) -> Tensor:
+    """Mean of `sample_w`, float64 (w_dim,)."""
+    # on the CPU, as not every GPU has float64
+    return sample_w(generator, AVERAGED, label_rows).cpu().double().mean(dim=0)
+
+
 def noise_from_seeds(
     seeds: Sequence[int], config: NetworkConfig, resolution: int | None = None
 ) -> list[Tensor]:
@@ -372,8 +378,3 @@ def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, s
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))
     return rows, columns
-
-
-def to_pil(pixels: np.ndarray) -> Image.Image:
-    """Convert pixels uint8 (H, W, C) to a Pillow image."""
-    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

@@ -41,8 +41,7 @@ RETRY_SECONDS = 60  # after a state could not be written
 class Recorder:
     """Writes the files of a run, on rank 0.
 
-    A file that cannot be written is reported, and training continues; it ends if the folder was
-    renamed or removed.
+    A file that cannot be written is reported, and training continues.
     """
 
     state: TrainState
@@ -106,7 +105,6 @@ class Recorder:
 
         Files that were saved before stay as they are.
         """
-        self.folder.check_held()
         try:
             write()
         except OSError as error:
@@ -172,10 +170,7 @@ class Recorder:
 
                 # Discards what an earlier session wrote beyond the image where this one starts.
                 folder = str(self.folder.tensorboard)
-                try:
-                    self.curves = SummaryWriter(folder, purge_step=self.began + 1)
-                except UnicodeError as error:  # in a name that is not UTF-8
-                    raise OSError(str(error)) from error
+                self.curves = SummaryWriter(folder, purge_step=self.began + 1)
             for name, value in values.items():
                 is_image = isinstance(value, Tensor) and value.ndim == 3
                 add = self.curves.add_image if is_image else self.curves.add_scalar

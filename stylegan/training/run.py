@@ -18,7 +18,6 @@ from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.ops import HALF, has_fast_matmul, has_tf32, override_fp32_precision, resolve_precision
-from stylegan.schedule import remaining_stages
 from stylegan.training import loop
 from stylegan.training.costs import StepCosts, run_preflight
 from stylegan.training.evaluation import Evaluation
@@ -88,7 +87,7 @@ def start(
             rank0_console = console if distributed.rank() == 0 else SILENT
             newest, payload = newest_state(folder, rank0_console)
             if newest is not None:  # refuses other images before steps are tried
-                saved_config(config, payload, newest, store, folder)
+                check_resumable(config, payload, newest, store, folder)
             lines = set_threads(threads, payload)
             if preflight:
                 lines += run_preflight(config, device, folder, rank0_console, costs)
@@ -126,7 +125,7 @@ def load_state(
     """Resume from the `payload` of `newest`, or initialize from `init_from`; lines on either."""
     state = TrainState.create(config, device=device)
     if newest is not None:
-        changes = resume(state, payload, newest, store, folder)
+        changes = resume(state, payload, newest, folder)
         if init_from is not None:
             changes.append(f"the run has begun already, so the weights of {init_from} are not used")
         return state, changes
@@ -328,13 +327,12 @@ def set_threads(asked: int | None, payload: Payload) -> list[str]:
     return []
 
 
-def saved_config(
+def check_resumable(
     config: TrainConfig, payload: Payload, path: Path, data: Store | Findings, folder: RunFolder
-) -> TrainConfig:
-    """The configuration in the `payload` of the state file `path`.
+) -> None:
+    """Raise ValueError if a run of `config` cannot resume from the `payload` of the file `path`.
 
-    Raises ValueError if a run of `config` cannot resume from it, or was trained on other images
-    than `data` holds.
+    It cannot either if it was trained on other images than `data` holds.
     """
     copies = (Path(f"{folder.path}-{n}") for n in itertools.count(2))
     other = next(path for path in copies if not path.exists())
@@ -356,15 +354,10 @@ def saved_config(
             f"{path} cannot be resumed: it belongs to a run of another configuration "
             f"({'; '.join(different)})"
         )
-    return saved
 
 
-def resume(
-    state: TrainState, payload: Payload, path: Path, store: Store, folder: RunFolder
-) -> list[str]:
+def resume(state: TrainState, payload: Payload, path: Path, folder: RunFolder) -> list[str]:
     """Restore the `payload` of the file `path`; notes on what may change results."""
-    config = state.config
-    saved = saved_config(config, payload, path, store, folder)
     with refusing_state(path, folder):
         state.restore(payload)
     if state.lineage != run_on_all_ranks(folder.lineage):
@@ -374,23 +367,11 @@ def resume(
         )
     processes = payload["processes"], distributed.world_size()
     threads = payload["threads"], torch.get_num_threads()
-    batch_gpu = saved.batch_gpu, config.batch_gpu
-    stages = remaining_stages(config.schedule, state.images_seen)
-    before, now = (
-        [settings.micro_batch_size(stage.batch_size // n) for stage in stages]
-        for n, settings in zip(processes, (saved, config), strict=True)
-    )
-    regrouped = before != now
     compared = {"processes": processes, "threads": threads}
-    if regrouped:
-        compared["batch_gpu"] = batch_gpu
     changes = [f"{name} {was} -> {now}" for name, (was, now) in compared.items() if was != now]
     if not changes:
         return []
-    reasons = []
-    if regrouped and config.network.deviation_group > 1:
-        reasons.append("the minibatch deviation has other groups")
-    if processes[0] != processes[1] and config.noise_mode == "random" and config.network.noise:
-        reasons.append("noise maps differ")
-    how = " and ".join(reasons) or "results differ in round-off"
+    how = "results differ in round-off"
+    if processes[0] != processes[1]:
+        how += ", noise and groups of the minibatch deviation"
     return [f"the run continues with {', '.join(changes)}: {how}"]

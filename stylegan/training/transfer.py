@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from stylegan.config import TrainConfig
 from stylegan.data.labels import Labels, match_labels
 from stylegan.files import checkpoint
-from stylegan.files.formats.foreign import mean_w
 from stylegan.files.loading import open_weights
 from stylegan.files.weights import Weights
+from stylegan.sampling import mean_w
 from stylegan.schedule import phases, resolutions, stage_at
 from stylegan.training import meaning
 from stylegan.training.refitting import Errors, refit

@@ -129,7 +129,6 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
     Nothing is checked on file systems without locks.
     """
     holder = FileLock(path, timeout=LOCK_SECONDS)
-    held: tuple[int, int] | None = None
     try:
         try:
             holder.acquire()
@@ -138,7 +137,6 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
                 raise OSError(errno.EAGAIN, "another process holds this folder") from error
             waiting()
             holder.acquire(timeout=-1)
-        held = file_id(path)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
@@ -146,8 +144,7 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
         yield
     finally:
         with contextlib.suppress(OSError):  # on Windows `release` removes it
-            if held in (None, file_id(path)):  # else the folder was replaced by another
-                path.unlink()
+            path.unlink()
         holder.release()
 
 
@@ -183,7 +180,7 @@ class OutputWriter:
                     f"{path} does not name a format: it must end in {', '.join(endings)}"
                 )
             check_folder(path.parent)
-            place = without_links(path)
+            place = path.resolve()
             if place in checked:
                 raise ValueError(f"two files would both be written to {path}; choose other names")
             checked.add(place)
@@ -290,11 +287,6 @@ def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> 
         raise ValueError(f"the folder {place} is not writable; choose another folder")
     if empty and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; choose another folder")
-
-
-def without_links(path: Path) -> Path:
-    """Resolve all symbolic links; `Path.resolve` fails for links in a circle before Python 3.13."""
-    return Path(os.path.realpath(path))
 
 
 def output_stem(path: Path) -> str:

@@ -57,6 +57,11 @@ def store_of(root, files, preparation=DEFAULT_PREPARATION, **options):
     return prepare(write_folder(root / "images", files), root / "store", preparation, **options)
 
 
+def names_of(store):
+    """Names of the images of a store in their source."""
+    return (store.path / "names.txt").read_bytes().decode(errors="surrogateescape").split("\n")[:-1]
+
+
 def archive(path, files, method=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", method) as out:
         for name, content in files.items():

@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from helpers import foreign_layouts
-from helpers.official import SETTINGS, generator_variables
 from helpers.pictures import archive, png, store_of
 from helpers.reference import SNAPSHOT
 from helpers.shards import tar, write_parquet
@@ -56,10 +55,6 @@ def draw(path):
     loaded = load_generator(path)
     label_dim = loaded.config.label_dim
     next(iter(loaded.generate([0], labels=torch.eye(label_dim)[:1] if label_dim else None)))
-
-
-def official_arrays(path):
-    np.savez(path, **generator_variables(), static_kwargs=np.array(str(SETTINGS).replace("'", '"')))
 
 
 def foreign(path):
@@ -152,7 +147,6 @@ KINDS = {
         "mine.safetensors", lambda path: save_safetensors(path, loaded_of(random_generator())), draw
     ),
     "official pickle": Kind("mine.pkl", lambda path: shutil.copy(SNAPSHOT, path), draw),
-    "official arrays": Kind("mine.npz", official_arrays, draw),
     "foreign checkpoint": Kind("mine.pth", foreign, draw),
     "latents": Kind("mine.npz", latents, lambda path: read_latents(path, random_generator())),
     "plain latents": Kind(

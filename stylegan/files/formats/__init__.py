@@ -8,7 +8,7 @@ from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import native
 from stylegan.files.formats.foreign import UnknownLayout, import_weights
-from stylegan.files.formats.official import load_npz, load_official
+from stylegan.files.formats.official import load_official
 from stylegan.files.formats.program import save_onnx, save_program
 from stylegan.files.weights import Weights
 from stylegan.sampling.pretrained import Pretrained
@@ -38,8 +38,6 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
     check_not_placeholder(path)
     if native.is_safetensors(path):
         return native.load_safetensors(path, name=name)
-    if checkpoint.is_npz(path):
-        return load_npz(path, name=name)
     with open(path, "rb") as file:  # 0x80: a pickle, of the official program or old torch
         pickled = file.read(1) == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
     if pickled and not checkpoint.is_old(path):

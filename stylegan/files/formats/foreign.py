@@ -7,20 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.layouts import LAYOUTS, Content, Layout, Tensors
 from stylegan.files.formats.matching import network_from
 from stylegan.files.weights import Weights
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
-from stylegan.sampling import SamplingSettings, cyclic_one_hot, map_latents
+from stylegan.sampling import SamplingSettings, mean_w
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.schedule import resolutions
 from stylegan.utils.filesystem import as_value_error
-
-AVERAGED = 10_240  # latents for w_avg, if a file lacks it
-CHUNK = 1024  # latents at a time
 
 
 class UnknownLayout(ValueError):
@@ -194,16 +190,3 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
         maps = [torch.randn(first.shape, generator=random) for _ in range(2)]
         first.copy_(maps[0])
         second.copy_(maps[0 if shared else 1])
-
-
-@torch.no_grad()
-def mean_w(generator: Generator, label_rows: Tensor | None = None) -> Tensor:
-    """Mean w over fixed latents, with classes or `label_rows` alternating."""
-    config = generator.config
-    random = torch.Generator().manual_seed(0)
-    total = torch.zeros(config.w_dim, dtype=torch.float64)
-    labels = cyclic_one_hot(range(CHUNK), config.label_dim, label_rows)
-    for _ in range(AVERAGED // CHUNK):
-        z = torch.randn(CHUNK, config.z_dim, generator=random)
-        total += map_latents(generator, z, labels).cpu().double().sum(dim=0)
-    return total / AVERAGED

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from stylegan import networks
-from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.formats import official_names
 from stylegan.files.formats.matching import N, growth, network_from
-from stylegan.files.formats.native import HEAD, from_json, weights_of
 from stylegan.files.formats.official_names import (
     GENERATOR_SETTINGS,
     config_from_official,
@@ -25,7 +23,7 @@ from stylegan.files.weights import Weights
 from stylegan.sampling import Rectangle, SamplingSettings
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.filesystem import as_value_error
-from stylegan.utils.lineage import lineage_entry, to_dicts
+from stylegan.utils.lineage import lineage_entry
 from stylegan.utils.text import sanitize
 
 Variables = Mapping[str, npt.ArrayLike]  # official path, relative to the network -> array
@@ -107,32 +105,6 @@ def load_official(path: str | Path, *, name: str = "") -> Weights:
             ),
         )
     return weights.with_lineage_of(lineage_entry(path, LICENSE, name=name))
-
-
-def load_npz(path: Path, *, name: str = "") -> Weights:
-    """Read official variables, their arguments (`static_kwargs`) and description (`meta`)."""
-    arrays = npz_arrays(path)
-    arguments = str(arrays.pop("static_kwargs", ""))
-    more = str(arrays.pop("meta", ""))
-    if not arguments:
-        raise ValueError(
-            f"{path} must contain static_kwargs, the official generator's arguments as JSON"
-        )
-    settings = from_json(arguments, path, entry="static_kwargs")
-    meta = from_json(more, path, entry="meta") if more else {}
-    with as_value_error(path, "cannot be used"):
-        generator = generator_from_official(arrays, settings)
-        sampling_settings = settings_from_official(arrays, settings, generator.config.resolution)
-    payload = {
-        **HEAD,
-        **sampling_settings.to_plain(),
-        "images_seen": None,
-        "lineage": () if meta else to_dicts([lineage_entry(path, name=name)]),
-        **meta,
-        "config": dataclasses.asdict(generator.config),
-        "weights": generator.state_dict(),
-    }
-    return weights_of(payload, path, name=name)
 
 
 def settings_from_official(
