@@ -265,12 +265,7 @@ def test_explore_page_link_keeps_the_view_and_escapes_names(somebody, loaded):
             "text/javascript",
             "random.js or onnxruntime/ort.js is missing in this page",
         ),
-        (
-            "random.js",
-            "",
-            "text/plain",
-            "or its web server does not send it as text/javascript",
-        ),
+        ("random.js", "", "text/plain", "or its web server does not send it as text/javascript"),
         ("scene.json", "null", "text/javascript", "scene.json does not describe a page"),
     ],
 )

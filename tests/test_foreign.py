@@ -149,8 +149,7 @@ def test_import_weights_keeps_the_publishers_truncation_defaults(singles):
 
 
 @pytest.mark.parametrize(
-    ("layout", "pattern"),
-    [("rosinality", "progression.{}.noise"), ("huangzh13", "blocks.{}.epi")],
+    ("layout", "pattern"), [("rosinality", "progression.{}.noise"), ("huangzh13", "blocks.{}.epi")]
 )
 def test_import_weights_finds_resolution_from_noise_strengths(layout, pattern):
     given = weights(layout, "full")
@@ -225,11 +224,7 @@ def test_import_weights_of_mmgeneration_reads_ema_and_growth(average):
         ("what.ever", torch.zeros(1), r"what\.ever is not a tensor of this network"),
         ("synthesis.layer3.style.bias", torch.zeros(1), r"bias has shape \(1,\)"),
         ("truncation.w_avg", torch.arange(16), "has dtype torch.int64 instead of"),
-        (
-            "synthesis.layer4.blur.kernel",
-            torch.ones(16, 1, 3, 3) / 9,
-            "must be the low-pass",
-        ),
+        ("synthesis.layer4.blur.kernel", torch.ones(16, 1, 3, 3) / 9, "must be the low-pass"),
     ],
 )
 def test_import_weights_names_tensors_that_do_not_fit(name, tensor, message):

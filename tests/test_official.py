@@ -262,12 +262,7 @@ def test_convert_keeps_official_weights_and_truncation(tmp_path):
         loaded.settings.cutoff,
         loaded.resolution,
         loaded.settings.alpha,
-    ) == (
-        0.7,
-        8,
-        32,
-        1.0,
-    )
+    ) == (0.7, 8, 32, 1.0)
     assert loaded.generator.config == snapshot.generator_ema.config
     assert_same_weights(loaded.generator, snapshot.generator_ema)
     discriminator = open_weights(files[1], need="discriminator").discriminator
