@@ -117,10 +117,7 @@ FUNCTIONS = {
         epilogue_with(activation="relu", normalize_pixels=True, normalize_channels=False),
         [X, (2, 1, 4, 4), C, C, NC, NC],
     ),
-    "plain epilogue": (
-        lambda place, x, b: place.epilogue(x * 1, None, None, b, None),
-        [X, C],
-    ),
+    "plain epilogue": (lambda place, x, b: place.epilogue(x * 1, None, None, b, None), [X, C]),
 }
 
 

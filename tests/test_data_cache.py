@@ -71,9 +71,7 @@ def test_cached_store_takes_classes_from_the_included_sub_folders(first, tmp_pat
     assert len(os.listdir(tmp_path / "cache")) == 2
 
 
-def test_cached_store_is_rebuilt_if_a_file_changes_the_classes(
-    tmp_path,
-):
+def test_cached_store_is_rebuilt_if_a_file_changes_the_classes(tmp_path):
     source = write_folder(
         tmp_path / "in", {f"x/{c}/0.png": png(seed=i) for i, c in enumerate("bgr")}
     )

@@ -24,10 +24,7 @@ def noise(*shape):
 
 @pytest.mark.parametrize(
     ("crop", "size", "rectangle"),
-    [
-        ("pad 3:4", (24, 32), (0, 32, 4, 28)),
-        ("pad", (32, 24), (4, 28, 0, 32)),
-    ],
+    [("pad 3:4", (24, 32), (0, 32, 4, 28)), ("pad", (32, 24), (4, 28, 0, 32))],
 )
 def test_crop_pad_keeps_every_pixel_between_black_bars(crop, size, rectangle, tmp_path):
     width, height = size

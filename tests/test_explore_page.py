@@ -256,32 +256,20 @@ def test_explore_page_link_keeps_the_view_and_escapes_names(somebody, loaded):
     assert somebody.sees(loaded, View(10))
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "kind", "message"),
-    [
-        (
-            "random.js",
-            None,
-            "text/javascript",
-            "random.js or onnxruntime/ort.js is missing in this page",
-        ),
-        (
-            "random.js",
-            "",
-            "text/plain",
-            "or its web server does not send it as text/javascript",
-        ),
-        ("scene.json", "null", "text/javascript", "scene.json does not describe a page"),
-    ],
-)
+JS = "text/javascript"
+BROKEN = [  # a file, what is in it (None: it is gone), how scripts are sent, what the page says
+    ("random.js", None, JS, "random.js or onnxruntime/ort.js is missing in this page"),
+    ("random.js", "", "text/plain", "or its web server does not send it as text/javascript"),
+    ("scene.json", "null", JS, "scene.json does not describe a page"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "kind", "message"), BROKEN)
 def test_explore_page_names_missing_or_wrong_files(
     browser, folder, tmp_path, monkeypatch, file, content, kind, message
 ):
-    shutil.copytree(folder, tmp_path / "page")
-    if content is None:
-        (tmp_path / "page" / file).unlink()
-    elif content:
-        (tmp_path / "page" / file).write_text(content)
+    broken = shutil.copytree(folder, tmp_path / "page") / file
+    broken.unlink() if content is None else broken.write_text(content or broken.read_text())
     monkeypatch.setitem(Files.extensions_map, ".js", kind)
     with hosted(tmp_path / "page") as address:
         page = browser.new_page()

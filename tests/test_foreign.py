@@ -1,5 +1,6 @@
 """Checkpoints of other PyTorch programs compute here what their publishers' programs computed."""
 
+import re
 import sys
 import types
 from collections import OrderedDict, defaultdict
@@ -148,8 +149,7 @@ def test_import_weights_keeps_the_publishers_truncation_defaults(singles):
 
 
 @pytest.mark.parametrize(
-    ("layout", "pattern"),
-    [("rosinality", "progression.{}.noise"), ("huangzh13", "blocks.{}.epi")],
+    ("layout", "pattern"), [("rosinality", "progression.{}.noise"), ("huangzh13", "blocks.{}.epi")]
 )
 def test_import_weights_finds_resolution_from_noise_strengths(layout, pattern):
     given = weights(layout, "full")
@@ -224,11 +224,7 @@ def test_import_weights_of_mmgeneration_reads_ema_and_growth(average):
         ("what.ever", torch.zeros(1), r"what\.ever is not a tensor of this network"),
         ("synthesis.layer3.style.bias", torch.zeros(1), r"bias has shape \(1,\)"),
         ("truncation.w_avg", torch.arange(16), "has dtype torch.int64 instead of"),
-        (
-            "synthesis.layer4.blur.kernel",
-            torch.ones(16, 1, 3, 3) / 9,
-            "must be the low-pass",
-        ),
+        ("synthesis.layer4.blur.kernel", torch.ones(16, 1, 3, 3) / 9, "must be the low-pass"),
     ],
 )
 def test_import_weights_names_tensors_that_do_not_fit(name, tensor, message):
@@ -310,103 +306,33 @@ def test_load_generator_names_objects_in_files_without_a_generator(tmp_path):
         load_generator(tmp_path / "own.pt")
 
 
-# lernapparat's, whose names and shapes are those of karras2019stylegan-ffhq-1024x1024.for_g_all.pt
+# lernapparat's: huangzh13's layers, named as in karras2019stylegan-ffhq-1024x1024.for_g_all.pt
 
 
-def lernapparat_weights(resolution, dtype):
-    """Random weights of a small network, of 16 channels 8 at 64x64, 4 at 128x128."""
-    shapes = {}
-    for i in range(8):
-        shapes |= {f"g_mapping.dense{i}.weight": (12, 12), f"g_mapping.dense{i}.bias": (12,)}
-    before = 0
-    for size in (2**n for n in range(2, resolution.bit_length())):
-        n = min(16, 512 // size)
-        block = f"g_synthesis.blocks.{size}x{size}"
-        if size == 4:
-            shapes |= {f"{block}.const": (1, n, 4, 4), f"{block}.bias": (n,)}
-        else:
-            shapes |= {
-                f"{block}.conv0_up.weight": (n, before, 3, 3),
-                f"{block}.conv0_up.bias": (n,),
-            }
-            shapes |= {f"{block}.conv0_up.intermediate.kernel": (1, 1, 3, 3)}
-        conv1 = f"{block}.conv" if size == 4 else f"{block}.conv1"
-        shapes |= {f"{conv1}.weight": (n, n, 3, 3), f"{conv1}.bias": (n,)}
-        for epilogue in (f"{block}.epi1", f"{block}.epi2"):
-            shapes |= {f"{epilogue}.top_epi.noise.weight": (n,)}
-            shapes |= {f"{epilogue}.style_mod.lin.weight": (2 * n, 12)}
-            shapes |= {f"{epilogue}.style_mod.lin.bias": (2 * n,)}
-        before = n
-    shapes |= {"g_synthesis.torgb.weight": (3, before, 1, 1), "g_synthesis.torgb.bias": (3,)}
-    tensors = {name: random_tensor(i, shape) for i, (name, shape) in enumerate(shapes.items())}
-    for name in tensors:
-        if name.endswith("kernel"):
-            tensors[name] = torch.tensor([[1, 2, 1], [2, 4, 2], [1, 2, 1]])[None, None] / 16
-        elif name.startswith("g_mapping"):
-            tensors[name] = 100 * tensors[name]
-    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
+def lernapparat_weights(dtype):
+    """The weights of huangzh13, named and shaped as lernapparat's."""
 
+    def renamed(name):
+        name = name.replace("g_mapping.map.", "g_mapping.").replace("init_block", "blocks.4x4")
+        name = name.replace("to_rgb.5", "torgb")  # of 128x128
+        return re.sub(r"blocks\.(\d)\.", lambda m: "blocks.{0}x{0}.".format(8 << int(m[1])), name)
 
-def images_of_lernapparat(p, ws, maps):
-    """The forward pass of that program, written from what its layers are."""
-    sizes = sorted({int(name.split("x")[-1].split(".")[0]) for name in p if ".blocks." in name})
-
-    def he(weight, gain=2**0.5):
-        return weight * gain / weight[0].numel() ** 0.5
-
-    def epilogue(x, name, w):
-        x = x + p[f"{name}.top_epi.noise.weight"].view(1, -1, 1, 1) * next(maps)
-        x = F.instance_norm(F.leaky_relu(x, 0.2), eps=1e-5)
-        style = F.linear(w, he(p[f"{name}.style_mod.lin.weight"], 1))
-        style = style + p[f"{name}.style_mod.lin.bias"]
-        scale, bias = style.view(len(w), 2, -1, 1, 1).unbind(1)
-        return x * (scale + 1) + bias
-
-    for i, size in enumerate(sizes):
-        block = f"g_synthesis.blocks.{size}x{size}"
-        if size == 4:
-            x = p[f"{block}.const"].expand(len(ws), -1, -1, -1)
-            bias = p[f"{block}.bias"]
-        else:
-            kernel = he(p[f"{block}.conv0_up.weight"])
-            if size < 128:
-                x = F.conv2d(F.interpolate(x, scale_factor=2), kernel, padding=1)
-            else:  # one transposed convolution, whose kernel is not turned
-                wide = F.pad(kernel.transpose(0, 1), (1, 1, 1, 1))
-                wide = sum(wide[..., a : a + 4, b : b + 4] for a in (0, 1) for b in (0, 1))
-                x = F.conv_transpose2d(x, wide, stride=2, padding=1)
-            low_pass = p[f"{block}.conv0_up.intermediate.kernel"].expand(x.shape[1], 1, 3, 3)
-            x = F.conv2d(x, low_pass, padding=1, groups=x.shape[1])
-            bias = p[f"{block}.conv0_up.bias"]
-        x = epilogue(x + bias.view(1, -1, 1, 1), f"{block}.epi1", ws[:, 2 * i])
-        conv1 = f"{block}.conv" if size == 4 else f"{block}.conv1"
-        x = F.conv2d(x, he(p[f"{conv1}.weight"]), p[f"{conv1}.bias"], padding=1)
-        x = epilogue(x, f"{block}.epi2", ws[:, 2 * i + 1])
-    return F.conv2d(x, he(p["g_synthesis.torgb.weight"], 1), p["g_synthesis.torgb.bias"])
+    given = {renamed(name): tensor for name, tensor in weights("huangzh13", "full", dtype).items()}
+    return {name: tensor for name, tensor in given.items() if ".to_rgb." not in name}
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_load_generator_of_lernapparat_equals_its_layers(dtype, tmp_path):
-    given = lernapparat_weights(128, dtype)
-    torch.save(OrderedDict(given), tmp_path / "for_g_all.pt")
-    generator = load_generator(tmp_path / "for_g_all.pt")
-    loaded, generator = generator, generator.generator
+def test_load_generator_of_lernapparat_equals_huangzh13_with_the_same_layers(dtype, tmp_path):
+    torch.save(OrderedDict(lernapparat_weights(dtype)), tmp_path / "for_g_all.pt")
+    loaded = load_generator(tmp_path / "for_g_all.pt")
     assert (loaded.resolution, loaded.settings.psi, loaded.settings.cutoff) == (128, 0.7, 8)
-    z = latents(2, 12).to(dtype)
-    w = z / z.square().mean(dim=1, keepdim=True).add(1e-8).sqrt()
-    for i in range(8):
-        weight, bias = (given[f"g_mapping.dense{i}.{part}"] * 0.01 for part in ("weight", "bias"))
-        w = F.leaky_relu(F.linear(w, weight * (2 / 12) ** 0.5, bias), 0.2)
-    ws = w[:, None].expand(-1, 12, -1)
-    maps = [m.to(dtype) for m in noise_maps(128)]
-    expected = images_of_lernapparat(given, ws, iter(maps))
-    tolerance = {"rtol": 0, "atol": TOLERANCE[dtype] * SLACK[dtype] * expected.abs().max().item()}
-    torch.testing.assert_close(generator.mapping(z), w, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(generator.synthesis(ws, noise=maps), expected, **tolerance)
+    z, noise = latents(2, 16).to(dtype), [m.to(dtype) for m in noise_maps(128)]
+    assert_as_published(loaded.generator.mapping(z), "huangzh13", "w")
+    assert_as_published(loaded.generator(z, noise=noise), "huangzh13", "full")
 
 
 def test_import_weights_of_lernapparat_averages_smaller_images():
-    network = import_weights(lernapparat_weights(16, SINGLE)).loaded
-    z = latents(2, 12).float()
-    smaller = network.with_settings(resolution=8)(z, noise="const")
+    network = import_weights(lernapparat_weights(SINGLE)).loaded
+    z = latents(2, 16).float()
+    smaller = network.with_settings(resolution=64)(z, noise="const")
     torch.testing.assert_close(smaller, F.avg_pool2d(network(z, noise="const"), 2))

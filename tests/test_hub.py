@@ -133,10 +133,7 @@ def test_hubconf_entries_need_only_torch_numpy_and_pillow(found, generator):
     assert len(found["sample"]) == 2 * 3 * 16 * 16
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("faces64", (3, 64, 64)), ("glyphs64", (1, 64, 64))],
-)
+@pytest.mark.parametrize(("name", "shape"), [("faces64", (3, 64, 64)), ("glyphs64", (1, 64, 64))])
 def test_bundled_networks_sample_images_of_their_size(name, shape):
     assert bundled_file(name).stat().st_size <= 8 * 2**20
     pictures = entry(name).sample(range(4))

@@ -187,18 +187,6 @@ def test_gathered_rows_spools_rows_to_an_unnamed_file(tmp_path):
 # Results
 
 
-def test_evaluate_says_which_metric_needs_real_images(tmp_path):
-    source, notes = Comparison.from_generator(tiny_loaded()), []
-    assert (
-        list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, console=RecordingConsole(notes))))
-        == []
-    )
-    assert notes == [
-        "fid4 could not be measured: this metric compares with real images; pass --data",
-        "kid4 could not be measured: the reason is that of fid4",
-    ]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Counted(GeneratorSamples):
     """It notes which samples are made."""

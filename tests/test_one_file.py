@@ -11,13 +11,7 @@ from helpers.tiny_generators import ODD, ODD_OPTIONS
 from helpers.tiny_training import reals_for, stage, tiny_config
 from helpers.two_processes import float64_state
 from PIL import Image
-from textbook import (
-    one_file,
-    one_file_options,
-    textbook_state,
-    textbook_step,
-    textbook_weights,
-)
+from textbook import one_file, one_file_options, textbook_state, textbook_step, textbook_weights
 from torch.testing import assert_close
 
 from stylegan import losses

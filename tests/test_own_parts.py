@@ -100,10 +100,7 @@ def test_build_config_refuses_a_bare_function_as_loss_of_the_discriminator(own):
     [
         (F.softplus, r"must return its mean over the batch, .* got a Tensor of shape \(4,\)"),
         (lambda logits: logits.mean().item(), "must return its mean .* got a float"),
-        (
-            lambda logits: (logits > 0).sum(),
-            r"of shape \(\) and type torch.int64, without a",
-        ),
+        (lambda logits: (logits > 0).sum(), r"of shape \(\) and type torch.int64, without a"),
         (lambda logits: logits.detach().mean(), "without a gradient"),
     ],
 )

@@ -6,12 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers.linear_generator import (
-    KINDS,
-    linear_samples,
-    measured,
-    squared_distance,
-)
+from helpers.linear_generator import KINDS, linear_samples, measured, squared_distance
 from helpers.processes import gathered
 from helpers.tiny_generators import TINY, loaded_of
 from torch.testing import assert_close
@@ -20,12 +15,7 @@ from torchvision.models import vgg16
 
 from stylegan.metrics import Comparison
 from stylegan.metrics.lpips import WEIGHTS, load_lpips
-from stylegan.metrics.path_length import (
-    EPSILON,
-    latent_pairs,
-    measured_lengths,
-    trimmed_mean,
-)
+from stylegan.metrics.path_length import EPSILON, latent_pairs, measured_lengths, trimmed_mean
 from stylegan.networks import Generator
 
 CPU = torch.device("cpu")

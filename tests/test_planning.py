@@ -133,11 +133,7 @@ def test_plan_preview_refuses_other_images_than_the_run(kind, tmp_path):
 
 @pytest.mark.parametrize(
     ("crop", "how"),
-    [
-        (None, "middle square"),
-        ("pad 5:4", "middle 5:4.* bars"),
-        ("stretch", "squeezed"),
-    ],
+    [(None, "middle square"), ("pad 5:4", "middle 5:4.* bars"), ("stretch", "squeezed")],
 )
 def test_plan_says_how_images_that_are_not_square_are_cropped(crop, how, tmp_path):
     for width in (32, 40):
@@ -247,21 +243,19 @@ def test_plan_refuses_minutes_that_are_too_few_and_names_what_would_do(pictures,
     assert decided(pictures, minutes=enough, resolution=64).config.schedule.total_kimg >= 0.1
 
 
-def test_plan_minutes_keeps_the_length_of_a_run_with_states(pictures, tmp_path):
-    run = begin(tmp_path / "run", decided(pictures, kimg=7.0))
-    (run / "state-000001000.pt").touch()
-    for config in (None, "auto"):
-        found = decided(None, minutes=30, out=run, config=config)
-        assert found.config.schedule.total_kimg == 7
-        assert found.lines[-1] == f"{run} keeps its length of 7 kimg; --kimg changes it"
-
-
-def test_plan_minutes_changes_the_length_of_a_run_without_states(pictures, tmp_path, monkeypatch):
+def test_plan_minutes_changes_the_length_of_a_run_until_it_has_states(
+    pictures, tmp_path, monkeypatch
+):
     monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: StepCosts({}, {}))
     monkeypatch.setattr("stylegan.planning.kimg_within", lambda minutes, *_: 0.3 * minutes)
     run = begin(tmp_path / "run", decided(pictures, minutes=200))
     assert decided(None, out=run).config.schedule.total_kimg == 60
     assert decided(None, out=run, minutes=100).config.schedule.total_kimg == 30
+    (run / "state-000001000.pt").touch()
+    for config in (None, "auto"):
+        found = decided(None, minutes=100, out=run, config=config)
+        assert found.config.schedule.total_kimg == 60
+        assert found.lines[-1] == f"{run} keeps its length of 60 kimg; --kimg changes it"
 
 
 def test_plan_of_a_named_configuration_continues_its_run(pictures, tmp_path):

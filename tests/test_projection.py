@@ -11,13 +11,7 @@ import pytest
 import torch
 from helpers.commands import open_image, pixels, run_fails, run_ok, stylegan
 from helpers.projecting import EXACT, draws, found_by_pixels, pictures_of
-from helpers.tiny_generators import (
-    LABELED,
-    TINY,
-    loaded_of,
-    random_generator,
-    with_fine_noise_only,
-)
+from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator, with_fine_noise_only
 from PIL import Image
 from torch import nn
 from torch.testing import assert_close

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import tables
 import torch
+from helpers import ROOT
 from helpers.tiny_training import write_pictures
 from scipy import stats
 from torch.testing import assert_close
 
-from stylegan.config import build_config, flatten, to_dict
+from stylegan.config import build_config, flatten, read_options, to_dict
 from stylegan.files.loading import open_weights
 
+DOCS = ROOT / "docs"
 E = {"style_mixing": 0.0}
 D = E | {"network.noise": False}
 C = D | {"network.constant_input": False}
@@ -56,12 +58,8 @@ def test_job_rates_scale_both_learning_rates():
 
 
 def test_sized_keeps_the_channels_at_full_resolution():
-    config = build_config(
-        tables.Job("F", 0, 64.0, options=tables.sized(tables.BASE, 64, [])).values()
-    )
-    assert config.network.channels(64) == build_config(
-        tables.Job("F", 0, 64.0).values()
-    ).network.channels(32)
+    of_base = read_options(tables.BASE)["network.channel_base"]
+    assert tables.sized(tables.BASE, 64, [])["network.channel_base"] == 2 * of_base
 
 
 def pilots(**curves: list[float]) -> dict[str, dict]:
@@ -185,20 +183,16 @@ def test_attributes_and_change_leave_out_what_cannot_be_tested():
     assert "not testable" in tables.change(tables.numbers_by_row(found), "mapping-0")
 
 
-def test_put_into_writes_tables_between_the_markers(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("before\n" + "\nold\n".join(tables.MARKERS) + "\nafter\n")
-    text = tables.report(records(1) | tables.read_records(tmp_path))
-    (tmp_path / "samples.png").touch()
-    tables.put_into(page, text, tmp_path)
-    text += "\n\n![Samples of the same latents, seed 0 of each row](samples.png)"
-    assert (
-        page.read_text() == f"before\n{tables.MARKERS[0]}\n\n{text}\n\n{tables.MARKERS[1]}\nafter\n"
-    )
-    assert "1 of 5 seeds" in text and "4 of 20 primary trainings, 1 others, 0 pilots" in text
+def test_tables_of_the_stored_records_are_those_of_the_page(tmp_path):
+    page = tmp_path / "paper.md"
+    shutil.copy(DOCS / "paper.md", page)
+    shutil.copytree(DOCS / "tables", tmp_path / "tables")
+    words = ["--no-train", "--records", tmp_path / "tables", "--page", page]
+    tables.main([*map(str, words)], standalone_mode=False)
+    assert page.read_text() == (DOCS / "paper.md").read_text()
     page.write_text("no place")
     with pytest.raises(ValueError, match="lacks the lines"):
-        tables.put_into(page, text, tmp_path)
+        tables.put_into(page, "text", tmp_path)
 
 
 def test_numbers_of_a_short_run_leave_out_what_it_lacks():

@@ -231,9 +231,7 @@ def test_batch_gpu_without_deviation_groups_equals_the_full_batch(loss, at_once)
 
 
 @pytest.mark.parametrize("batch_gpu", [0, 2])
-def test_relativistic_gradients_equal_a_joint_graph_of_pairs(
-    batch_gpu,
-):
+def test_relativistic_gradients_equal_a_joint_graph_of_pairs(batch_gpu):
     network = {"deviation_group": 2, "label_dim": 3}
     config = tiny_config(**RELATIVISTIC, r1_gamma=0.0, batch_gpu=batch_gpu, network=network)
     state, now = float64_state(config), stage(8, 0.5, lr=0.0)

@@ -1,7 +1,7 @@
 """Names of a generator's tensors in five other PyTorch programs, and differences of their values.
 
-Tests compare all with outputs of the original programs in `tests/foreign/`, except lernapparat's,
-whose forward pass a test contains. Where a program differs from the official one, weights are
+Tests compare all with outputs of the original programs in `tests/foreign/`, lernapparat's with
+huangzh13's, whose layers it has. Where a program differs from the official one, weights are
 scaled so that our network computes the same.
 """
 
