@@ -38,7 +38,14 @@ from stylegan.schedule import (
     phases,
     remaining_stages,
 )
-from stylegan.training.costs import Machine, StepCosts, cost_line, disk_warning, possible_costs
+from stylegan.training.costs import (
+    Machine,
+    StepCosts,
+    busy_warning,
+    cost_line,
+    disk_warning,
+    possible_costs,
+)
 from stylegan.training.meaning import check_meaning
 from stylegan.training.run import (
     backend_flags,
@@ -67,6 +74,7 @@ from stylegan.utils.filesystem import not_found
 from stylegan.utils.limits import limits
 from stylegan.utils.text import (
     align_columns,
+    approximate_duration,
     duration,
     gib,
     join_truncated,
@@ -250,7 +258,7 @@ class Plan:
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]
         last = cost_line(config, costs, device, facts.run.latest_images_seen())
-        return [*lines, last, *disk_warning(config, facts.run)]
+        return [*lines, last, *busy_warning(device), *disk_warning(config, facts.run)]
 
     def preview_elsewhere(self) -> list[str]:
         """Preview for GPUs of another machine: no steps are tried, so no times are known."""
@@ -341,7 +349,10 @@ def inspect_inputs(
     run = RunFolder(request.out or usual_folder(request.config, request.data))
     stored = run_on_all_ranks(run.stored_config)
     if request.out is not None and not stored and request == TrainRequest(request.out):
-        how = "to start it, add --data IMAGES, or --config quickstart for the bundled faces"
+        how = (
+            "to resume one, go to its folder; to start one, add --data IMAGES, or --config "
+            "quickstart for the bundled faces"
+        )
         raise FileNotFoundError(not_found(run.path, how, what="run"))
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
     is_own = path.resolve() != bundled(BUNDLED_DATA).resolve()
@@ -728,8 +739,8 @@ def decide_within(
         quick = [r for r, s in costs.seconds.items() if s < share * costs.seconds[size]]
         smaller = f" or --resolution {max(quick)}" if quick else ""
         raise ValueError(
-            f"{minutes:g} minutes are not enough: {MIN_KIMG:g} kimg at {size}x{size} take about "
-            f"{least:.2g} minutes here; pass --minutes {short(1.2 * least, 2):g}{smaller}"
+            f"--minutes {minutes:g} is not enough: {MIN_KIMG:g} kimg at {size}x{size} take about "
+            f"{least:.2g} minutes here; pass --minutes {math.ceil(1.2 * least)}{smaller}"
         )
     if is_chosen:
         trial = dataclasses.replace(trial, resolution=size)
@@ -828,7 +839,7 @@ def length_lines(
         outcome = "samples close to those of the weights" if started else "artifacts, not images"
         lines.append(
             f"that is {share:.1%} of the usual length: expect {outcome}; the usual length takes "
-            f"about {minutes / share:.0f} minutes"
+            f"about {approximate_duration(60 * minutes / share)}"
         )
     return lines
 

@@ -21,6 +21,7 @@ from stylegan.schedule import phases, remaining_stages
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.costs import (
     StepCosts,
+    busy_warning,
     cost_line,
     disk_warning,
     flops_per_image,
@@ -75,6 +76,7 @@ def test_run_preflight_reports_time_and_memory_without_side_effects(tmp_path, mo
         return state
 
     monkeypatch.setattr(TrainState, "create", created)
+    monkeypatch.setattr("psutil.getloadavg", lambda: (0.0, 0.0, 0.0))
     folder, before, told = RunFolder(tmp_path / "run"), traces(), []
     (line,) = run_preflight(tiny_config(), CPU, folder, RecordingConsole(told))
     assert re.fullmatch(
@@ -110,6 +112,14 @@ def test_checkpoint_activations_lower_step_bytes():
         for on in ("false", "true")
     )
     assert plain - recomputed == pytest.approx(0.26e9, rel=0.3)
+
+
+@pytest.mark.parametrize(("load", "threads", "number"), [(9, 2, 1), (9, 1, 0), (0.5, 2, 0)])
+def test_busy_warning_advises_one_thread_beside_other_programs(load, threads, number, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("psutil.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    assert len(busy_warning(CPU)) == number and not busy_warning(torch.device("cuda"))
 
 
 def test_disk_warning_appears_if_states_exceed_the_free_space(tmp_path):

@@ -236,7 +236,7 @@ def test_plan_minutes_chooses_a_length_and_a_resolution(pictures, monkeypatch):
 def test_plan_refuses_minutes_that_are_too_few_and_names_what_would_do(pictures, monkeypatch):
     costs = StepCosts({8: 0.1, 16: 0.2, 32: 0.6, 64: 3.0}, {64: 1})  # 0.1 kimg: about 3 minutes
     monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: costs)
-    message = r"^2 minutes are not enough: 0\.1 kimg at 64x64 take .*--minutes (\S+) or --res.* 32$"
+    message = r"^--minutes 2 is not enough: 0\.1 kimg at 64x64 .*--minutes (\S+) or --res.* 32$"
     with pytest.raises(ValueError, match=message) as caught:
         decided(pictures, minutes=2, resolution=64)
     enough = float(re.search(message, str(caught.value))[1])

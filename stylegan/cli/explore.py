@@ -72,11 +72,13 @@ def explore(
     name = Path(source).name
     if page:
         written = save_page(loaded, moves, name, page, runtime, outputs=outputs)
+        levels = f"change images by {pluralize(written.half_differs, 'gray level')}"
         echo(
             f"{page}: {written.size / 2**20:.1f} MiB; the network has "
             f"{written.network_size / 2**20:.1f} MiB",
-            f"half precision changes images by {pluralize(written.half_differs, 'gray level')}, so "
-            f"the weights are in {'half' if written.is_half else 'single'} precision",
+            f"weights in half precision {levels}"
+            if written.is_half
+            else f"weights in single precision, since those in half precision would {levels}",
             f"a double click on {page} opens it"
             if is_one_file(page)
             else f"try it: python -m http.server --directory {shlex.quote(str(page))}",

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import gc
 import math
+import os
 import shutil
 import statistics
 import time
@@ -33,7 +34,7 @@ from stylegan.training.terms import has_penalty
 from stylegan.utils import distributed
 from stylegan.utils.console import Console
 from stylegan.utils.limits import limits, usual_threads
-from stylegan.utils.text import approximate_duration, gib
+from stylegan.utils.text import approximate_duration, gib, pluralize
 
 MAX_SECONDS = 5.0  # a step that is expected to take longer is tried with few images
 MAX_STEPS = 6  # per resolution
@@ -247,7 +248,8 @@ def run_preflight(
     if not stages:
         return []
     costs = possible_costs(config, device, stages, console, tried)
-    return [cost_line(config, costs, device, images_seen), *disk_warning(config, folder)]
+    line = cost_line(config, costs, device, images_seen)
+    return [line, *busy_warning(device), *disk_warning(config, folder)]
 
 
 def possible_costs(
@@ -271,6 +273,18 @@ def possible_costs(
             "-o checkpoint_activations=true, a smaller batch, or --no-preflight to try anyway"
         )
     return costs
+
+
+def busy_warning(device: torch.device) -> list[str]:
+    """A warning if other programs keep the cores busy, so that threads wait for each other."""
+    cores = os.cpu_count() or 1
+    load = psutil.getloadavg()[0]  # of the last minute, with that of the trial steps
+    if device.type != "cpu" or torch.get_num_threads() == 1 or load < 1.5 * cores:
+        return []
+    return [
+        f"warning: other programs are busy, too (load {load:.1f} on {pluralize(cores, 'core')}): "
+        "--threads 1 can be several times as fast"
+    ]
 
 
 def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
