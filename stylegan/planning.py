@@ -148,7 +148,9 @@ class TrainRequest:
     def __post_init__(self) -> None:
         """Raises ValueError if an option is given twice, or `channels` is not a mode."""
         if not isinstance(self.config, str | None):
-            raise ValueError(f"config must be a name or file, got a {type(self.config).__name__}")
+            raise ValueError(
+                f"config must be a str, a name or path, got a {type(self.config).__name__}"
+            )
         object.__setattr__(self, "options", flatten(self.options))
         if isinstance(self.channels, str):
             object.__setattr__(self, "channels", channels_of(self.channels))
@@ -739,7 +741,7 @@ def decide_within(
         quick = [r for r, s in costs.seconds.items() if s < share * costs.seconds[size]]
         smaller = f" or --resolution {max(quick)}" if quick else ""
         raise ValueError(
-            f"--minutes {minutes:g} is not enough: {MIN_KIMG:g} kimg at {size}x{size} take about "
+            f"--minutes {minutes:g} is not enough: {MIN_KIMG:g} kimg at {size}x{size} takes about "
             f"{least:.2g} minutes here; pass --minutes {math.ceil(1.2 * least)}{smaller}"
         )
     if is_chosen:

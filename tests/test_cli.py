@@ -197,7 +197,7 @@ def test_info_describes_images(photos):
     lines = run_ok("info", photos).splitlines()
     assert lines[:2] == [
         f"kind         folder {photos}",
-        "images       4 of 20x16 to 20x19, by the headers of the files",
+        "images       4 of 20x16 to 20x19, 1 image left out, by the headers",
     ]
     assert lines[2].endswith(f"  stylegan check {photos}")
 
@@ -287,13 +287,14 @@ def test_echo_stderr_truncates_in_the_middle_and_echo_does_not(capsys):
 
 
 def test_printing_console_prints_some_progress(capsys, monkeypatch):
-    times = iter([0, 0, 9, 10, 10])
+    times = iter([0, 9, 10, 11, 12, 13])
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     printing = PrintingConsole()
-    printing.progress("read", 1, 2000)
-    printing.progress("read", 2, 2000)
-    printing.progress("", 2000, 2000)
-    assert capsys.readouterr().out == "read: 1 of 2,000\n2,000 of 2,000\n"
+    for done in (1, 2, 3, 2000):  # ten seconds, and the end of what took so long
+        printing.progress("read", done, 2000)
+    for done in (1, 5):
+        printing.progress("short", done, 5)
+    assert capsys.readouterr().out == "read: 3 of 2,000\nread: 2,000 of 2,000\n"
 
 
 @pytest.mark.parametrize(

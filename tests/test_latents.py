@@ -115,6 +115,13 @@ def test_read_latents_reads_compressed_npz_and_plain_npy(file):
         read_latents(plain, generator)
 
 
+def test_read_latents_refuses_oversized_compressed_files(file, monkeypatch):
+    np.savez_compressed(file, ws=np.zeros((2**12, *WS[1:]), np.float32))
+    monkeypatch.setattr("stylegan.files.checkpoint.MAX_UNPACKED", 2**19)
+    with pytest.raises(ValueError, match="its entries are larger than the file"):
+        read_latents(file, random_generator())
+
+
 def test_generate_from_a_latents_file_equals_generate_from_seeds(source, file, tmp_path):
     generator = random_generator()
     with torch.no_grad():

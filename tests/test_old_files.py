@@ -113,6 +113,7 @@ def test_load_generator_of_an_old_run_generates_the_same_samples():
     expected = np.load(OF_871C5D9 / "pictures.npy").astype(int)
     pictures = load_generator(OF_871C5D9 / "run" / GENERATOR).sample(range(4)).numpy()
     assert abs(pictures - expected).max() <= 1  # gray level
+    assert load_generator(OF_871C5D9 / "run").origin.endswith(STATE)  # which is newer
 
 
 def test_metrics_finds_cached_features_of_an_old_version(tmp_path, monkeypatch):

@@ -467,7 +467,7 @@ def test_train_request_refuses_values_given_twice(twice):
 def test_plan_takes_a_request_that_names_its_configuration():
     with pytest.raises(ValueError, match="must be a TrainRequest, got 'quickstart'"):
         plan("quickstart")
-    with pytest.raises(ValueError, match="name or file, got a TrainConfig"):
+    with pytest.raises(ValueError, match="a name or path, got a TrainConfig"):
         TrainRequest("out", config=load_config("quickstart"))
 
 

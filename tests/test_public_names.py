@@ -34,7 +34,8 @@ def names_on(page):
 
 
 def test_names_on_pages_resolve():
-    found = [name for page in (*PAGES, ROOT / "docs" / "api.rst") for name in names_on(page)]
+    pages = [*PAGES, ROOT / "docs" / "api.rst"]
+    found = [name for page in pages if page.exists() for name in names_on(page)]  # some in an sdist
     assert len(found) > 200
     for name in found:
         pkgutil.resolve_name(name)

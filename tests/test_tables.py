@@ -187,6 +187,7 @@ def test_tables_of_the_stored_records_are_those_of_the_page(tmp_path):
     page = tmp_path / "paper.md"
     shutil.copy(DOCS / "paper.md", page)
     shutil.copytree(DOCS / "tables", tmp_path / "tables")
+    (tmp_path / "tables" / "samples.png").touch()  # which the sdist lacks
     words = ["--no-train", "--records", tmp_path / "tables", "--page", page]
     tables.main([*map(str, words)], standalone_mode=False)
     assert page.read_text() == (DOCS / "paper.md").read_text()

@@ -9,6 +9,7 @@ from stylegan import blending
 from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, command, echo
 from stylegan.data import Store, check, is_store
+from stylegan.data.sources import summarize_skipped
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import NoiseInput, native
@@ -132,10 +133,15 @@ def store_facts(path: Path) -> Facts:
 
 def image_facts(source: str) -> Facts:
     findings = check(source, decode=False)
+    left_out = pluralize(len(findings.skipped), "image")
+    if not findings.num_usable:
+        raise ValueError(
+            f"{source} contains no usable image: {summarize_skipped(findings.skipped)}"
+        )
     sizes = " to ".join(dict.fromkeys(findings.ends()))
     return {
         "kind": f"{findings.kind} {source}",
-        "images": f"{findings.num_usable:,} of {sizes}, by the headers of the files",
+        "images": f"{findings.num_usable:,} of {sizes}, {left_out} left out, by the headers",
         "details": command("check", source),
         "train": command("train", "--data", source),
     }

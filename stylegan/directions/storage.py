@@ -84,11 +84,12 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     meta = from_json(str(arrays.get("meta", "{}")), path, entry="meta")
     if meta.get("format") != DIRECTIONS or meta.get("version") != VERSION:
         raise ValueError(
-            f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"
+            f"{path} does not hold directions of version {VERSION}; stylegan directions find makes "
+            "them"
         )
     if not any(meta.get(name) == digest for name, digest in hashes(generator).items()):
         raise ValueError(
-            f"{path} has directions of other weights; stylegan directions makes those of this "
+            f"{path} has directions of other weights; stylegan directions find makes those of this "
             "generator"
         )
     directions = []

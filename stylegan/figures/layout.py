@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from stylegan.sampling import over_checkerboard, to_pil
-from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, as_value_error
 
 MIN_CELL = 96  # pixels; images are scaled into this range by integer factors
 MAX_CELL = 512
@@ -35,7 +35,8 @@ def save_image(path: Path, image: Image.Image, *, outputs: OutputWriter = KEEP_E
     outputs.check(path, endings=FORMATS, exist_ok=True)
     kind, settings = FORMATS[path.suffix.lower()]
     buffer = io.BytesIO()
-    image.save(buffer, kind, **settings)
+    with as_value_error(path, f"cannot be written as {kind}", "choose .png"):
+        image.save(buffer, kind, **settings)
     outputs.content(path, buffer.getvalue())
 
 

@@ -89,6 +89,8 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
 def override_fp32_precision(products: Products) -> Iterator[None]:
     """Context in which float32 matrix products and convolutions on CUDA GPUs are exact ("ieee") or
     TF32 ("tf32", on GPUs that have it). While torch traces or compiles, nothing changes.
+
+    Afterwards both switches are set as they were read, and follow a more general one no longer.
     """
     backends: Any = torch.backends
     switches = (backends.cuda.matmul, backends.cudnn.conv)

@@ -373,5 +373,5 @@ def resume(state: TrainState, payload: Payload, path: Path, folder: RunFolder) -
         return []
     how = "results differ in round-off"
     if processes[0] != processes[1]:
-        how += ", noise and groups of the minibatch deviation"
+        how += ", and may in noise and groups of the minibatch deviation"
     return [f"the run continues with {', '.join(changes)}: {how}"]

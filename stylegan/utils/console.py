@@ -1,6 +1,5 @@
 """Console interface: where the library sends messages and progress."""
 
-import math
 import time
 
 from stylegan.utils.text import sanitize_message
@@ -23,17 +22,25 @@ class Console:
 
 
 class PrintingConsole(Console):
-    """A console that prints messages, and at most every ten seconds progress, to stdout."""
+    """A console that prints messages, and the progress of long work every ten seconds."""
 
-    due = -math.inf  # time of the next line of progress
+    due: float | None = None  # time of the next line of progress, once something has begun
+    is_long = False  # whether progress of it was printed, so that its end is, too
 
     def info(self, text: str) -> None:
         print(sanitize_message(text), flush=True)
 
     def progress(self, task: object, done: int, total: int) -> None:
-        if joined_rank == 0 and time.monotonic() >= self.due:
-            self.due = time.monotonic() + PAUSE
-            self.info(f"{task}: {done:,} of {total:,}".removeprefix(": "))
+        now = time.monotonic()
+        is_over = done >= total
+        if self.due is None:
+            self.due = now + PAUSE
+        elif now >= self.due or (is_over and self.is_long):
+            if joined_rank == 0:
+                self.info(f"{task}: {done:,} of {total:,}".removeprefix(": "))
+            self.due, self.is_long = now + PAUSE, True
+        if is_over:
+            self.due, self.is_long = None, False
 
 
 SILENT = Console()

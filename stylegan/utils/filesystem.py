@@ -244,7 +244,7 @@ def not_found(
     """Message that `path` does not exist: in full, with the nearest name there or in `known`."""
     beside = list(known)
     with contextlib.suppress(OSError):
-        beside += [neighbor.name for neighbor in path.parent.iterdir()]
+        beside += [name for name in os.listdir(path.parent) if name != path.name]
     near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
     hint = f" (did you mean {path.with_name(near[0])}?)" if near else ""
     return f"there is no {what} {path.absolute()}{hint}; {advice}"
