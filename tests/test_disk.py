@@ -214,9 +214,10 @@ def test_atomic_folder_removes_only_leftovers_of_killed_processes(
     assert {path.name for path in tmp_path.iterdir()} == {"out", "other", ".mine.unfinished"}
 
 
-def test_keep_existing_keeps_a_broken_link(tmp_path):
+@pytest.mark.parametrize("target", ["elsewhere", "mine.pt"])  # broken, or a circle
+def test_keep_existing_keeps_a_broken_link(target, tmp_path):
     link = tmp_path / "mine.pt"
-    link.symlink_to("elsewhere")
+    link.symlink_to(target)
     with pytest.raises(ValueError, match="exists"):
         KEEP_EXISTING.check(link)
     with pytest.raises(FileExistsError), KEEP_EXISTING.file(link) as file:

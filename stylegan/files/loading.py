@@ -90,7 +90,10 @@ def resolve_source(source: str | Path) -> Path:
             raise FileNotFoundError(f"{path} is a broken link")
         advice = f"accepted are {ACCEPTED}"
         if HUB_NAME.fullmatch(str(source)) and not path.parent.exists():
-            advice = f"if it is on the Hub, run hf download {source} --local-dir {path.name}"
+            advice = (
+                f"if it is on the Hub, run hf download {source} --local-dir {path.name}, after "
+                "pip install huggingface-hub"
+            )
         known = BUNDLED if path.parent == Path() else ()
         raise FileNotFoundError(not_found(path, advice, known=known))
     return path

@@ -167,7 +167,7 @@ class OutputWriter:
         `exist_ok` leaves the decision about existing files to the writer.
         """
         originals = {file_id(source) for source in sources if source.is_file()}
-        checked: set[Path] = set()
+        checked: set[str] = set()
         for path in paths:
             if path.is_dir():
                 raise ValueError(f"{path} is a folder; give the name of a file to write")
@@ -180,7 +180,7 @@ class OutputWriter:
                     f"{path} does not name a format: it must end in {', '.join(endings)}"
                 )
             check_folder(path.parent)
-            place = path.resolve()
+            place = os.path.realpath(path)  # unlike Path.resolve, also of links in a circle
             if place in checked:
                 raise ValueError(f"two files would both be written to {path}; choose other names")
             checked.add(place)
