@@ -41,9 +41,7 @@ from stylegan.schedule import (
 from stylegan.training.costs import (
     Machine,
     StepCosts,
-    busy_warning,
-    cost_line,
-    disk_warning,
+    cost_lines,
     possible_costs,
 )
 from stylegan.training.meaning import check_meaning
@@ -259,8 +257,8 @@ class Plan:
             stages = remaining_stages(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]
-        last = cost_line(config, costs, device, facts.run.latest_images_seen())
-        return [*lines, last, *busy_warning(device), *disk_warning(config, facts.run)]
+        images_seen = facts.run.latest_images_seen()
+        return [*lines, *cost_lines(config, costs, device, facts.run, images_seen)]
 
     def preview_elsewhere(self) -> list[str]:
         """Preview for GPUs of another machine: no steps are tried, so no times are known."""

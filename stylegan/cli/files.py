@@ -8,14 +8,13 @@ import click
 from stylegan import blending
 from stylegan.cli import options, param_types
 from stylegan.cli.common import Command, command, echo
-from stylegan.data import Store, check, is_store
-from stylegan.data.sources import summarize_skipped
+from stylegan.data import Preparation, Store, is_store
 from stylegan.files import formats, huggingface
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import NoiseInput, native
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
-from stylegan.metrics import holds_images
+from stylegan.metrics.image_folders import holds_images, usable
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import Cutoff
 from stylegan.sampling.pretrained import Pretrained
@@ -132,12 +131,8 @@ def store_facts(path: Path) -> Facts:
 
 
 def image_facts(source: str) -> Facts:
-    findings = check(source, decode=False)
+    findings = usable(Path(source), Preparation())
     left_out = pluralize(len(findings.skipped), "image")
-    if not findings.num_usable:
-        raise ValueError(
-            f"{source} contains no usable image: {summarize_skipped(findings.skipped)}"
-        )
     sizes = " to ".join(dict.fromkeys(findings.ends()))
     return {
         "kind": f"{findings.kind} {source}",

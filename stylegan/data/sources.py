@@ -16,7 +16,7 @@ from typing import IO, ClassVar
 import numpy as np
 from PIL import Image
 
-from stylegan.utils.filesystem import as_value_error, check_not_placeholder, is_there, not_found
+from stylegan.utils.filesystem import as_value_error, check_not_placeholder, not_found
 from stylegan.utils.text import error_reason, join_truncated, pluralize, sanitize
 
 from . import tfrecords
@@ -340,8 +340,6 @@ def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> So
         check_not_placeholder(path)
         is_record = path.suffix == ".tfrecords"
         return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
-    if is_there(path):
-        raise FileNotFoundError(f"{path} is a broken link, or neither a file nor a folder")
     raise FileNotFoundError(not_found(path, SEE))
 
 

@@ -86,8 +86,6 @@ def resolve_source(source: str | Path) -> Path:
         return fetch(str(source))
     path = Path(source)
     if not path.exists():
-        if path.is_symlink():
-            raise FileNotFoundError(f"{path} is a broken link")
         advice = f"accepted are {ACCEPTED}"
         if HUB_NAME.fullmatch(str(source)) and not path.parent.exists():
             advice = (
@@ -104,9 +102,11 @@ def candidate_files(path: Path, *, states_first: bool) -> list[Path]:
     if not path.is_dir():
         return [path]
     run = RunFolder(path)
-    files = [*run.states()[::-1], *run.generators()[::-1]]
-    if not states_first:  # a training that was stopped may have no generator of its newest state
-        files = sorted(files[::-1], key=images_seen_in_name, reverse=True)
+    states, generators = run.states()[::-1], run.generators()[::-1]
+    if states_first:
+        files = [*states, *generators]
+    else:  # a training that was stopped may have no generator of its newest state
+        files = sorted([*generators, *states], key=images_seen_in_name, reverse=True)  # stable
     if (path / SHARED).is_file():
         files.append(path / SHARED)
     if not files:

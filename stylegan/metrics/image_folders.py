@@ -84,10 +84,11 @@ def holds_images(source: str) -> bool:
         run = RunFolder(path)
         saved = run.generators() or run.states() or (path / SHARED).is_file()
         return is_store(path) or not (RunFolder.of(path) or saved)
-    if path.suffix.lower() in (".tar", ".parquet"):  # `mine.pth.tar` is a zip
-        return path.suffix.lower() == ".parquet" or tarfile.is_tarfile(path)
-    if path.suffix.lower() == ".zip" or not zipfile.is_zipfile(path):
-        return path.suffix.lower() == ".zip"
+    ending = path.suffix.lower()
+    if ending == ".tar":  # `mine.pth.tar` is a zip
+        return tarfile.is_tarfile(path)
+    if ending in (".parquet", ".zip") or not zipfile.is_zipfile(path):
+        return ending in (".parquet", ".zip")
     with zipfile.ZipFile(path) as archive:
         return any(map(is_image, archive.namelist()))
 

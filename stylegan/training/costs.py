@@ -248,6 +248,17 @@ def run_preflight(
     if not stages:
         return []
     costs = possible_costs(config, device, stages, console, tried)
+    return cost_lines(config, costs, device, folder, images_seen)
+
+
+def cost_lines(
+    config: TrainConfig,
+    costs: StepCosts,
+    device: torch.device,
+    folder: RunFolder,
+    images_seen: int,
+) -> list[str]:
+    """Lines on time, memory and disk space that training from `images_seen` on will take."""
     line = cost_line(config, costs, device, images_seen)
     return [line, *busy_warning(device), *disk_warning(config, folder)]
 
