@@ -241,10 +241,7 @@ def is_there(path: Path) -> bool:
 def not_found(
     path: Path, advice: str, *, what: str = "file or folder", known: Sequence[str] = ()
 ) -> str:
-    """Message that `path` does not exist: in full, with the nearest name there or in `known`.
-
-    It may be there, but be of no use: a broken link, a pipe.
-    """
+    """Message that nothing usable is at `path`, with the nearest name there or in `known`."""
     if path.is_symlink() and not path.exists():
         return f"{path} is a broken link"
     if path.exists() and not (path.is_file() or path.is_dir()):
