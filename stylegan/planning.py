@@ -639,8 +639,8 @@ def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
     """Choose the largest `batch_gpu` that fits into memory, at least a group of the deviation."""
     processes = machine.processes
     share = batch_size_at(config.network.resolution, config.schedule) // processes
-    group = min(max(config.network.deviation_group, 1), share)
-    parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]
+    group = max(min(config.network.deviation_group, share), 1)
+    parts = [n for n in range((share - 1) // group * group, 0, -group) if share % n == 0]
     for n in (0, *parts):
         with suppress(ValueError):  # another resolution's batch may not be divisible by it
             tried = dataclasses.replace(config, batch_gpu=n)

@@ -3,6 +3,8 @@
 The numbers below tell the purposes apart and are part of what a seed means: never change one.
 """
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import torch
 
@@ -59,9 +61,12 @@ def epoch_rng(seed: int, epoch: int) -> np.random.Generator:
 # Samples: the same seed always gives the same image
 
 
-def latent_rng(seed: int) -> np.random.RandomState:
-    """RNG of the latent z of a seed, the same as in NVIDIA's scripts."""
-    return np.random.RandomState(seed)
+def latent_rngs(seeds: Iterable[int]) -> Iterator[np.random.RandomState]:
+    """RNG of the latent z of each seed, the same as in NVIDIA's scripts; valid until the next."""
+    rng = np.random.RandomState(0)
+    for seed in seeds:
+        rng.seed(seed)  # the numbers of a new one, in a thirtieth of the time
+        yield rng
 
 
 def image_noise_rng(seed: int) -> np.random.RandomState:

@@ -188,7 +188,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
 def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
     """Latents z of the seeds, float32 (N, z_dim), as NVIDIA's tools draw them."""
     check_seeds(seeds)
-    rows = [streams.latent_rng(seed).randn(z_dim) for seed in seeds]
+    rows = [rng.randn(z_dim) for rng in streams.latent_rngs(seeds)]
     return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
 
 
