@@ -135,7 +135,7 @@ def test_one_file_opens_without_a_server_and_asks_nobody(page, name, tmp_path):
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda line: faults.append(line.text))
     page.goto(f"{address}#seed=3&psi=0.5")
-    page.wait_for_selector("#seeds button:nth-child(12)")
+    page.wait_for_selector("#seeds button:nth-child(12) [src]")
     assert page.inner_text("#picture figcaption").startswith("seed 3 · ψ 0.5")
     page.evaluate("location.hash = ''")
     shows_the_pictures_of(loaded, page, 8)

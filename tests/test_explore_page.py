@@ -298,7 +298,10 @@ def test_explore_page_supports_keys_and_small_screens(somebody, loaded):
     assert somebody.sees(loaded, View(11))
     somebody.page.focus("#more")
     somebody.page.keyboard.press("Enter")
-    somebody.page.wait_for_selector("#seeds [title='seed 23']")
+    somebody.page.wait_for_selector("#seeds [title='seed 23'] [src]")
+    height = "document.getElementById('seeds').offsetHeight"
+    before = somebody.page.evaluate(height)  # the next images have their places before they arrive
+    assert somebody.page.evaluate(f"document.getElementById('more').click(), {height}") == before
     assert somebody.page.evaluate("document.documentElement.scrollWidth") <= 375
 
 

@@ -249,14 +249,21 @@ async function showSeeds() {
   const given = Object.fromEntries(Object.entries(controls).map(([name, one]) => [name, one.first]));
   for (const name of ["psi", "label", "noise"]) if (controls[name]) given[name] = controls[name].get();
   nextSeed += SEEDS;
-  for (let seed = nextSeed - SEEDS; seed < nextSeed; seed++) {
-    const { picture } = await ask("picture", { ...given, seed });
+  const buttons = Array.from({ length: SEEDS }, (_, i) => seedButton(nextSeed - SEEDS + i));
+  for (const { value, image } of buttons) {
+    const { picture } = await ask("picture", { ...given, seed: value });
     if (mine !== choosing) return;
-    const button = made("button", $("seeds"), { title: `seed ${seed}` });
-    made("img", button, { src: picture, alt: `seed ${seed}` });
-    made("span", button, { textContent: seed });
-    button.addEventListener("click", () => choose(seed));
+    Object.assign(image, { src: picture, alt: `seed ${value}` });
   }
+}
+
+// Adds a button that chooses a seed; its place is there before its image.
+function seedButton(value) {
+  const button = made("button", $("seeds"), { title: `seed ${value}` });
+  const image = made("img", button, { alt: "" });
+  made("span", button, { textContent: value });
+  button.addEventListener("click", () => choose(value));
+  return { value, image };
 }
 
 // Shows the image of a seed itself, outside of a walk and in the middle of the plane.

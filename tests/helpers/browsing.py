@@ -106,7 +106,7 @@ class User:
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("console", lambda line: self.hear(line.text))
         self.page.goto(address)
-        self.page.wait_for_selector("#seeds button:nth-child(12)")
+        self.page.wait_for_selector("#seeds button:nth-child(12) [src]")
 
     def hear(self, text):
         if not ANSWERED.match(text):
