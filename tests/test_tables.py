@@ -183,6 +183,14 @@ def test_attributes_and_change_leave_out_what_cannot_be_tested():
     assert "not testable" in tables.change(tables.numbers_by_row(found), "mapping-0")
 
 
+def test_attributes_do_not_depend_on_further_rows():
+    found = records(3)
+    for record in found.values():
+        rare = record["row"] not in tables.PRIMARY
+        record["measured"]["separability"]["afro"]["prevalence"] = 0.05 if rare else 0.3
+    assert tables.attributes(found) == ["smile", "afro"]
+
+
 def test_tables_of_the_stored_records_are_those_of_the_page(tmp_path):
     page = tmp_path / "paper.md"
     shutil.copy(DOCS / "paper.md", page)
