@@ -1,6 +1,7 @@
 """What to train: options chosen for images and a machine, or a configuration fitted to them."""
 
 import dataclasses
+import itertools
 import math
 import os
 from collections.abc import Mapping
@@ -640,8 +641,8 @@ def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
     processes = machine.processes
     share = batch_size_at(config.network.resolution, config.schedule) // processes
     group = max(min(config.network.deviation_group, share), 1)
-    parts = [n for n in range((share - 1) // group * group, 0, -group) if share % n == 0]
-    for n in (0, *parts):
+    counts = (k for k in range(2, share // group + 1) if share % k == share // k % group == 0)
+    for n in itertools.chain([0], (share // k for k in counts)):
         with suppress(ValueError):  # another resolution's batch may not be divisible by it
             tried = dataclasses.replace(config, batch_gpu=n)
             check_batches(tried, processes)

@@ -99,8 +99,8 @@ def test_plan_refuses_a_store_that_does_not_fit(pictures, tmp_path):
 def test_plan_preview_refuses_what_train_would_refuse(pictures):
     with pytest.raises(ValueError, match=r"none of the images in .* is usable: 52 images: .* 128"):
         decided(pictures, resolution=128, max_channels=8).preview()
-    planned = decided(pictures, "schedule.batch_size={ 4 = 16777216 }")
-    with pytest.raises(ValueError, match="not enough memory at resolution 64, batch 16777216"):
+    planned = decided(pictures, "schedule.batch_size={ 4 = 268435456 }")
+    with pytest.raises(ValueError, match="not enough memory at resolution 64, batch 268435456"):
         planned.preview()
     more = decided(pictures, "keep_states=1000000000", resolution=8, max_channels=8)
     assert "(keep_states)" in more.preview()[-1]
