@@ -74,16 +74,23 @@ def validate(kind: type[Value], values: object, where: object = "") -> Value:
 
 
 def check_number(values: object) -> None:
-    """Raise ValueError for more than `MAX_VALUES`, before they are copied."""
-    waiting = [values]
-    number = 0
-    while waiting:
-        value = waiting.pop()
-        number += 1
-        if number > MAX_VALUES:
-            raise ValueError(f"there are more than {MAX_VALUES:,} values")
-        if isinstance(value, dict | list | tuple):
-            waiting += value.values() if isinstance(value, dict) else value
+    """Raise ValueError for more than `MAX_VALUES`, before they are copied.
+
+    A list that is there many times counts each time and is walked once. Raises RecursionError for
+    values that are nested too deeply, or hold themselves.
+    """
+    counts: dict[int, int] = {}  # by id of a list: all of them live while `values` does
+
+    def count(value: object) -> int:
+        if not isinstance(value, dict | list | tuple):
+            return 1
+        if id(value) not in counts:
+            parts = value.values() if isinstance(value, dict) else value
+            counts[id(value)] = 1 + sum(map(count, parts))
+        return counts[id(value)]
+
+    if count(values) > MAX_VALUES:
+        raise ValueError(f"there are more than {MAX_VALUES:,} values")
 
 
 def validate_json(kind: type[Value], text: str | bytes, where: object = "") -> Value:
