@@ -18,7 +18,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.networks import Discriminator, Generator
 from stylegan.planning import plan_lines
 from stylegan.schedule import phases, remaining_stages
-from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training import Share, TrainState, draw, step, train_step
 from stylegan.training.costs import (
     StepCosts,
     busy_warning,
@@ -89,6 +89,19 @@ def test_run_preflight_reports_time_and_memory_without_side_effects(tmp_path, mo
     assert traces() == before
     gc.collect()
     assert states and not any(state() for state in states)
+
+
+def test_trial_steps_update_the_generator_also_if_the_discriminator_begins_alone(monkeypatch):
+    updated, update = [], step.update_generator
+
+    def counted(state, networks, reals, labels, stage, draws):
+        updated.append(stage.resolution)
+        return update(state, networks, reals, labels, stage, draws)
+
+    monkeypatch.setattr(step, "update_generator", counted)
+    config = tiny_config(d_only_kimg=0.04)
+    StepCosts.measure(config, CPU, remaining_stages(config.schedule, 0))
+    assert set(updated) == {4, 8, 16}
 
 
 def test_seconds_left_uses_the_speed_of_each_resolution():
