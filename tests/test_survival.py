@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -235,6 +236,21 @@ def test_full_disk_is_reported_and_training_continues(store, whole, tmp_path):
     good = "last good state: state-000000040.pt; going on"
     files = ("log.jsonl", "000000.png", "generator-000000080.pt", "state-000000080.pt")
     assert told == [f"could not write {name}: {reason}; {good}" for name in files]
+    assert differing(state.to_payload(), whole[1].to_payload()) == []
+
+
+def test_stop_on_a_full_disk_before_the_first_state_can_be_repeated(
+    store, whole, tmp_path, monkeypatch
+):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(checkpoint, "save", refuse)
+        stop = {20: lambda: signal.raise_signal(signal.SIGINT)}
+        with pytest.raises(OSError, match="no state has been saved yet; fix the cause and repeat"):
+            going(tiny_config(), store, tmp_path / "run", stop)
+    state, _, _ = going(tiny_config(), store, tmp_path / "run", {})
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 

@@ -159,12 +159,12 @@ def handle_signals(signals: list[int], recorder: Recorder, health: Health) -> No
     saved = (stop_signal or save_is_asked) and recorder.write_state()
     if not stop_signal:
         return
-    recorder.end("stopped", signal=stop_signal)
     if not saved:
         raise OSError(
             f"stopped, but the state of {recorder.folder.path} could not be written (see above); "
-            f"{recorder.last_state()}, from which the same command continues"
+            f"{recorder.last_state()}; fix the cause and repeat the command"
         )
+    recorder.end("stopped", signal=stop_signal)
     raise Stopped(stop_signal, recorder.state)
 
 
