@@ -393,7 +393,9 @@ def inspect_inputs(
         run_on_rank0(lambda: opened.append(open_source(path, include=include)))
     data = opened[0] if opened else path
     channels = request.channels
-    if channels == "auto" and not stored:  # an existing run ignores it
+    if channels == "auto" and stored:  # what was found then
+        channels = stored.network.image_channels
+    elif channels == "auto":
         channels, why = run_on_rank0(lambda: detect_channels(data, include))
         lines.append(why)
     if isinstance(channels, int):

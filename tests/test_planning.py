@@ -180,6 +180,17 @@ def test_plan_of_a_run_keeps_its_configuration(pictures, tmp_path):
     assert decided(pictures, "seed=3", config="auto", out=run, kimg=20).config == first.config
 
 
+def test_plan_of_a_run_keeps_the_channels_that_were_found(tmp_path):
+    write_pictures(tmp_path / "gray", n=4, size=32)
+    for path in (tmp_path / "gray").rglob("*.png"):
+        Image.open(path).convert("L").save(path)
+    asked = {"config": "ablation-32", "channels": "auto"}
+    first = decided(tmp_path / "gray", **asked)
+    assert first.config.network.image_channels == 1
+    again = decided(tmp_path / "gray", out=begin(tmp_path / "run", first), **asked)
+    assert again.config == first.config
+
+
 def test_plan_without_data_or_run_uses_the_bundled_faces(tmp_path):
     found = decided(None, out=tmp_path / "haeds", kimg=60)
     assert source_of(found) == bundled(BUNDLED_DATA)
