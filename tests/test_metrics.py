@@ -413,6 +413,7 @@ def test_check_sources_refuses_missing_generators_before_any_work(source, begun,
     if begun:
         later.mkdir()
         (later / "config.toml").write_text(to_toml(tiny_config()))
+        (later / "data.txt").write_text("photos\n")
     words = "holds neither" if begun else "there is no"
     with pytest.raises(FileNotFoundError, match=words):
         check_sources([str(source), "faces64", str(later)], Conditions(), centers=None)

@@ -133,7 +133,8 @@ def test_metrics_distinguishes_images_from_weights(samples, tmp_path):
     run = tmp_path / "run"
     write_pictures(run / "samples", n=2)
     assert holds_images(str(run))
-    (run / "config.toml").write_text("")
+    for name in ("config.toml", "log.jsonl"):
+        (run / name).touch()
     pictures = [samples, tmp_path / "without-ending"]
     others = [run, tmp_path / "weights.pt", tmp_path / "none", "faces64", "https://x.org/a.zip"]
     assert [holds_images(str(path)) for path in [*pictures, *others]] == [True] * 2 + [False] * 5

@@ -7,6 +7,7 @@ import pytest
 
 from stylegan.config import load_config
 from stylegan.files.run_folder import RunFolder, images_seen_in_name
+from stylegan.metrics.image_folders import holds_images
 from stylegan.utils.records import append_line, read_lines, to_line
 
 
@@ -43,6 +44,8 @@ def test_run_folder_stores_configuration_skipped_images_and_data(tmp_path):
     config = load_config("quickstart")
     run.create(config, tmp_path / "photos", [("a.png", "the file is empty")])
     assert RunFolder.of(run.path).config() == run.stored_config() == config
+    (tmp_path / "config.toml").write_text('baseURL = "https://example.org"\n')
+    assert RunFolder.of(tmp_path) is None and holds_images(str(tmp_path))  # somebody else's
     assert run.skipped_file.read_text() == "a.png\tthe file is empty\n"
     assert run.data() == tmp_path / "photos"
     run.data_file.unlink()

@@ -18,7 +18,7 @@ from stylegan.utils.text import sanitize
 from stylegan.utils.toml import read_toml
 
 CONFIG = "config.toml"
-SAVED = {"saved", "stopped", "resume", "finished"}  # log events that imply a saved state
+SAVED = {"saved", "resume", "finished"}  # log events that imply a saved state
 
 
 class RunFolder:
@@ -42,7 +42,9 @@ class RunFolder:
         """Run of a folder, or of a file in it; None if there is none."""
         path = Path(source)
         run = RunFolder(path.parent if path.is_file() else path)
-        return run if run.config_file.is_file() else None
+        # a file of the first name alone may be anybody's
+        has_history = run.data_file.is_file() or run.log_file.is_file()
+        return run if run.config_file.is_file() and has_history else None
 
     def config(self) -> TrainConfig:
         """Read the configuration; FileNotFoundError if there is none."""
