@@ -3,6 +3,8 @@
 import errno
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -20,6 +22,7 @@ from stylegan.data import Store
 from stylegan.files.formats.native import save_generator
 from stylegan.networks import Generator
 from stylegan.utils.console import PrintingConsole
+from stylegan.utils.text import command_line
 
 
 @pytest.fixture
@@ -78,6 +81,21 @@ def test_terminal_progress_is_brief_in_files_and_off_without_stderr(capsys, monk
     assert bar_lines(capsys) > 4
     monkeypatch.setattr(sys, "stderr", None)
     assert bar_lines(capsys) == 0
+
+
+def test_command_prints_names_that_a_pipe_cannot_hold():
+    @click.command(cls=Command)
+    def command():
+        echo("写真.png is fine")
+
+    result = CliRunner(charset="cp1252").invoke(command, [])
+    assert (result.exit_code, result.stdout) == (0, "\\u5199\\u771f.png is fine\n")
+
+
+@pytest.mark.parametrize(("system", "line"), [("posix", "a 'b c'"), ("nt", 'a "b c"')])
+def test_command_line_is_quoted_for_the_shell_of_the_system(system, line, monkeypatch):
+    monkeypatch.setattr("stylegan.utils.text.os", SimpleNamespace(name=system))
+    assert command_line("a", Path("b c")) == line
 
 
 def failing(error):

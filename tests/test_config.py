@@ -230,10 +230,16 @@ def test_build_config_rejects_non_unicode_text_in_one_line():
         configuration.build_config({"data": {"include": "\udce9"}})
 
 
+def test_build_config_counts_a_text_each_time_it_is_repeated():
+    with pytest.raises(ValueError, match="too large"):
+        configuration.build_config({"data": {"include": ["a" * 2**20] * 2**20}})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (b"\xef\xbb\xbf[schedule]\ntotal_kimgs = 1\n", r"unknown option schedule\.total_kimgs"),
+        ("[schedule]\ntotal_kimgs = 1\n".encode("utf-16"), r"unknown option schedule\.total_kimgs"),
         (b"seed = \n", "is not valid TOML: .*line 1"),
         (b"data.include = " + 3000 * b"[", "is not valid TOML"),
         (3000 * b"a." + b"a = 1\n", "(.*nested|unknown option|is not valid TOML)"),

@@ -15,7 +15,7 @@ from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from stylegan import load_generator, sampling
+from stylegan import directions, load_generator, sampling
 from stylegan.directions import (
     default_path,
     draw_directions,
@@ -179,7 +179,8 @@ def test_save_directions_round_trips_through_load_directions(source, tmp_path):
 
 
 def test_load_or_find_directions_prefers_the_file_over_the_run(tmp_path):
-    (tmp_path / "config.toml").touch()  # a run
+    for name in ("config.toml", "log.jsonl"):  # a run
+        (tmp_path / name).touch()
     file, loaded = tmp_path / "generator-000000256.pt", tiny_loaded()
     save_generator(file, loaded.generator)
     first, second = (
@@ -312,6 +313,24 @@ def test_directions_learn_adds_to_the_existing_directions(source, tmp_path):
     (edit,) = read_edits(["svm:first=2@0-1"], loaded, source)
     assert_close(edit.direction, svm.deviations[0] * svm.vectors[0])
     assert "did you mean first" in run_fails("generate", source, "--edit", "svm:firs")
+
+
+def test_directions_learn_keeps_what_another_process_adds_meanwhile(source, tmp_path, monkeypatch):
+    loaded = load_generator(source)
+    more, less = sorted_by_first_number(loaded, tmp_path, range(40))
+    fit = directions.fit_hyperplane
+    words = ["directions", "learn", source, more, less, "--samples", 99, "--name"]
+
+    def slowly(*arguments):
+        monkeypatch.setattr(directions, "fit_hyperplane", fit)
+        run_ok(*words, "second")
+        return fit(*arguments)
+
+    monkeypatch.setattr(directions, "fit_hyperplane", slowly)
+    run_ok(*words, "first")
+    (svm,) = load_directions(default_path(source), loaded.generator)
+    assert svm.names == ["second", "first"]
+    assert not list(source.parent.glob(".*"))
 
 
 def test_directions_learn_reports_the_class_order_like_generate(tmp_path):

@@ -14,6 +14,7 @@ from stylegan.training import TrainState, costs, start
 from stylegan.training.costs import Machine
 from stylegan.training.run import set_threads
 from stylegan.utils import limits
+from stylegan.utils.memory import keep_memory
 
 CPU = torch.device("cpu")
 GIB = 2**30
@@ -132,3 +133,12 @@ def test_median_step_leaves_out_the_first_step(monkeypatch, durations, median):
     monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     state = TrainState.create(tiny_config())
     assert costs.step_seconds(state, stage()) == pytest.approx(median)
+
+
+def test_keep_memory_does_nothing_on_other_systems(monkeypatch):
+    """On Windows there is no library of the process itself."""
+    loaded = []
+    monkeypatch.setattr("ctypes.CDLL", loaded.append)
+    monkeypatch.setattr("sys.platform", "win32")
+    keep_memory()
+    assert not loaded

@@ -1,6 +1,6 @@
 """Shared by all commands: errors, progress, results on stdout and everything else on stderr."""
 
-import shlex
+import io
 import signal
 import sys
 import time
@@ -18,6 +18,7 @@ from stylegan.utils.console import Console
 from stylegan.utils.memory import is_out_of_memory
 from stylegan.utils.signals import signal_handler, termination_signals
 from stylegan.utils.text import (
+    command_line,
     error_reason,
     escape_control_chars,
     join_truncated,
@@ -55,6 +56,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> object:
         debug = ctx.get_parameter_source("debug") == ParameterSource.COMMANDLINE
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="backslashreplace")  # a pipe on Windows is not UTF-8
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader of the results has ended, as in `| head`
@@ -80,7 +83,7 @@ def command(*words: object) -> str:
     context = click.get_current_context(silent=True)
     is_script = context and str(context.find_root().info_name).endswith(".py")
     program = ["python", sys.argv[0]] if is_script else ["stylegan"]
-    return shlex.join([*program, *map(str, words)])
+    return command_line(*program, *words)
 
 
 @contextmanager

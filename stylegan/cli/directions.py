@@ -14,7 +14,7 @@ from stylegan.cli.options import Selection
 from stylegan.directions import Directions, Method
 from stylegan.figures import FORMATS, save_image
 from stylegan.sampling.pretrained import Pretrained
-from stylegan.utils.filesystem import ALLOW_OVERWRITE, OutputWriter
+from stylegan.utils.filesystem import OutputWriter
 
 OUT = options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 
@@ -58,12 +58,11 @@ def write_new(
     loaded = selection.loaded
     generator = loaded.generator
     label = loaded.label(selection.class_name) if figures or selection.class_name else None
-    others = library.others_in(file, generator, methods, outputs, name=name)
+    library.others_in(file, generator, methods, outputs, name=name)  # before the work
     new = make(loaded)
     draw = partial(library.draw_directions, loaded, seed=seed, labels=label)
     images = [draw(directions) for directions in new if figures]
-    everything = library.updated(others, new)
-    library.save_directions(file, everything, generator, outputs=ALLOW_OVERWRITE)
+    library.add_directions(file, new, generator, outputs, name=name)
     for path, image in zip(figures, images, strict=True):
         save_image(path, image, outputs=outputs)
     counts = " and ".join(f"{len(d.vectors)} by {d.method}" for d in new)

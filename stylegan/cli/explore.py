@@ -1,6 +1,5 @@
 """`stylegan explore`: an interactive page of a generator."""
 
-import shlex
 import time
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from stylegan.explore.page import Page
 from stylegan.explore.server import serving
 from stylegan.files.loading import open_weights
 from stylegan.utils.filesystem import OutputWriter
-from stylegan.utils.text import pluralize
+from stylegan.utils.lineage import public_address
+from stylegan.utils.text import command_line, pluralize
 
 
 @click.command(cls=Command)
@@ -69,7 +69,7 @@ def explore(
         moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))
     else:
         moves = moves_along(load_or_find_directions(source, loaded, directions, console=Terminal()))
-    name = Path(source).name
+    name = Path(public_address(source) if "://" in source else source).name
     if page:
         written = save_page(loaded, moves, name, page, runtime, outputs=outputs)
         levels = f"change images by {pluralize(written.half_differs, 'gray level')}"
@@ -81,7 +81,7 @@ def explore(
             else f"weights in single precision, since those in half precision would {levels}",
             f"a double click on {page} opens it"
             if is_one_file(page)
-            else f"try it: python -m http.server --directory {shlex.quote(str(page))}",
+            else f"try it: python -m http.server --directory {command_line(page)}",
         )
         return
     with serving(Page(loaded, moves, name), port=port, browser=browser) as address:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -28,7 +27,14 @@ from stylegan.networks import Generator
 from stylegan.networks.edits import Edit, check_layers
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
 from stylegan.utils.console import SILENT, Console
-from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, as_value_error
+from stylegan.utils.filesystem import (
+    ALLOW_OVERWRITE,
+    KEEP_EXISTING,
+    OutputWriter,
+    as_value_error,
+    lock,
+)
+from stylegan.utils.text import command_line
 
 VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
@@ -72,6 +78,22 @@ def save_directions(
         arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
     with outputs.file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
+
+
+def add_directions(
+    path: Path,
+    new: Sequence[Directions],
+    generator: Generator,
+    outputs: OutputWriter = KEEP_EXISTING,
+    *,
+    name: str | None = None,
+) -> None:
+    """Write new directions to a file that keeps its others, also those of another process
+    meanwhile. Raises ValueError as `others_in` does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(path.with_name(f".{path.name}.lock"), waiting=lambda: None):
+        others = others_in(path, generator, [d.method for d in new], outputs, name=name)
+        save_directions(path, updated(others, new), generator, outputs=ALLOW_OVERWRITE)
 
 
 def load_directions(path: Path, generator: Generator) -> list[Directions]:
@@ -232,13 +254,13 @@ def read_edits(
             known |= {(parts.file, d.method): d for d in directions}
         if key not in known:
             place = parts.file or find_directions_file(source)
-            quoted = shlex.quote(str(source))
-            how = f"stylegan directions find {quoted} finds those of pca and sefa"
+            find = command_line("stylegan", "directions", "find", source)
+            how = f"{find} finds those of pca and sefa"
             if parts.method == "svm":
+                words = ("directions", "learn", source, "with/", "without/", "--name", parts.name)
                 how = (
                     "sort samples of it into two folders, with and without what to change, and run "
-                    f"stylegan directions learn {quoted} with/ without/ --name "
-                    f"{shlex.quote(parts.name)}"
+                    + command_line("stylegan", *words)
                 )
             raise ValueError(
                 f"{place if place.exists() else source} has no directions of {parts.method}; {how}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import webbrowser
@@ -107,6 +108,7 @@ class Server(ThreadingHTTPServer):
     """Serves a page. Closing it joins its threads: PyTorch aborts if Python exits before them."""
 
     daemon_threads = False
+    allow_reuse_address = os.name == "posix"  # on Windows it lets two servers have one port
     request_queue_size = 128  # a browser opens many connections at a time; more are reset
 
     def __init__(self, page: Page, port: int) -> None:

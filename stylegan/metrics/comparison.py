@@ -1,6 +1,5 @@
 """Samples to measure and reals to compare them with, in an order that all processes share."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -23,7 +22,7 @@ from stylegan.sampling.pretrained import Pretrained, weights_sha256
 from stylegan.utils import distributed
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.distributed import run_on_rank0
-from stylegan.utils.text import pluralize
+from stylegan.utils.text import command_line, pluralize
 
 CPU = torch.device("cpu")
 NO_REALS = "this metric compares with real images; pass --data"
@@ -354,7 +353,7 @@ def refuse_changed(run: RunFolder, store: Store) -> None:
         run.path,
         config.network.resolution,
         labels=config.data.labels,
-        advice=f"put those back, or compare with these: --data {shlex.quote(str(store.origin))}",
+        advice=f"put those back, or compare with these: --data {command_line(store.origin)}",
     )
 
 

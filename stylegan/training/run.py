@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -31,7 +30,7 @@ from stylegan.utils.console import SILENT, Console
 from stylegan.utils.distributed import run_on_all_ranks, run_on_rank0
 from stylegan.utils.filesystem import as_value_error
 from stylegan.utils.limits import limits, usual_threads
-from stylegan.utils.text import join_truncated, pluralize, require_module
+from stylegan.utils.text import command_line, join_truncated, pluralize, require_module
 
 
 def start(
@@ -235,7 +234,7 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
         raise ValueError(
             f"{folder.path} is a run of another configuration ({'; '.join(different)}); pass the "
             f"options of that run, or another --out (with its weights: --init-from "
-            f"{shlex.quote(str(folder.path))})"
+            f"{command_line(folder.path)})"
         )
     return config
 
@@ -338,6 +337,7 @@ def check_resumable(
     other = next(path for path in copies if not path.exists())
     words = ["--data", data.origin if isinstance(data, Store) else data.path]
     words += ["--init-from", folder.path, "--out", other]
+    words += ["--labels"] if config.data.labels else []
     check_same_images(
         payload,
         data,
@@ -345,7 +345,7 @@ def check_resumable(
         config.network.resolution,
         labels=config.data.labels,
         advice="use the same data, or start another run from its weights: stylegan train "
-        + shlex.join([*map(str, words), *(["--labels"] if config.data.labels else [])]),
+        + command_line(*words),
     )
     with refusing_state(path, folder):
         saved = build_config(payload["config"], allow_unregistered=True)

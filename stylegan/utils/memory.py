@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 
 M_TRIM_THRESHOLD = -1  # of <malloc.h>
 M_TOP_PAD = -2
@@ -13,10 +14,12 @@ MAX_BLOCKS = (2**30, 2**25)  # bytes to keep; some versions of glibc refuse the 
 def keep_memory() -> None:
     """Tune glibc's malloc to reuse freed blocks instead of returning them to the kernel.
 
-    Blocks that go back are zeroed page by page when they are allocated again. Does nothing if the
-    user has set MALLOC_*, GLIBC_TUNABLES or LD_PRELOAD.
+    Blocks that go back are zeroed page by page when they are allocated again. Does nothing on other
+    systems, or if the user has set MALLOC_*, GLIBC_TUNABLES or LD_PRELOAD.
     """
-    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
+    if sys.platform != "linux" or any(
+        name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ
+    ):
         return
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

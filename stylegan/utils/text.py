@@ -2,7 +2,10 @@
 
 import difflib
 import importlib.util
+import os
 import re
+import shlex
+import subprocess
 from collections.abc import Sequence
 
 
@@ -89,6 +92,12 @@ def error_reason(error: BaseException, *, line: int | None = None, with_file: bo
     if line is not None:
         lines = lines[line:][:1]
     return " ".join(" ".join(lines).split()) or type(error).__name__
+
+
+def command_line(*words: object) -> str:
+    """Join words to a line that a shell of this system, cmd.exe on Windows, takes apart again."""
+    join = shlex.join if os.name == "posix" else subprocess.list2cmdline
+    return join(list(map(str, words)))
 
 
 def require_module(module: str, *, packages: str, purpose: str) -> None:

@@ -1,5 +1,6 @@
 """Reading TOML, and formatting its values."""
 
+import codecs
 import json
 import tomllib
 from collections.abc import Mapping
@@ -12,7 +13,10 @@ from stylegan.utils.text import sanitize
 def read_toml(path: Path) -> dict[str, object]:
     try:
         with attach_filename(path):
-            return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+            content = path.read_bytes()
+            # `stylegan configs ... > mine.toml` in Windows PowerShell 5 writes UTF-16
+            is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            return tomllib.loads(content.decode("utf-16" if is_utf16 else "utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file") from error
     except (ValueError, RecursionError) as error:

@@ -76,17 +76,20 @@ def validate(kind: type[Value], values: object, where: object = "") -> Value:
 def check_number(values: object) -> None:
     """Raise ValueError for more than `MAX_VALUES`, before they are copied.
 
-    A list that is there many times counts each time and is walked once. Raises RecursionError for
-    values that are nested too deeply, or hold themselves.
+    A list that is there many times counts each time and is walked once; text counts by its length.
+    Raises RecursionError for values that are nested too deeply, or hold themselves.
     """
     counts: dict[int, int] = {}  # by id of a list: all of them live while `values` does
 
     def count(value: object) -> int:
+        if isinstance(value, str):
+            return 1 + len(value) // 8  # as a number has 8 bytes
         if not isinstance(value, dict | list | tuple):
             return 1
         if id(value) not in counts:
-            parts = value.values() if isinstance(value, dict) else value
-            counts[id(value)] = 1 + sum(map(count, parts))
+            counts[id(value)] = 1 + sum(map(count, value))
+            if isinstance(value, dict):
+                counts[id(value)] += sum(map(count, value.values()))
         return counts[id(value)]
 
     if count(values) > MAX_VALUES:
