@@ -96,13 +96,18 @@ def drawing(attributes: dict[str, str]) -> dict[str, Any]:
 
 
 def draw(folder: Path, numbers: range, size: int, modules: Path) -> None:
-    """Draw the people of these numbers into a new folder, with their attributes and the license."""
+    """Draw the people of these numbers into a new folder, with their attributes and the license.
+
+    Raises ClickException if the drawing fails.
+    """
     folder.mkdir(parents=True)
     people = {f"{number:06d}.png": person(number) for number in numbers}
     lines = "\n".join(json.dumps({"file": file, **drawing(p)}) for file, p in people.items())
-    subprocess.run(
-        ["node", DRAW, modules.resolve(), folder, str(size)], input=lines, text=True, check=True
+    drawn = subprocess.run(
+        ["node", DRAW, modules.resolve(), folder, str(size)], input=lines, text=True
     )
+    if drawn.returncode:
+        raise click.ClickException(f"node failed (see above); is `npm install` done in {modules}?")
     values = [(attribute, value) for attribute, times in SHARES.items() for value in times]
     with open(folder / "labels.csv", "w", newline="") as file:
         table = csv.writer(file)
@@ -150,13 +155,16 @@ def main(out: Path, first: int, count: int, size: int, modules: Path) -> None:
     python datasets/people.py people64/
     python datasets/people.py held-out64/ --first 20000 --count 2000
     """
-    numbers = range(first, first + count)
-    if out.suffix != ".zip":
-        draw(out, numbers, size, modules)
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        draw(Path(scratch, "people"), numbers, size, modules)
-        pack(Path(scratch, "people"), out)
+    if out.exists():
+        raise click.ClickException(f"{out} exists; choose another name")
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.absolute().parent) as scratch:
+        folder = Path(scratch, "people")
+        draw(folder, range(first, first + count), size, modules)
+        if out.suffix == ".zip":
+            pack(folder, out)
+        else:
+            folder.rename(out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from helpers.pictures import BAD, png, store_of, write_folder
 
 from stylegan.data import Preparation, Store, cached_store, check, prepare
 from stylegan.data.sources import open_source
-from stylegan.data.store import remove_files
+from stylegan.data.store import ORIGIN, remove_files
 from stylegan.utils.console import Console
 
 
@@ -35,6 +35,14 @@ def test_cached_store_is_reused_for_the_same_source_and_settings(mixed):
         cached_store(mixed, Preparation(include=["a"]), cache_dir=cache).path,
     ]
     assert len({first.path, *others}) == 4
+
+
+def test_cached_store_of_a_read_only_cache_is_used(mixed, monkeypatch):
+    first = cached_store(mixed, cache_dir=mixed.parent / "cache").path
+    (first / ORIGIN).unlink()  # as if its maker had been killed before
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert cached_store(mixed, cache_dir=mixed.parent / "cache").path == first
+    assert not (first / ORIGIN).exists()
 
 
 def test_cached_store_notices_new_removed_renamed_and_changed_images(tmp_path):

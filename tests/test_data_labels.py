@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 from helpers.pictures import archive, names_of, png, store_of, write_folder
+from helpers.tiny_generators import LABELED, loaded_of, random_generator
 from helpers.tiny_training import resumed, tiny_config, train_tiny
 
 from stylegan import load_generator
-from stylegan.data import batches, cached_store, check, prepare
+from stylegan.data import batches, cached_store, check, open_source, prepare
+from stylegan.data.labels import match_labels
 from stylegan.training.run import set_label_dim
 
 IMAGES = {"00000/img0.png": png(), "00000/img1.png": png(seed=1), "00001/img2.png": png(seed=2)}
@@ -176,6 +178,16 @@ def test_match_labels_ignores_unicode_normalization_of_file_names(tmp_path):
         store = store_of(tmp_path / str(i), files)
         assert dict(zip(names_of(store), store.labels, strict=True))[file] == 1
         assert store.label_names == ["tame", "wild"]
+
+
+def test_classes_and_folders_compare_by_composed_letters(tmp_path):
+    composed, decomposed = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    assert match_labels([decomposed, "thé"], [composed]) == [0, None]
+    folder = write_folder(tmp_path / "images", {f"{decomposed}/a.png": png(), "b/b.png": png()})
+    assert open_source(folder, include=[composed]).names == [f"{decomposed}/a.png"]
+    generator = random_generator(LABELED)
+    loaded = loaded_of(generator, label_names=("b", decomposed, "c"))
+    assert loaded.class_number(composed) == 1
 
 
 def test_match_labels_shows_an_unmatched_name_of_each_side(tmp_path):

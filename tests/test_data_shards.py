@@ -11,6 +11,7 @@ from helpers.pictures import archive, names_of, png, write_folder
 from helpers.shards import cached_data_set, link, tar, write_parquet
 
 from stylegan.data import Store, cached_store, check, open_source, prepare
+from stylegan.data.shards import ParquetSource
 from stylegan.metrics.image_folders import holds_images
 
 FILES = {f"{'cat' if i < 4 else 'dog'}/{i}.png": png(seed=i) for i in range(7)}
@@ -251,6 +252,7 @@ def test_hub_data_set_is_read_from_its_cache(tmp_path, monkeypatch):
     assert content(store) == content(wanted)
     assert store.label_names == CLASSES
     assert open_source("hf:owner/pets@main").path == snapshot
+    assert type(open_source(snapshot)) is ParquetSource  # as a run finds it again
     assert holds_images("hf:owner/pets")
     assert "hf:owner/none cannot be fetched" in run_fails("check", "hf:owner/none")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)

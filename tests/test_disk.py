@@ -175,6 +175,28 @@ def test_atomic_folder_replaces_only_an_empty_folder(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "a"]
 
 
+def test_atomic_folder_writes_where_a_link_points(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("empty", "new"):
+        target = tmp_path / "elsewhere" / name
+        (tmp_path / name).symlink_to(target)
+        with atomic_folder(tmp_path / name) as folder:
+            (folder / "a").touch()
+        assert (tmp_path / name).is_symlink() and (target / "a").is_file()
+
+
+def test_atomic_folder_refuses_a_volume_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.path.ismount", lambda path: path == tmp_path)
+    with pytest.raises(ValueError, match="is a disk or volume"), atomic_folder(tmp_path):
+        raise AssertionError("begun")
+
+
+def test_output_writer_takes_names_as_long_as_the_disk_does(tmp_path):
+    path = tmp_path / ("a" * 251 + ".png")
+    KEEP_EXISTING.text(path, "content")
+    assert list(tmp_path.iterdir()) == [path]
+
+
 UNFINISHED = """
 import sys
 from pathlib import Path

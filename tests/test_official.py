@@ -215,6 +215,11 @@ def with_variable(value):
     return lambda official: snapshot_objects(official, extra={"odd": value})
 
 
+def with_one_array_under_many_names(official):
+    array = np.zeros(2**17, np.float32)
+    return snapshot_objects(official, extra={str(i): array for i in range(100)})
+
+
 NO_NUMBERS = "variable odd that does not hold plain numbers"
 OLD_PICKLE = "is not a pickle of protocol 2 to 4"
 CLASS_STATE = b"\x80\x02cnumpy\nndarray\n%sb0N."
@@ -232,6 +237,7 @@ REFUSED = [  # the bytes of a file, or what makes its objects; what the refusal 
     (with_variable(np.array(["a"])), NO_NUMBERS),
     (with_variable(np.zeros(2, [("a", "f4")])), NO_NUMBERS),
     (with_variable(np.zeros(1, "M8[s]")), NO_NUMBERS),
+    (with_one_array_under_many_names, r"has \d+ bytes of variables in \d+ bytes"),
     (with_variable(Claim()), r"odd that claims shape \(1099511627776, 1048576\)"),
     (
         lambda official: snapshot_objects(official, {"mapping_layers": 3}),

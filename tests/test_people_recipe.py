@@ -1,9 +1,11 @@
 """The recipe of people: who is drawn. The drawing itself needs Node.js and its packages."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from helpers.pictures import colors, save_picture
 from helpers.recipes import recipe
 
@@ -35,6 +37,17 @@ def test_drawing_has_a_beard_exactly_if_the_person_has_one():
         assert options["facialHairProbability"] == 100 * bearded
         assert ("facialHair" in options) == bearded
         assert options["hairColor"] == [people.COLORS[person["hairColor"]]]
+
+
+def test_people_leaves_nothing_if_node_fails(tmp_path, monkeypatch):
+    failed = SimpleNamespace(returncode=1)
+    monkeypatch.setattr(people.subprocess, "run", lambda *arguments, **options: failed)
+    for name in ("people", "people.zip"):
+        result = CliRunner().invoke(people.main, [str(tmp_path / "new" / name), "--count", "1"])
+        assert result.exit_code == 1 and "is `npm install` done in .?" in result.stderr
+        assert list((tmp_path / "new").iterdir()) == []
+    result = CliRunner().invoke(people.main, [str(tmp_path / "new")])
+    assert result.exit_code == 1 and f"{tmp_path / 'new'} exists" in result.stderr
 
 
 def test_pack_writes_a_zip_with_the_pixels_of_the_folder(tmp_path):

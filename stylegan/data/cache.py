@@ -87,7 +87,7 @@ def cached_store(
 
 def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
     """Record the source of a cached store, and the time of its last use."""
-    with contextlib.suppress(OSError):  # the cache may be read-only
+    with contextlib.suppress(OSError, ValueError):  # the cache may be read-only
         if (origin := store.path / ORIGIN).is_file():
             os.utime(origin)
         else:

@@ -35,8 +35,9 @@ def match_labels(
     vectors (None: unknown); these never match classes.
     """
     if names and others:
-        found = {} if {*vectors} == {True, False} else {name: i for i, name in enumerate(others)}
-        return [found.get(name) for name in names]
+        found = {composed(name): i for i, name in enumerate(others)}
+        found = {} if {*vectors} == {True, False} else found
+        return [found.get(composed(name)) for name in names]
     return list(range(max(len(names), len(others))))
 
 

@@ -21,7 +21,16 @@ from stylegan.utils.text import error_reason, join_truncated, pluralize, sanitiz
 
 from . import tfrecords
 from .images import MODES, extensions, image_errors, is_image, open_image, read_header, to_pil
-from .labels import CSV, JSON, MAX_VALUE, Labels, from_classes, from_vectors, read_labels
+from .labels import (
+    CSV,
+    JSON,
+    MAX_VALUE,
+    Labels,
+    composed,
+    from_classes,
+    from_vectors,
+    read_labels,
+)
 from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip or tar: the size of `MAX_PIXELS` without compression
@@ -54,13 +63,16 @@ class Source(ABC):
             raise ValueError(f"{path} is a run, not a {self.kind} of images; give the images")
         inside = tuple(f"{folder}/" for folder in self.runs)
         outside = [name for name in every if not name.startswith(inside)]
+        include = [*map(composed, include)]
         if include:
             check_included(include, outside, path)
         self.top = "" if include else only_folder(outside)
         self.label_files = [
             f"{self.top}{name}" for name in (JSON, CSV) if f"{self.top}{name}" in outside
         ]
-        usable = [name for name in outside if not include or first_folder(name) in include]
+        usable = [
+            name for name in outside if not include or first_folder(composed(name)) in include
+        ]
         images = [name for name in usable if is_image(name)]
         self.grids = [name for name in images if os.path.basename(name) in GRIDS]
         self.names = [name for name in images if name not in self.grids]
@@ -141,7 +153,7 @@ class Source(ABC):
 
 def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> None:
     """Raise ValueError if a sub-folder of `include` does not exist."""
-    folders = {first_folder(name) for name in files}
+    folders = {first_folder(composed(name)) for name in files}
     if missing := [folder for folder in include if folder not in folders]:
         known = join_truncated(sorted(sanitize(folder) for folder in folders if folder), 20, ", ")
         wanted = ", ".join(map(repr, missing))
@@ -322,9 +334,10 @@ def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> So
 
     if isinstance(path, Source):
         return path
-    is_on_hub = str(path).startswith("hf:")
-    path = fetch_from_hub(str(path)) if is_on_hub else Path(path)
-    # a few images next to shards on the Hub are those of its README
+    name = Path(path).as_posix()  # on Windows a Path has the other slash
+    path = fetch_from_hub(name) if name.startswith("hf:") else Path(path)
+    # A few images next to shards on the Hub are those of its README. A run keeps the folder's path.
+    is_on_hub = path.match("datasets--*/snapshots/*")
     if path.is_dir() and (is_on_hub or not any(map(is_image, walk(path)))):
         if records := sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")]):
             return TFRecordSource(path, records, include)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stylegan.config import DataConfig
 from stylegan.data.images import Crop, Fit
-from stylegan.data.labels import parse_label_weights
+from stylegan.data.labels import match_labels, parse_label_weights
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, Noise, SynthesisNetwork
 from stylegan.networks.edits import Edit, total_offset
 from stylegan.sampling.generation import (
@@ -286,8 +286,9 @@ class Pretrained(nn.Module):
     def class_number(self, class_name: str) -> int:
         """Index of a class in a label, by name or number."""
         names = list(self.label_names)
-        if class_name in names:
-            return names.index(class_name)
+        (index,) = match_labels([class_name], names) if names else [None]
+        if index is not None:
+            return index
         if class_name.isdecimal() and int(class_name) < self.config.label_dim:
             return int(class_name)
         known = [*map(sanitize, names)] or [f"0 to {self.config.label_dim - 1}"]

@@ -29,9 +29,10 @@ NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
 def atomic_folder(out: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Yield a hidden folder next to `out`, which is renamed to `out` on success.
 
-    Raises ValueError if `out` is not empty. If another process is writing `out`, call `waiting` and
-    block. Unfinished folders of killed processes are removed.
+    Raises ValueError if `out` is not empty, or is a disk or volume. If another process is writing
+    `out`, call `waiting` and block. Unfinished folders of killed processes are removed.
     """
+    out = Path(os.path.realpath(out)) if out.is_symlink() else out
     folder = out.with_name(f".{out.name[:40]}{UNFINISHED}")
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(out.parent)
@@ -194,7 +195,7 @@ class OutputWriter:
         Raises FileExistsError if `path` exists by then and must stay.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+        partial = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.partial")
         try:
             with open(partial, "xb") as file:
                 yield file
@@ -289,6 +290,10 @@ def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> 
     place = next((path for path in places if path.exists()), places[-1])
     if written and not os.access(place, os.W_OK):  # now, not after the work
         raise ValueError(f"the folder {place} is not writable; choose another folder")
+    if empty and os.path.ismount(folder):
+        raise ValueError(
+            f"{folder} is a disk or volume; choose a new folder in it, such as {folder / 'store'}"
+        )
     if empty and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty; choose another folder")
 

@@ -123,6 +123,10 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
             official_network(d, "D_basic"),
             official_network(ema, "G_style"),
         )
+        # one array under many names costs the file nothing
+        size = max(sum(v.nbytes for v in n.variables.values()) for n in networks)
+        if size > len(data):
+            raise OfficialFileError(f"has {size} bytes of variables in {len(data)} bytes")
     except OfficialFileError as error:
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
