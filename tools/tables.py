@@ -125,7 +125,7 @@ CLAIMS = {
 LEVEL = 0.05  # of all claims together
 TABLES = {  # title -> columns: numbers of a row
     "Table 1": ("distance", "held-out distance", "precision 1", "recall 1"),
-    "Table 2: distance for so many latents": tuple(f"latents {n}" for n in LATENTS),
+    "Table 2: distance by number of latents per image": tuple(f"latents {n}" for n in LATENTS),
     "Table 4": ("path z", "path w", "planes z", "planes w", "mapping moved"),
     "Figures 4 and 5: variance by noise of coarse and of fine layers, over that of images": (
         "coarse in coarse bands",
@@ -139,7 +139,7 @@ FIGURES = {
     "truncation.png": "Precision and recall over psi in row F, mean and range over seeds",
     "samples.png": "Samples of the same latents, seed 0 of each row",
 }
-COLORS = ("#0072B2", "#D55E00", "#009E73")  # Okabe and Ito's
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe and Ito's
 MARKERS = ("<!-- tables: begin -->", "<!-- tables: end -->")
 Record = dict[str, Any]  # what the JSON file of a training holds
 Numbers = Mapping[str, Mapping[int, Mapping[str, float]]]  # row -> seed -> name -> value
@@ -433,7 +433,7 @@ def verdict(intervals: Sequence[Interval], p: float) -> str:
 def claims_table(numbers: Numbers) -> str:
     """Verdicts only when all claims have all seeds, for Holm's correction is over all of them."""
     header = ["claim", "the first should be smaller", "published", "means here"]
-    lines = [[*header, "difference (95 %)", "p", "verdict"]]
+    lines = [[*header, "difference (95 %)", "p (Holm)", "verdict"]]
     found = {}
     seeds = {}
     for claim, parts in CLAIMS.items():
@@ -545,9 +545,9 @@ def put_into(page: Path, text: str, figures: Path) -> None:
 
 
 def draw(records: Mapping[str, Record], out: Path) -> None:
-    """Distance over time of rows B, E and F, and precision and recall over psi of row F."""
+    """Distance over time of rows A, B, E and F, and precision and recall over psi of row F."""
     final = [record for record in records.values() if record["seed"] != PILOT_SEED]
-    curves = {row: [r["curve"] for r in final if r["row"] == row] for row in "BEF"}
+    curves = {row: [r["curve"] for r in final if r["row"] == row] for row in "BEFA"}
     swept = [r["measured"].get("truncation", {}) for r in final if r["row"] == "F"]
     over_psi = {name: [x[name] for x in swept if x] for name in ("precision", "recall")}
     for file, x, y, lines in (

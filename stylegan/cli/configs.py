@@ -61,7 +61,7 @@ def listing() -> list[str]:
         *align_columns(rows, left=(0, 3, 4)),
         "",
         f"{KIMG};",
-        "GPU times: published for the official code (V100), or scaled from those.",
+        "GPU times: published for the official code (V100) or scaled; of faces-64: an H200's.",
         "auto is chosen for your images and machine: stylegan train --data FOLDER",
         "All options: stylegan configs NAME. To train: stylegan train --config NAME",
     ]
