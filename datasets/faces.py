@@ -102,6 +102,15 @@ def encoded(picture: Image.Image) -> bytes:
     return content.getvalue()
 
 
+def check_size(out: Path, size: int) -> None:
+    """Raise ClickException if pictures of another size are there, which would be kept."""
+    if path := next(out.glob("*/*.png"), None):
+        with Image.open(path) as picture:
+            width = picture.width
+        if width != size:
+            raise click.ClickException(f"{path} is {width} wide, not {size}; choose another OUT")
+
+
 def draw_faces(
     out: Path,
     jobs: Iterable[tuple[str, int]],
@@ -235,6 +244,7 @@ def main(
     """
     if bundled is not None and bundled.exists():
         raise click.ClickException(f"{bundled} is there already; remove it or name another file")
+    check_size(out, size)
     # Blender is only needed, and need only be installed, where pictures are made.
     from faces_scene import Studio
 

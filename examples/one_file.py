@@ -579,9 +579,14 @@ def main() -> None:
     if not options.kimg > 0:
         parser.error(f"--kimg must be above 0, not {options.kimg:g}")
     config = Config(total_kimg=options.kimg, style_mixing=options.style_mixing)
+    pictures = read_images(options.data)
+    if (size := pictures.shape[-1]) < config.resolution or size & (size - 1):
+        parser.error(
+            f"images must be {config.resolution}, {2 * config.resolution}, ... wide, not {size}"
+        )
     torch.set_num_threads(1)  # two would wait for each other where other programs use the cores
     print(f"{config.total_kimg:g} kimg on one thread; a line for each of them", flush=True)
-    train(config, read_images(options.data), options.out, options.device)
+    train(config, pictures, options.out, options.device)
 
 
 if __name__ == "__main__":

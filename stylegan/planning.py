@@ -441,7 +441,7 @@ def data_of(run: RunFolder) -> Path:
     source = run.data()
     if source is None:
         raise FileNotFoundError(
-            f"{run.data_file} does not contain the path of the images; pass --data"
+            f"{run.data_file} does not exist or contains no path of the images; pass --data"
         )
     if source.exists():
         return source

@@ -65,7 +65,7 @@ def latent_rngs(seeds: Iterable[int]) -> Iterator[np.random.RandomState]:
     """RNG of the latent z of each seed, the same as in NVIDIA's scripts; valid until the next."""
     rng = np.random.RandomState(0)
     for seed in seeds:
-        rng.seed(seed)  # the numbers of a new one, in a thirtieth of the time
+        rng.seed(seed)  # same numbers as a new RandomState(seed), 30 times as fast
         yield rng
 
 

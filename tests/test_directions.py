@@ -10,7 +10,14 @@ import torch
 from helpers.charts import cells, enlarged
 from helpers.commands import run_fails, run_ok, stylegan
 from helpers.consoles import RecordingConsole
-from helpers.tiny_generators import LABELED, TINY, random_generator, tiny_loaded, with_settings
+from helpers.tiny_generators import (
+    LABELED,
+    TINY,
+    loaded_of,
+    random_generator,
+    tiny_loaded,
+    with_settings,
+)
 from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -176,6 +183,21 @@ def test_save_directions_round_trips_through_load_directions(source, tmp_path):
     assert torch.equal(edit.direction, found[1].edit("2").direction) and edit.strength == 2
     with pytest.raises(ValueError, match="directions of other weights"):
         load_directions(tmp_path / "d.npz", random_generator(seed=1))
+
+
+def test_directions_of_a_growing_network_are_of_the_layers_that_it_has_reached(tmp_path):
+    generator = random_generator()
+    other = copy.deepcopy(generator)
+    for i, epilogue in enumerate(other.synthesis.epilogues(TINY.resolution)):
+        if i >= 4:
+            torch.nn.init.normal_(epilogue.style.affine.weight)
+    grown = [loaded_of(g, resolution=8) for g in (generator, other)]
+    first, second = (
+        load_or_find_directions("none.pt", loaded, methods=["sefa"])[0] for loaded in grown
+    )
+    assert first.layers == range(4) and torch.equal(first.vectors, second.vectors)
+    with pytest.raises(ValueError, match="layers must be a range from 0 to 3, got 4 to 5"):
+        read_edits(["sefa:1=50@4-5"], grown[0], "none.pt")
 
 
 def test_load_or_find_directions_prefers_the_file_over_the_run(tmp_path):

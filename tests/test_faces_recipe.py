@@ -8,6 +8,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -129,6 +130,16 @@ def test_draw_faces_continues_an_interrupted_folder(tmp_path):
     ]
     assert not list(tmp_path.rglob("*.partial"))
     assert faces.draw_faces(tmp_path, jobs, plain_picture) == 0
+
+
+def test_check_size_refuses_a_folder_of_another_size(tmp_path):
+    faces.check_size(tmp_path / "new", 64)
+    faces.draw_faces(tmp_path, [("training", 3)], plain_picture)
+    with Image.open(tmp_path / "training" / "000003.png") as picture:
+        width = picture.width
+    faces.check_size(tmp_path, width)
+    with pytest.raises(click.ClickException, match=rf"000003.png is {width} wide, not {2 * width}"):
+        faces.check_size(tmp_path, 2 * width)
 
 
 def test_draw_faces_in_parts_completes_the_folder(tmp_path):

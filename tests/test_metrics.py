@@ -419,6 +419,14 @@ def test_check_sources_refuses_missing_generators_before_any_work(source, begun,
         check_sources([str(source), "faces64", str(later)], Conditions(), centers=None)
 
 
+def test_metrics_does_not_mix_sizes_under_one_name(source, tmp_path):
+    write_pictures(tmp_path / "theirs", n=30, size=16)
+    words = ["metrics", source, tmp_path / "theirs", "--data", tmp_path / "theirs"]
+    words += ["--metrics", "swd8", "--resolution"]
+    assert "generates 16x16, and --resolution resizes image folders only" in run_fails(*words, 8)
+    assert "| psi | swd8 | swd8/swd-16 |" in run_ok(*words, 16)
+
+
 def test_metrics_prints_results_although_a_later_source_fails(source, store, tmp_path):
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(source.read_bytes()[:-99])

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from helpers.pictures import archive
+from helpers.pictures import archive, png
 from helpers.tiny_generators import ODD, ODD_OPTIONS
 from helpers.tiny_training import reals_for, stage, tiny_config
 from helpers.two_processes import float64_state
@@ -131,6 +131,17 @@ def test_one_file_reals_equal_process_reals(tmp_path):
         found = one_file.process_reals(levels[16], mirror, alpha)
         expected = process_reals(levels[16], alpha=alpha, mirror=mirror)
         assert_close(found, expected, rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize("size", [16, 48])
+def test_one_file_refuses_images_of_another_size_before_it_trains(
+    size, tmp_path, monkeypatch, capsys
+):
+    data = archive(tmp_path / "pictures.zip", {"0.png": png(size, size)})
+    monkeypatch.setattr("sys.argv", ["one_file.py", "--data", str(data)])
+    with pytest.raises(SystemExit):
+        one_file.main()
+    assert f"images must be 32, 64, ... wide, not {size}" in capsys.readouterr().err
 
 
 def test_one_file_defaults_equal_the_quickstart():

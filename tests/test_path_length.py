@@ -15,7 +15,13 @@ from torchvision.models import vgg16
 
 from stylegan.metrics import Comparison
 from stylegan.metrics.lpips import WEIGHTS, load_lpips
-from stylegan.metrics.path_length import EPSILON, latent_pairs, measured_lengths, trimmed_mean
+from stylegan.metrics.path_length import (
+    EPSILON,
+    latent_pairs,
+    measured_lengths,
+    over_white,
+    trimmed_mean,
+)
 from stylegan.networks import Generator
 
 CPU = torch.device("cpu")
@@ -51,6 +57,34 @@ def test_measured_lengths_in_z_equal_the_squared_angle(kind):
 def test_measured_lengths_use_the_same_noise_at_both_ends():
     quiet, noisy = (lengths(linear_samples(loud=loud), "ppl-w-end", 20) for loud in (0.0, 100.0))
     np.testing.assert_allclose(quiet, noisy, rtol=1e-6)
+
+
+@pytest.mark.parametrize("premultiplied", [False, True])
+def test_over_white_composites_without_rounding(premultiplied):
+    color, alpha, step = 0.2, 0.6, 1e-4  # in [0, 1]
+    shown = color * alpha + 1 - alpha
+    stored = color * alpha if premultiplied else color
+    pixels = 2 * torch.tensor([[stored, 1.0, 0.0, alpha]], dtype=torch.float64) - 1
+    images = pixels[:, :, None, None]
+    over = over_white(images, premultiplied=premultiplied)
+    assert_close(over[0, 0, 0, 0].item(), 2 * shown - 1)
+    moved = over_white(images + torch.eye(4)[:1, :, None, None] * step, premultiplied=premultiplied)
+    wanted = step if premultiplied else step * alpha
+    assert_close((moved - over)[0, :, 0, 0].tolist(), [wanted, 0.0, 0.0])
+    assert torch.equal(over_white(images[:, :3], premultiplied=premultiplied), images[:, :3])
+
+
+def test_measured_lengths_of_images_with_alpha_are_those_over_white():
+    config = dataclasses.replace(TINY, image_channels=4)
+    source = Comparison.from_generator(loaded_of(Generator(config).double().eval()), None)
+    seen = []
+
+    def distance(images, others):
+        seen.append(images.shape[1])
+        return squared_distance(images, others)
+
+    assert measured_lengths(source, "ppl-w-full", 4, distance).min() > 0
+    assert seen == [3] * len(seen) and seen
 
 
 def test_trimmed_mean_drops_extreme_percentiles_and_refuses_nan():

@@ -1,10 +1,13 @@
 """`tools/tables.py`: rows of the paper's tables in small, their measures, and what is judged."""
 
+import dataclasses
 import json
 import math
 import shutil
 import subprocess
+from types import SimpleNamespace
 
+import click
 import measures
 import numpy as np
 import pytest
@@ -189,6 +192,22 @@ def test_attributes_do_not_depend_on_further_rows():
         rare = record["row"] not in tables.PRIMARY
         record["measured"]["separability"]["afro"]["prevalence"] = 0.05 if rare else 0.3
     assert tables.attributes(found) == ["smile", "afro"]
+
+
+def test_carry_out_all_refuses_records_of_other_conditions(tmp_path):
+    bench = SimpleNamespace(distance="eff-fd", samples=2000, about=lambda: {"training": "1533"})
+    job = tables.Job("F", 0, 48.0)
+    record = {"done": True, **tables.conditions(job, bench)}
+    tables.write_record(tmp_path / "F-seed0.json", record)
+    tables.carry_out_all([job], bench, tmp_path, tmp_path, 1)
+    others = {
+        "differences": (dataclasses.replace(job, kimg=64.0), bench),
+        "distance": (job, SimpleNamespace(**vars(bench) | {"samples": 100})),
+        "data": (job, SimpleNamespace(**vars(bench) | {"about": lambda: {"training": "3bb5"}})),
+    }
+    for name, (other, measuring) in others.items():
+        with pytest.raises(click.ClickException, match=f"F-seed0.json is of other {name}"):
+            tables.carry_out_all([other], measuring, tmp_path, tmp_path, 1)
 
 
 def test_tables_of_the_stored_records_are_those_of_the_page(tmp_path):

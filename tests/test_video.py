@@ -1,5 +1,6 @@
 """Films: what is in their frames, and what is in the files."""
 
+import copy
 import dataclasses
 import functools
 import importlib.util
@@ -9,14 +10,16 @@ import av
 import numpy as np
 import pytest
 import torch
+from helpers.commands import stylegan
 from helpers.films import decoded, each_format
 from helpers.tiny_generators import TINY, loaded_of, random_generator, with_settings
 from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling, video
-from stylegan.figures import StyleRange, points_from_seeds
-from stylegan.files.formats.native import save_generator
+from stylegan.figures import StyleRange, generate_images, of_latents, points_from_seeds
+from stylegan.files.formats.native import save_generator, save_loaded
+from stylegan.files.latents import write_latents
 from stylegan.networks.edits import Edit, apply_edits
 from stylegan.ops import truncate
 from stylegan.sampling.curves import frame_positions, spherical, spline
@@ -201,6 +204,28 @@ def test_truncation_clip_shows_each_psi(loaded):
     ws = truncate(points_from_seeds(half, [4]).ws, half.generator.w_avg, 0.6, 2)
     (wanted,) = loaded.generate(ws=ws, psi=1)
     assert np.abs(frames[1][1].astype(int) - wanted).max() <= 1
+
+
+def test_clips_of_latents_show_their_noise_maps(loaded, tmp_path):
+    points = points_from_seeds(loaded, [3, 4])
+    maps = [torch.randn(2, 1, r, r) for r in (4, 4, 8, 8)]
+    write_latents(tmp_path / "l.npz", points.ws, maps)
+    stored = of_latents(loaded, tmp_path / "l.npz")
+    shown = generate_images(loaded.with_settings(psi=1), stored)
+    assert not np.array_equal(shown, generate_images(loaded.with_settings(psi=1), points))
+    clip = video.truncation_clip(loaded, stored, numbers(1, 0.5, 1))
+    frames = [images for images, _ in clip.frames]
+    assert all(np.array_equal(images, shown) for images in (frames[0], frames[2]))
+    save_loaded(tmp_path / "g.pt", loaded)
+    walk = ["video", "walk", tmp_path / "g.pt", "--seconds", 0.1, "--out", tmp_path / "w.webp"]
+    assert "are not used" in stylegan(*walk, "--latents", tmp_path / "l.npz").stderr
+
+
+def test_points_of_latents_are_on_the_device_of_the_network(loaded, tmp_path):
+    write_latents(tmp_path / "l.npz", points_from_seeds(loaded, [3, 4]).ws)
+    elsewhere = copy.deepcopy(loaded)
+    elsewhere.generator.w_avg = elsewhere.generator.w_avg.to("meta")
+    assert of_latents(elsewhere, tmp_path / "l.npz").ws.is_meta
 
 
 def test_edit_clip_moves_truncated_ws_by_each_strength(loaded):

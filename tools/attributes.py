@@ -142,6 +142,9 @@ def main(
     data: str, source: str, samples: int, epochs: int, sorted_by: tuple[str, ...], out: Path
 ) -> None:
     """Print how often pictures of DATA and samples of SOURCE at psi 1 answer yes."""
+    folders = {name: out / name.replace(" ", "-") for name in sorted_by}
+    if taken := [folder for folder in folders.values() if folder.exists()]:
+        raise click.UsageError(f"{taken[0]} exists; choose another --out")
     store = cached_store(data, Preparation(resolution=64), labels=True)
     images = store.images(64)
     truth = answers_of(store)
@@ -163,9 +166,8 @@ def main(
         print(f"| {name} | {' | '.join(cells)} | {accuracy} |")
         single = torch.jit.trace(Single(reader, column).eval(), torch.zeros(2, 3, 64, 64))
         torch.jit.save(single, str(out / f"{name.replace(' ', '-')}.pt"))
-    for name in sorted_by:
-        column = list(QUESTIONS).index(name)
-        sort_samples(pictures, odds[:, column], out / name.replace(" ", "-"))
+    for name, folder in folders.items():
+        sort_samples(pictures, odds[:, list(QUESTIONS).index(name)], folder)
 
 
 if __name__ == "__main__":

@@ -244,19 +244,27 @@ def trained(job: Job, bench: Bench, folder: Path) -> Record:
     with folder.with_suffix(".txt").open("a") as log:
         subprocess.run(command, env=environment, stdout=log, stderr=log, check=True)
     history = read_run(folder)
-    base = flatten(to_dict(build_config(read_options(job.base))))
     return {
         "row": job.row,
         "seed": job.seed,
         "rates": job.rates,
         "kimg": history.images_seen / 1000,
-        "differences": {name: y for name, y in flatten(to_dict(config)).items() if y != base[name]},
-        "distance": f"{bench.distance}{bench.samples}",
-        "data": bench.about(),
+        **conditions(job, bench),
         "hours": sum(session.seconds for session in history.sessions()) / 3600,
         "machine": machine(bench.device),
         "curve": {},  # kimg -> distance
         "measured": {},
+    }
+
+
+def conditions(job: Job, bench: Bench) -> Record:
+    """What a training must have in common with another one to be the same."""
+    base = flatten(to_dict(build_config(read_options(job.base))))
+    config = flatten(to_dict(build_config(job.values())))
+    return {
+        "differences": {name: value for name, value in config.items() if value != base[name]},
+        "distance": f"{bench.distance}{bench.samples}",
+        "data": bench.about(),
     }
 
 
@@ -551,7 +559,7 @@ def draw(records: Mapping[str, Record], out: Path) -> None:
     swept = [r["measured"].get("truncation", {}) for r in final if r["row"] == "F"]
     over_psi = {name: [x[name] for x in swept if x] for name in ("precision", "recall")}
     for file, x, y, lines in (
-        ("distance", "kimg", "eff-fd2k", curves),
+        ("distance", "kimg", next((r["distance"] for r in final), ""), curves),
         ("truncation", "psi", "", over_psi),
     ):
         figure = Figure(figsize=(6, 3.5), dpi=120, layout="constrained")
@@ -593,6 +601,13 @@ def carry_out_all(
     """Carry out jobs in their order, so many at once, and say what is left."""
     known = read_records(records)
     left = [job for job in jobs if job.name not in known]
+    for job in (job for job in jobs if job.name in known):
+        for name, value in json.loads(json.dumps(conditions(job, bench))).items():
+            if known[job.name][name] != value:
+                raise click.ClickException(
+                    f"{records / job.name}.json is of other {name}: {known[job.name][name]}; now "
+                    f"{value}; choose another --out"
+                )
     click.echo(f"{len(jobs) - len(left)} of {len(jobs)} trainings are done")
     began = time.monotonic()
     failed = []

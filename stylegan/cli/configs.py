@@ -61,7 +61,7 @@ def listing() -> list[str]:
         *align_columns(rows, left=(0, 3, 4)),
         "",
         f"{KIMG};",
-        "GPU times: published for the official code (V100) or scaled; of faces-64: an H200's.",
+        "GPU times: published for the official code (V100) or scaled; faces-64: timed on an H200.",
         "auto is chosen for your images and machine: stylegan train --data FOLDER",
         "All options: stylegan configs NAME. To train: stylegan train --config NAME",
     ]

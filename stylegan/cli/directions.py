@@ -58,7 +58,7 @@ def write_new(
     loaded = selection.loaded
     generator = loaded.generator
     label = loaded.label(selection.class_name) if figures or selection.class_name else None
-    library.others_in(file, generator, methods, outputs, name=name)  # before the work
+    library.others_in(file, generator, methods, outputs, name=name)  # refuses before the work
     new = make(loaded)
     draw = partial(library.draw_directions, loaded, seed=seed, labels=label)
     images = [draw(directions) for directions in new if figures]
@@ -123,6 +123,7 @@ def find(method: str, count: int, layers: range | None, samples: int, **target: 
             layers=layers,
             samples=samples,
             label_rows=loaded.label_rows,
+            resolution=loaded.settings.synthesis_resolution,
         )
 
     write_new(methods, make, **target)

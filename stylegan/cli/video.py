@@ -9,7 +9,7 @@ import click
 
 from stylegan import video as library
 from stylegan.cli import options, param_types
-from stylegan.cli.common import Command, Terminal, echo
+from stylegan.cli.common import Command, Terminal, echo, note
 from stylegan.cli.options import Decorator, Selection
 from stylegan.figures import StyleRange, default_columns, style_ranges
 from stylegan.files.run_folder import RunFolder
@@ -50,8 +50,8 @@ def video_command(
         @click.option(
             "--noise",
             type=click.Choice(["const", "random", "none"]),
-            default="const",
-            help="Fine detail: the stored maps, random in every frame (flickers), or none.",
+            help="Fine detail: the network's maps, random in every frame (flickers), or none.  "
+            "[default: that of --latents, else const]",
         )
         @options.CLASS
         @options.number_option("--fps", "Frames per second.", default=25, least=0.01, most=240)
@@ -150,7 +150,11 @@ def walk(
         curves = [spherical(z, closed=loop) for z in points.z.cpu().split(each)]
         styles = library.walk_in_z(loaded, curves, loaded.label(selection.class_name))
     t = frame_positions(frames(each), each, closed=loop)
-    return library.make_clip(loaded, styles, t, columns=columns, noise=points.noise)
+    noise = points.noise
+    if not isinstance(noise, str):  # one map for each latent; a walk is mostly between them
+        note("the noise maps of --latents are not used: a walk has those of the network")
+        noise = "const"
+    return library.make_clip(loaded, styles, t, columns=columns, noise=noise)
 
 
 @video_command(

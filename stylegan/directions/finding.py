@@ -106,11 +106,13 @@ def find_directions(
     layers: range | None = None,
     samples: int = SAMPLES,
     label_rows: Tensor | None = None,
+    resolution: int | None = None,
 ) -> list[Directions]:
     """Find directions by each of `methods`, within classes or the labels `label_rows`
-    (K, label_dim). Edits move `layers` (default: all), and "sefa" considers only their styles."""
+    (K, label_dim). Edits move `layers` (default: those up to `resolution`, to which the network has
+    grown), and "sefa" considers only their styles."""
     config = generator.config
-    styles = config.num_ws()
+    styles = config.num_ws(resolution)
     layers = check_layers(range(styles) if layers is None else layers, styles)
     if "sefa" in methods and not config.styles:
         raise ValueError("sefa needs style layers, and this network has none; use pca")

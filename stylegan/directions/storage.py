@@ -88,8 +88,8 @@ def add_directions(
     *,
     name: str | None = None,
 ) -> None:
-    """Write new directions to a file that keeps its others, also those of another process
-    meanwhile. Raises ValueError as `others_in` does."""
+    """Add directions to a file, which keeps its others, including those that another process has
+    written meanwhile. Raises ValueError as `others_in` does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path.with_name(f".{path.name}.lock"), waiting=lambda: None):
         others = others_in(path, generator, [d.method for d in new], outputs, name=name)
@@ -222,6 +222,7 @@ def load_or_find_directions(
             count=min(COUNT, config.w_dim),
             samples=QUICK_SAMPLES,
             label_rows=loaded.label_rows,
+            resolution=loaded.settings.synthesis_resolution,
         )
     return directions
 
@@ -240,8 +241,11 @@ def read_edits(
     (w_dim,), such as a boundary of InterFaceGAN, which STRENGTH multiplies."""
     known: dict[tuple[Path | None, str], Directions] = {}
     edits: list[Edit] = []
+    config = loaded.generator.config
     for text in texts:
         parts = parsed(text)
+        if parts.layers is not None:
+            check_layers(parts.layers, config.num_ws(loaded.settings.synthesis_resolution))
         if parts.vector is not None:
             vector = vector_of(parts.vector, loaded.generator)
             edits.append(Edit(vector, parts.strength, parts.layers))

@@ -63,6 +63,7 @@ def of_latents(
     for row in rows:
         if not 0 <= row < len(ws):
             raise ValueError(f"{path} contains latents 0 to {len(ws) - 1}, got {row}")
+    ws = ws.to(loaded.generator.w_avg.device)
     names = [f"latent {row}" for row in rows]
     if noise is None and maps is not None:
         noise = [m[rows] if len(m) > 1 else m for m in maps]

@@ -18,7 +18,7 @@ from stylegan.utils.text import sanitize
 from stylegan.utils.toml import read_toml
 
 CONFIG = "config.toml"
-SAVED = {"saved", "resume", "finished"}  # log events that imply a saved state
+SAVED = {"saved", "stopped", "resume", "finished"}  # log events that imply a saved state
 
 
 class RunFolder:
@@ -42,9 +42,11 @@ class RunFolder:
         """Run of a folder, or of a file in it; None if there is none."""
         path = Path(source)
         run = RunFolder(path.parent if path.is_file() else path)
-        # a file of the first name alone may be anybody's
+        if not run.config_file.is_file():
+            return None
+        # config.toml alone may belong to another program
         has_history = run.data_file.is_file() or run.log_file.is_file()
-        return run if run.config_file.is_file() and has_history else None
+        return run if has_history or run.generators() or run.states() else None
 
     def config(self) -> TrainConfig:
         """Read the configuration; FileNotFoundError if there is none."""

@@ -68,12 +68,16 @@ class Tools:
 
 def as_rgb(images: Tensor) -> Tensor:
     """Images (n, C, r, r) in [0, 255] as RGB: gray is repeated, RGBA composited over white."""
-    channels = images.shape[1]
-    if channels == 4:
+    if images.shape[1] == 4:
         colors = images[:, :3].float()
         alpha = images[:, 3:].float() / 255
         return (colors * alpha + 255 * (1 - alpha)).round().to(images.dtype)
-    return images.expand(-1, 3, -1, -1) if channels == 1 else images
+    return repeat_gray(images)
+
+
+def repeat_gray(images: Tensor) -> Tensor:
+    """Images (n, 1, r, r) as RGB; those with more channels are returned unchanged."""
+    return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
 def averaged_down(images: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files.download import hash_prefix
-from stylegan.metrics.features import as_rgb, public_weights, weights_errors
+from stylegan.metrics.features import public_weights, repeat_gray, weights_errors
 from stylegan.utils.lineage import sha256_of
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
@@ -28,13 +28,15 @@ class Lpips:
     heads_sha256: str  # of the linear layers
 
     def distance(self, images: Tensor, others: Tensor) -> Tensor:
-        """Distances (n,) of images (n, C, r, r) from others, nominally in [-1, 1]."""
-        height, width = images.shape[2:]
+        """Distances (n,) of images (n, 1 or 3, r, r) from others, nominally in [-1, 1]."""
+        channels, height, width = images.shape[1:]
+        if channels == 4:
+            raise ValueError("LPIPS compares colors; put images with alpha on a background first")
         if min(height, width) < MIN_SIDE:
             raise ValueError(
                 f"LPIPS needs images of at least {MIN_SIDE}x{MIN_SIDE} pixels, got {height}x{width}"
             )
-        return self.network(as_rgb(images).float(), as_rgb(others).float()).flatten()
+        return self.network(*(repeat_gray(x).float() for x in (images, others))).flatten()
 
     def about(self) -> dict[str, object]:
         published = self.trunk_sha256.startswith(str(hash_prefix(WEIGHTS)))

@@ -75,6 +75,12 @@ def compare(
         else:
             weights = run_on_all_ranks(partial(open_weights, source, map_location=device))
             loaded = adjust(weights.require_loaded())
+            size = loaded.resolution
+            if conditions.resolution not in (None, size):
+                raise ValueError(
+                    f"{source} generates {size}x{size}, and --resolution resizes image folders "
+                    f"only; pass --resolution {size}, or measure it in another command"
+                )
             run = RunFolder.of(weights.file)
             requests = parse(names)
             comparison = compare_with_reals(

@@ -84,7 +84,21 @@ def ends_of_steps(
         w0, w1 = (map_latents(generator, z, labels).cpu().double() for z in (z0, z1))
         ws = [torch.lerp(w0, w1, place).to(generator.w_avg) for place in places]
     noise = samples.noise_maps(indices)
-    return [averaged_down(samples.synthesized(w, noise)) for w in ws]
+    premultiplied = generator.config.premultiplied
+    images = (over_white(samples.synthesized(w, noise), premultiplied=premultiplied) for w in ws)
+    return [averaged_down(image) for image in images]
+
+
+def over_white(images: Tensor, *, premultiplied: bool) -> Tensor:
+    """Composite images (n, 4, r, r), nominally in [-1, 1], over white; others are unchanged.
+
+    Nothing is clamped or rounded, which would hide a short step.
+    """
+    if images.shape[1] != 4:
+        return images
+    colors, alpha = (images[:, :3] + 1) / 2, (images[:, 3:] + 1) / 2
+    colors = colors if premultiplied else colors * alpha
+    return 2 * (colors + 1 - alpha) - 1
 
 
 def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Tensor, Tensor]:

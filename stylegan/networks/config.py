@@ -90,9 +90,10 @@ class NetworkConfig:
         """Number of synthesis layers up to `resolution`, two at each."""
         return 2 * doublings(self.resolution if resolution is None else resolution) - 2
 
-    def num_ws(self) -> int:
-        """Number of rows of `ws`: one per synthesis layer, or a single one without styles."""
-        return self.num_layers() if self.styles else 1
+    def num_ws(self, resolution: int | None = None) -> int:
+        """Number of rows of `ws` that are used up to `resolution`: one per synthesis layer, or a
+        single one without styles."""
+        return self.num_layers(resolution) if self.styles else 1
 
 
 def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:

@@ -162,7 +162,7 @@ class Pretrained(nn.Module):
         """Samples of the seeds as `stylegan generate` writes them: uint8 (N, C, H, W) on the CPU.
 
         They are computed on the network's device, without gradients and padding; see `generate`.
-        Other batches than the command's may differ by one gray level.
+        Another batch size than the command's may change pixels by one gray level.
         """
         samples = self.generate(
             seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch

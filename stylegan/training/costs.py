@@ -144,8 +144,8 @@ class StepCosts:
             few = stage.batch_size if cuda else min(group, stage.batch_size)
             for batch_size in sorted({few, stage.batch_size}):
                 if batch_size * seconds[resolution] < MAX_SECONDS:
-                    usual = dataclasses.replace(config, d_only_kimg=0)  # G's steps take most
-                    state = state or TrainState.create(usual, device=device)
+                    with_g = dataclasses.replace(config, d_only_kimg=0)  # its update takes most
+                    state = state or TrainState.create(with_g, device=device)
                     tried = dataclasses.replace(stage, batch_size=batch_size)
                     seconds[resolution] = step_seconds(state, tried) / batch_size
                     if cuda:

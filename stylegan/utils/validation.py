@@ -76,8 +76,8 @@ def validate(kind: type[Value], values: object, where: object = "") -> Value:
 def check_number(values: object) -> None:
     """Raise ValueError for more than `MAX_VALUES`, before they are copied.
 
-    A list that is there many times counts each time and is walked once; text counts by its length.
-    Raises RecursionError for values that are nested too deeply, or hold themselves.
+    A list that occurs several times counts each time, but is walked once; text counts by its
+    length. Raises RecursionError for values that are nested too deeply, or hold themselves.
     """
     counts: dict[int, int] = {}  # by id of a list: all of them live while `values` does
 
@@ -97,7 +97,7 @@ def check_number(values: object) -> None:
 
 
 def validate_json(kind: type[Value], text: str | bytes, where: object = "") -> Value:
-    """Validate JSON text; see `read`."""
+    """Validate JSON text; see `validate`."""
     try:
         made: Value = adapter(kind).validate_json(text)  # type: ignore[arg-type]
     except ValidationError as error:

@@ -75,15 +75,24 @@ def make_clip(
     captions: Sequence[str] = (),
     noise: Noise = "const",
 ) -> Clip:
-    """Clip with a frame for each place t (n,). Random noise differs between frames."""
+    """Clip with a frame for each place t (n,). Random noise differs between frames.
+
+    Noise maps (1 or N, 1, r, r) belong to cells / N cells each, in order."""
     cells = styles(t[:1]).shape[1]
+
+    def noise_of(frames: int) -> Noise:
+        if isinstance(noise, str):
+            return noise
+        of_cells = [m.repeat_interleave(cells // len(m), dim=0) for m in noise]
+        return [m.repeat(frames, 1, 1, 1) for m in of_cells]
+
     at_once = max(1, sampling.default_batch(loaded.settings.synthesis_resolution) // cells)
 
     def images() -> Iterator[np.ndarray]:
         for start in range(0, len(t), at_once):
             ws = styles(t[start : start + at_once]).flatten(0, 1)
             seeds = range(start * cells, start * cells + len(ws))
-            yield from loaded.generate(seeds, ws=ws, noise=noise)
+            yield from loaded.generate(seeds, ws=ws, noise=noise_of(len(ws) // cells))
 
     made = images()
     texts = captions or [""] * len(t)

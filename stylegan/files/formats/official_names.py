@@ -52,10 +52,10 @@ GENERATOR_SETTINGS = MAPPING_SETTINGS | SYNTHESIS_SETTINGS
 KNOWN = {
     *GENERATOR_SETTINGS, *DISCRIMINATOR_SETTINGS, "blur_filter", "fused_scale",
     # ignored: they act at run time or in training, or both values compute the same
-    "dlatent_avg_beta", "dlatent_broadcast", "dtype", "force_clean_graph", "func_name",
-    "is_template_graph", "is_training", "is_validation", "randomize_noise", "structure",
-    "style_mixing_prob", "truncation_cutoff", "truncation_cutoff_val", "truncation_psi",
-    "truncation_psi_val",
+    "components", "dlatent_avg_beta", "dlatent_broadcast", "dtype", "force_clean_graph",
+    "func_name", "is_template_graph", "is_training", "is_validation", "randomize_noise",
+    "structure", "style_mixing_prob", "truncation_cutoff", "truncation_cutoff_val",
+    "truncation_psi", "truncation_psi_val",
 }  # fmt: skip
 
 
