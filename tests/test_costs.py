@@ -104,6 +104,17 @@ def test_trial_steps_update_the_generator_also_if_the_discriminator_begins_alone
     assert set(updated) == {4, 8, 16}
 
 
+def test_measure_tries_every_resolution_of_a_slow_gpu(monkeypatch):
+    for name in ("reset_peak_memory_stats", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 2**30)
+    monkeypatch.setattr(TrainState, "create", lambda config, device: None)
+    monkeypatch.setattr("stylegan.training.costs.step_seconds", lambda state, stage: 60.0)
+    config = tiny_config()
+    tried = StepCosts.measure(config, torch.device("cuda"), remaining_stages(config.schedule, 0))
+    assert not tried.guessed and tried.memory == dict.fromkeys((4, 8, 16), 2**30)
+
+
 def test_seconds_left_uses_the_speed_of_each_resolution():
     costs = StepCosts({4: 1.0, 8: 2.0, 16: 4.0}, {})
     plan = tiny_config().schedule  # 4x4 for 24 images, 8x8 for 64, 16x16 for 72

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.testing import assert_close
 
 from stylegan.data import batches, prepare, process_reals
 from stylegan.data.loader import epochs
+from stylegan.data.prepare import prefetch_map
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
@@ -107,6 +109,18 @@ def test_batches_continue_at_start_with_another_batch_size(store):
     values = shown_by(whole)
     resumed = take(batches(store, 8, batch_size=7, start=20, seed=1), 4)
     assert shown_by(resumed) == values[20:48]
+
+
+def test_prefetch_map_begins_each_thread():
+    """As with the choice of a GPU, which is a thread's own."""
+    local = threading.local()
+
+    def begin():
+        local.gpu = 3
+
+    assert list(prefetch_map(lambda i: (i, local.gpu), range(9), 2, 3, begin)) == [
+        (i, 3) for i in range(9)
+    ]
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 
 import psutil
@@ -146,6 +147,30 @@ def test_process_group_reports_late_processes(monkeypatch):
     ):
         pass
     assert told == [f"waiting for the other 1 of 2 processes at 127.0.0.1:{port}"]
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "destroyed"),
+    [
+        ("cuda:0", None, True),
+        ("cuda:0", KeyboardInterrupt, True),
+        ("cuda:0", MemoryError, False),
+        ("cpu", MemoryError, True),
+    ],
+)
+def test_process_group_of_gpus_is_left_after_an_error(device, error, destroyed, monkeypatch):
+    """To destroy it would wait for the other processes, before anything is printed."""
+    called = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: called.append("destroy"))
+    monkeypatch.setattr(distributed, "control_group", lambda: None)
+    raised = pytest.raises(error) if error else nullcontext()
+    with raised, distributed.process_group(torch.device(device)):
+        if error:
+            raise error
+    assert called == ["destroy"] * destroyed
 
 
 def test_echo_prints_on_every_rank_outside_a_process_group(monkeypatch, capsys):

@@ -8,6 +8,7 @@ from helpers.tiny_training import tiny_config, train_tiny
 
 from stylegan.data import Preparation, Store, cached_store, images
 from stylegan.data import cache as cache_module
+from stylegan.utils import distributed
 
 
 def assert_refused(before, after, words, folder, **options):
@@ -25,6 +26,18 @@ def labeled(root, moved=False, renamed=False):
     files = {name.replace("b/", "c/" if renamed else "b/"): png(seed=i)
              for i, name in enumerate(names)}  # fmt: skip
     return store_of(root, files)
+
+
+def test_start_refuses_other_images_on_another_process(tmp_path, monkeypatch):
+    store = store_of(tmp_path / "1", {f"{i}.png": png(seed=i) for i in range(8)})
+    digest = store.training_hash(16, labels=False)
+
+    def gather(value):
+        return [value, ("another", 9)] if value == (digest, 8) else [value]
+
+    monkeypatch.setattr(distributed, "all_gather", gather)
+    with pytest.raises(ValueError, match=r"different images \(8, 9, in order of ranks\)"):
+        train_tiny(tiny_config(), store, tmp_path / "run")
 
 
 @pytest.mark.parametrize("change", ["moved", "renamed"])

@@ -26,9 +26,11 @@ from stylegan import load_generator
 from stylegan.config import load_config
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder, images_seen_in_name
-from stylegan.training import Diverged, Evaluation, Stopped, start
+from stylegan.training import Diverged, Evaluation, Stopped, interrupts, start
+from stylegan.training.interrupts import collect_signals
 from stylegan.training.run import newest_state
 from stylegan.utils.filesystem import ALLOW_OVERWRITE
+from stylegan.utils.signals import signal_handler
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,19 @@ def test_sigterm_and_sighup_save_the_state_and_stop(number, store, whole, tmp_pa
     assert (stopped_by, states(tmp_path / "run")) == (number, [40, 52])
     state = train_tiny(tiny_config(), store, tmp_path / "run")
     assert differing(state.to_payload(), whole[1].to_payload()) == []
+
+
+def test_signal_that_torchrun_forwards_counts_once(monkeypatch):
+    usual = []
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    with signal_handler([signal.SIGTERM], lambda number, frame: usual.append(number)):
+        with collect_signals() as received:
+            for _ in range(3):
+                signal.raise_signal(signal.SIGTERM)
+            assert (received, usual) == ([signal.SIGTERM], [])
+            monkeypatch.setattr(interrupts, "FORWARDED_SECONDS", -1.0)
+            signal.raise_signal(signal.SIGTERM)
+        assert (received, usual) == ([signal.SIGTERM], [signal.SIGTERM])
 
 
 def test_save_minutes_saves_the_state_when_due(store, tmp_path):

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -85,7 +86,9 @@ def batches(
         return rows, labels
 
     order = rank_batches(epochs(store.num_images, seed, start), batch_size, rank, world_size)
-    ahead = prefetch_map(read, order, workers, workers + 1) if workers else map(read, order)
+    # The current GPU is a thread's own: pinning would open a context on the first one.
+    begin = partial(torch.cuda.set_device, device) if on_gpu else None
+    ahead = prefetch_map(read, order, workers, workers + 1, begin) if workers else map(read, order)
     return (
         prefetch_to_device(ahead, device)
         if on_gpu

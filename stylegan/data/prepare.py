@@ -225,11 +225,18 @@ def format_bytes(size: int) -> str:
 
 
 def prefetch_map(
-    function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    ahead: int,
+    begin: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
-    """Map on threads, in order: at most `ahead` results are computed before they are requested."""
+    """Map on threads, in order: at most `ahead` results are computed before they are requested.
+
+    Each thread first calls `begin`.
+    """
     coming = iter(items)
-    pool = ThreadPoolExecutor(workers)
+    pool = ThreadPoolExecutor(workers, initializer=begin)
     try:
         waiting = deque(pool.submit(function, item) for item in islice(coming, ahead))
         while waiting:

@@ -1,6 +1,8 @@
 """Signals that training handles between two steps."""
 
+import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
@@ -9,6 +11,7 @@ from stylegan.training.state import TrainState
 from stylegan.utils import distributed
 from stylegan.utils.signals import signal_handler, termination_signals
 
+FORWARDED_SECONDS = 2.0  # within which a second signal is taken for the first one
 SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save the state; not on Windows
 
 
@@ -36,15 +39,27 @@ def agree(received: list[int], *, save_is_due: bool) -> tuple[int, bool]:
 
 @contextmanager
 def collect_signals() -> Iterator[list[int]]:
-    """Collect signals instead of dying; a second stop signal kills the process as usual."""
+    """Collect signals instead of dying; a second stop signal kills the process as usual.
+
+    torchrun forwards its own: what reached all processes, such as by pkill, arrives here twice.
+    """
     received: list[int] = []
     stop = termination_signals()
     usual = {int(number): signal.getsignal(number) for number in stop}
+    forwarding = "TORCHELASTIC_RUN_ID" in os.environ
+    first: dict[int, float] = {}  # stop signal -> when it arrived first
 
     def remember(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if number in usual:
+        now = time.monotonic()
+        if number not in first:
+            received.append(number)
+        if number in SAVE:
+            return
+        if not forwarding:
             signal.signal(number, usual[number])
+        elif now - first.setdefault(number, now) > FORWARDED_SECONDS:
+            signal.signal(number, usual[number])
+            signal.raise_signal(number)
 
     with signal_handler([*stop, *SAVE], remember):
         yield received

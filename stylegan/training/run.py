@@ -78,6 +78,7 @@ def start(
                 strict=strict,
                 console=console,
             )
+            check_same_on_all_ranks(store, config)
             config = set_label_dim(config, store)
             if callable(evaluation):
                 evaluation = evaluation(config, store)
@@ -237,6 +238,19 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
             f"{command_line(folder.path)})"
         )
     return config
+
+
+def check_same_on_all_ranks(store: Store, config: TrainConfig) -> None:
+    """Raise ValueError, on all ranks, unless each has the same images: files may have changed while
+    the first one prepared, or a machine has another copy."""
+    digest = store.training_hash(config.network.resolution, labels=config.data.labels)
+    found = distributed.all_gather((digest, len(store)))
+    if len(set(found)) > 1:
+        counts = ", ".join(f"{count}" for _, count in found)
+        raise ValueError(
+            f"the processes have different images ({counts}, in order of ranks); prepare them once "
+            "by stylegan prepare, and train on copies of that store"
+        )
 
 
 def set_label_dim(config: TrainConfig, data: Store | Findings) -> TrainConfig:

@@ -78,7 +78,8 @@ def control_group() -> dist.ProcessGroup:
 
 @contextmanager
 def process_group(device: torch.device, console: Console = SILENT) -> Iterator[None]:
-    """Initialize torch.distributed under torchrun, unless a group exists; destroy it on exit."""
+    """Initialize torch.distributed under torchrun, unless a group exists. Destroy it on exit, but
+    not after an error on GPUs, with which the process should end."""
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current device
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
@@ -101,11 +102,18 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
                 control_group()
         finally:
             late.cancel()
+        ends_together = gpu is None
         try:
             yield
+            ends_together = True
+        except KeyboardInterrupt:  # such as `Stopped`, which all processes raise at once
+            ends_together = True
+            raise
         finally:
-            group_of_cpus.cache_clear()
-            dist.destroy_process_group()
+            # NCCL's would wait for kernels that wait for other processes, and nothing be printed.
+            if ends_together:
+                group_of_cpus.cache_clear()
+                dist.destroy_process_group()
 
 
 @contextmanager
