@@ -4,10 +4,11 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from stylegan.config import (
 from stylegan.data import Findings, Source, Store, check, is_store, open_source
 from stylegan.data.check import detect_channels, grouped
 from stylegan.data.images import channels_of
+from stylegan.data.prepare import refuse_skipped
 from stylegan.data.sources import kinds_of
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
@@ -192,6 +194,13 @@ class Facts:
         assert self.findings is not None
         return self.findings.num_usable
 
+    def images_at(self, resolution: int) -> int:
+        """Number of images to train on at a resolution, which leaves out smaller ones; all if
+        nearly all reach it."""
+        assert self.findings is not None
+        reach = self.findings.counts_by_resolution().get(resolution, 0)
+        return self.images if reach >= MAX_REACH * self.images else reach
+
     @property
     def possible(self) -> int:
         """Largest resolution that nine of ten images reach."""
@@ -238,17 +247,21 @@ class Plan:
         facts = self.facts
         if facts.stored_config or not facts.is_own or facts.findings is None:
             return []
-        return advice(facts.images, self.config, started=facts.init_weights is not None)
+        images = facts.images_at(self.config.network.resolution)
+        return advice(images, self.config, started=facts.init_weights is not None)
 
-    def preview(self, *, console: Console = SILENT) -> list[str]:
+    def preview(self, *, strict: bool = False, console: Console = SILENT) -> list[str]:
         """Decode all images and try steps at every resolution, without writing anything.
 
-        Returns lines on skipped images, advice, and the memory and time of each phase.
+        Returns lines on skipped images, which `strict` refuses, advice, and the memory and time of
+        each phase.
         """
         facts = self.facts
         device = facts.machine.device
         findings = inspect_images(facts.data, self.config, decode=True, console=console)
         config = set_label_dim(resolve_config(self.config, facts.run, device), findings)
+        if strict:
+            refuse_skipped(findings.skipped, findings.num_usable, findings.path)
         lines = self.image_lines(findings, config)
         with backend_flags(config):
             newest, payload = newest_state(facts.run)
@@ -380,7 +393,8 @@ def inspect_inputs(
         """Options of data and networks; with auto, the others depend on the images."""
         if base != AUTO:
             return load_config(base, options, machine.processes)
-        own = {k: value for k, value in options.items() if k.startswith(("data.", "network."))}
+        parts = ("data.", "network.", "schedule.batch_size", "schedule.max_batch", "batch_gpu")
+        own = {k: value for k, value in options.items() if k.startswith(parts)}
         return load_config(None, own)
 
     of_data = of_images({**given, **request.explicit_options}).data
@@ -441,7 +455,7 @@ def data_of(run: RunFolder) -> Path:
     source = run.data()
     if source is None:
         raise FileNotFoundError(
-            f"{run.data_file} does not exist or contains no path of the images; pass --data"
+            f"{run.data_file} does not contain the path of the images; pass --data"
         )
     if source.exists():
         return source
@@ -528,10 +542,13 @@ def chosen_at(asked: Options, facts: Facts, max_channels: int | None) -> TrainCo
     """Choose the options that are not in `asked`, which contains the resolution."""
     machine = facts.machine
     on_cpu = machine.on_cpu
-    few = facts.images < PLENTY
     base = CPU_BASE if on_cpu else None
     usual = load_config(base).network.resolution
-    options: dict[str, object] = {"data.mirror": few, "schedule.batch_size": whole_batches(facts)}
+    size = asked[RESOLUTION]
+    images = facts.images_at(size) if isinstance(size, int) else facts.images
+    few = images < PLENTY
+    batches = whole_batches(images, machine)
+    options: dict[str, object] = {"data.mirror": few, "schedule.batch_size": batches}
     if on_cpu:
         rates = CPU_TRANSFER_RATES if facts.grown else CPU_RATES
         tables = ({schedule.MIN_RESOLUTION: rate} for rate in rates)
@@ -568,7 +585,9 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
         is_quick = facts.machine.cores * processes > 1 or facts.grown >= CPU_RESOLUTION
         most = CPU_RESOLUTION if is_quick else CPU_RESOLUTION // 2
         return "takes several times as long on a CPU" if resolution > most else ""
-    if facts.images < FULL_DETAIL_IMAGES and resolution > max(FEW_RESOLUTION, facts.grown):
+    if facts.images_at(resolution) < FULL_DETAIL_IMAGES and resolution > max(
+        FEW_RESOLUTION, facts.grown
+    ):
         return f"needs {FULL_DETAIL_IMAGES:,} images, or weights to start from"
     kimg = config.schedule.total_kimg
     if kimg > GPU_KIMG.get(processes, {}).get(resolution, math.inf):
@@ -576,16 +595,16 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
     return ""
 
 
-def whole_batches(facts: Facts) -> dict[int, int]:
+def whole_batches(images: int, machine: Machine) -> dict[int, int]:
     """Batch sizes by resolution: small on a CPU, the paper's on a GPU.
 
     With few images, growing is short, and the large batches of the first resolutions are left out.
     """
-    on_cpu = facts.machine.on_cpu
+    on_cpu = machine.on_cpu
     batches = {schedule.MIN_RESOLUTION: CPU_BATCH if on_cpu else GPU_BATCH}
-    if not on_cpu and facts.images >= PLENTY:
+    if not on_cpu and images >= PLENTY:
         batches = official_batch_sizes(8)
-    group = 4 * facts.machine.processes  # whole groups of the minibatch deviation on each rank
+    group = 4 * machine.processes  # whole groups of the minibatch deviation on each rank
     return {r: -(-batch // group) * group for r, batch in batches.items()}
 
 
@@ -593,8 +612,9 @@ def length(facts: Facts, resolution: int) -> float:
     """Usual length of a training [kimg]."""
     if facts.machine.on_cpu:
         return CPU_KIMG_AT_32 * max(resolution, 32) / 32
-    kimg = short(PUBLISHED_KIMG * math.sqrt(min(facts.images / PUBLISHED_IMAGES, 1)), digits=2)
-    return min(kimg, TRANSFER_KIMG) if facts.grown and facts.images < PLENTY else kimg
+    images = facts.images_at(resolution)
+    kimg = short(PUBLISHED_KIMG * math.sqrt(min(images / PUBLISHED_IMAGES, 1)), digits=2)
+    return min(kimg, TRANSFER_KIMG) if facts.grown and images < PLENTY else kimg
 
 
 def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | dict[int, float]:
@@ -729,15 +749,20 @@ def decide_within(
         usual, _ = decide(trial, facts)
         size = usual.network.resolution
         usual_kimg = usual.schedule.total_kimg
+        of_size = dataclasses.replace(trial, resolution=size) if is_chosen else trial
+        config_of = partial(config_of_length, request=of_size, facts=facts)
         costs = costs_here(usual, facts, threads)
+        kimg = kimg_within(minutes, config_of, costs)
+        if kimg and config_of(kimg).augment.kind != usual.augment.kind:  # depends on the length
+            costs = costs_here(config_of(kimg), facts, threads)
+            kimg = kimg_within(minutes, config_of, costs)
         is_least = not is_free or size <= MIN_RESOLUTION
-        kimg = kimg_within(minutes, usual, request, costs)
         if is_least or kimg >= MIN_SHARE * usual_kimg:
             break
         rejected.append(f"not {size}x{size}: {kimg:g} of the usual {usual_kimg:g} kimg would fit")
         trial = dataclasses.replace(trial, resolution=size // 2)
     if kimg < MIN_KIMG:
-        least = seconds_of(MIN_KIMG, usual, request, costs) / (60 * TRAINING_SHARE)
+        least = seconds_of(MIN_KIMG, config_of, costs) / (60 * TRAINING_SHARE)
         share = minutes / least  # of the time at `size`
         quick = [r for r, s in costs.seconds.items() if s < share * costs.seconds[size]]
         smaller = f" or --resolution {max(quick)}" if quick else ""
@@ -745,9 +770,7 @@ def decide_within(
             f"--minutes {minutes:g} is not enough: {MIN_KIMG:g} kimg at {size}x{size} takes about "
             f"{least:.2g} minutes here; pass --minutes {math.ceil(1.2 * least)}{smaller}"
         )
-    if is_chosen:
-        trial = dataclasses.replace(trial, resolution=size)
-    config, lines = decide(dataclasses.replace(trial, kimg=kimg), facts)
+    config, lines = decide(dataclasses.replace(of_size, kimg=kimg), facts)
     started = facts.init_weights is not None
     lines += length_lines(minutes, config, usual_kimg=usual_kimg, started=started)
     return config, [*lines, *rejected], costs
@@ -762,25 +785,27 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> StepCo
         return StepCosts.measure(config, device, remaining_stages(shortened(config.schedule), 0))
 
 
-def seconds_of(kimg: float, config: TrainConfig, request: TrainRequest, costs: StepCosts) -> float:
-    """Seconds that a training of `kimg` takes, its phases shortened unless they are requested."""
-    keep = any(f"schedule.{name}_kimg" in request.explicit_options for name in ("stable", "fade"))
-    planned = dataclasses.replace(config.schedule, total_kimg=kimg)
-    return costs.seconds_left(planned if keep else shortened(planned))
+def config_of_length(kimg: float, request: TrainRequest, facts: Facts) -> TrainConfig:
+    return decide(dataclasses.replace(request, kimg=kimg), facts)[0]
+
+
+def seconds_of(kimg: float, config_of: Callable[[float], TrainConfig], costs: StepCosts) -> float:
+    """Seconds that the training of the configuration for a length takes."""
+    return costs.seconds_left(config_of(kimg).schedule)
 
 
 def kimg_within(
-    minutes: float, config: TrainConfig, request: TrainRequest, costs: StepCosts
+    minutes: float, config_of: Callable[[float], TrainConfig], costs: StepCosts
 ) -> float:
-    """Length in kimg that takes `minutes` at these costs; 0 if below `MIN_KIMG`."""
+    """Length in kimg whose configuration takes `minutes` at these costs; 0 if below `MIN_KIMG`."""
     seconds = 60 * TRAINING_SHARE * minutes
     shortest = MIN_KIMG
     longest = seconds / min(costs.seconds.values()) / 1000
-    if seconds_of(shortest, config, request, costs) > seconds:
+    if seconds_of(shortest, config_of, costs) > seconds:
         return 0.0
     while longest > 1.001 * shortest:
         middle = math.sqrt(shortest * longest)
-        if seconds_of(middle, config, request, costs) <= seconds:
+        if seconds_of(middle, config_of, costs) <= seconds:
             shortest = middle
         else:
             longest = middle

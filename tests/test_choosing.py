@@ -16,7 +16,6 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.planning import (
     FINEST_CHANNELS,
     Facts,
-    TrainRequest,
     dependent_options,
     gamma_of_size,
     shortened,
@@ -104,6 +103,15 @@ def test_auto_config_keeps_explicit_options_and_chooses_the_rest(of, asked, expe
     assert {name: found[name] for name in expected} == expected
 
 
+def test_auto_config_counts_the_images_that_reach_an_explicit_resolution():
+    reach = {256: 60_000, 1024: 1000}
+    of = dataclasses.replace(known(0, 0, "8 x 80 GB", reach=reach))
+    found = chosen("network.resolution=1024", of=of)
+    alone = chosen("network.resolution=1024", of=known(1000, 1024, "8 x 80 GB"))
+    assert found == alone and found.data.mirror and found.augment.kind == "ada"
+    assert of.images_at(256) == 60_000
+
+
 def test_auto_config_follows_max_channels_and_scales_large_r1_gamma():
     assert chosen(*OWN, of=known(300, 64, "24 GB"), max_channels=64).network.max_channels == 64
     large = chosen("network.resolution=1024", "schedule.batch_size=16")
@@ -124,11 +132,12 @@ def test_gamma_of_size_keeps_r1_gamma_per_pixel_across_resolutions():
 
 
 def kimg_within(seconds, plan, seconds_per_image, *, keep_phases=False):
-    costs = StepCosts(seconds_per_image, {})
-    config = SimpleNamespace(schedule=plan)
-    request = TrainRequest(options={"schedule.fade_kimg": 5} if keep_phases else {})
+    def config_of(kimg):
+        longer = dataclasses.replace(plan, total_kimg=kimg)
+        return SimpleNamespace(schedule=longer if keep_phases else shortened(longer))
+
     minutes = seconds / 60 / planning.TRAINING_SHARE
-    return planning.kimg_within(minutes, config, request, costs)
+    return planning.kimg_within(minutes, config_of, StepCosts(seconds_per_image, {}))
 
 
 def test_kimg_within_is_what_the_given_minutes_allow():

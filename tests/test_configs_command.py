@@ -6,8 +6,14 @@ import tomllib
 import pytest
 from helpers.commands import run_ok
 
-from stylegan.cli.configs import header, options
-from stylegan.config import config_names, flatten, load_config, option_names
+from stylegan.cli.configs import AT_START, header, options
+from stylegan.config import (
+    config_names,
+    flatten,
+    load_config,
+    option_names,
+    read_options,
+)
 
 
 def test_configs_command_lists_each_configuration_in_one_line():
@@ -30,13 +36,20 @@ def test_configs_command_explains_every_option():
     assert in_units and all(o.meaning.endswith(("[kimg]", "[minutes]")) for o in in_units)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "paper/table1-a-baseline"])
+@pytest.mark.parametrize("name", ["quickstart", "paper/table1-a-baseline", "ffhq-256"])
 def test_configs_command_prints_a_complete_loadable_file(name, tmp_path):
     text = run_ok("configs", name)
-    assert list(flatten(tomllib.loads(text))) == option_names()
+    fixed = option_names()
+    for option in AT_START - read_options(name).keys():
+        fixed.remove(option)
+        assert re.search(rf"^# follows: {option.rpartition('.')[2]} = ", text, re.MULTILINE)
+    assert list(flatten(tomllib.loads(text))) == fixed
     (tmp_path / "mine.toml").write_text(text)
-    assert load_config(str(tmp_path / "mine.toml")) == load_config(name)
+    for processes in (1, 8):
+        mine = load_config(str(tmp_path / "mine.toml"), (), processes)
+        assert mine == load_config(name, (), processes)
     lines = text.splitlines()
-    assert all(len(line) <= 80 for line in lines if line.startswith("#"))
+    comments = [line for line in lines if line.startswith("#") and " = " not in line]
+    assert all(len(line) <= 80 for line in comments)
     (found,) = (i for i, line in enumerate(lines) if line.startswith("ema_half_life_kimg"))
     assert lines[found - 1] == "# half-life of the average generator [kimg]; default 10.0"

@@ -218,8 +218,11 @@ def test_cached_store_uses_a_given_store_if_the_settings_match(tmp_path):
     assert cached_store(path, Preparation(resolution=8)).images(8).shape == (2, 3, 8, 8)
     refused = [
         ("has resolution 16, but 32 is requested", Preparation(resolution=32)),
-        ("has 3 channels, but 1 are requested", Preparation(channels=1)),
-        ("crop center, but pad is requested", Preparation(crop="pad")),
+        (
+            "3 channels, but 1 are requested; train with --channels RGB, or prep",
+            Preparation(channels=1),
+        ),
+        ('pad is requested; train with -o .data.crop="center"., or prep', Preparation(crop="pad")),
         (r"is prepared; sub-folders \(a\)", Preparation(include=("a",))),
     ]
     for words, preparation in refused:

@@ -224,8 +224,8 @@ def test_plan_minutes_chooses_a_length_and_a_resolution(pictures, monkeypatch):
     """A machine with 0.3 kimg a minute at 64x64, where a minute is nothing, and four times as many
     at 32x32."""
 
-    def kimg_within(minutes, config, request, costs):
-        size = config.network.resolution
+    def kimg_within(minutes, config_of, costs):
+        size = config_of(60.0).network.resolution
         return 0.0 if minutes == 1 and size > 32 else 0.3 * minutes * (64 / size) ** 2
 
     monkeypatch.setattr("stylegan.planning.costs_here", lambda *_: StepCosts({}, {}))
@@ -242,6 +242,30 @@ def test_plan_minutes_chooses_a_length_and_a_resolution(pictures, monkeypatch):
         found = decided(pictures, minutes=30, **asked)
         assert (found.config.network.resolution, found.config.schedule.total_kimg) == (64, 9)
     assert decided(pictures, "network.resolution=64", minutes=30).config.network.resolution == 64
+
+
+@pytest.mark.parametrize("minutes", [30, 600])
+def test_plan_minutes_takes_that_long_with_its_own_phases_and_augmentation(
+    pictures, minutes, monkeypatch
+):
+    def costs_here(config, *_):
+        slower = 1.3 if config.augment.kind == "ada" else 1.0
+        return StepCosts({r: slower * 0.03 * (r / 64) ** 2 for r in (8, 16, 32, 64)}, {})
+
+    monkeypatch.setattr("stylegan.planning.costs_here", costs_here)
+    for options in ((), ("schedule.fade_kimg=2",)):
+        found = decided(pictures, *options, resolution=64, minutes=minutes)
+        taken = costs_here(found.config).seconds_left(found.config.schedule)
+        assert taken == pytest.approx(0.95 * 60 * minutes, rel=0.01)
+        assert (found.config.augment.kind == "ada") == (minutes == 600)
+
+
+def test_plan_from_weights_keeps_their_widths_if_they_are_asked_for(pictures):
+    first = decided(pictures, init_from="faces64")
+    widest = first.config.network.max_channels
+    assert decided(pictures, init_from="faces64", max_channels=widest).config == first.config
+    narrow = decided(pictures, init_from="faces64", max_channels=widest // 2).config.network
+    assert narrow.max_channels == widest // 2
 
 
 def test_plan_refuses_minutes_that_are_too_few_and_names_what_would_do(pictures, monkeypatch):

@@ -99,6 +99,8 @@ MISTAKES = [  # words, what the line says, the exit code
     (f"{TRAIN} --data notes", "no images under notes: found 1 .txt file", 1),
     (f"{TRAIN} --data flat --labels", "labels were asked for, but the images of ", 1),
     (f"{TRAIN} --data damaged --strict", "a/broken.png (", 1),
+    (f"{TRAIN} --data damaged --strict --dry-run", "a/broken.png (", 1),
+    (f"{TRAIN} --data pictures --metrics nonsense --dry-run", "nonsense", 1),
     (f"{TRAIN} --data pictures --out notes", f"notes {NOTES}", 1),
     (f"{TRAIN} --data pictures --init-from critic.pt", "critic.pt holds no generator", 1),
     (f"{TRAIN} --data pictures --init-from text.pt", "text.pt is not a checkpoint", 1),

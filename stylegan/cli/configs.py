@@ -19,6 +19,7 @@ from stylegan.config import (
     config_names,
     flatten,
     load_config,
+    read_options,
     to_dict,
     to_toml,
 )
@@ -27,6 +28,14 @@ from stylegan.utils.toml import toml_value
 
 KIMG = "kimg: thousands of real images shown, the unit of training time"
 FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # comments above and beside
+# options that follow from the machine and the weights at the start, unless a file sets them
+AT_START = {
+    "schedule.batch_size",
+    "schedule.num_processes",
+    "schedule.initial_resolution",
+    "d_only_kimg",
+    "data.crop",
+}
 
 
 class Option(NamedTuple):
@@ -61,7 +70,7 @@ def listing() -> list[str]:
         *align_columns(rows, left=(0, 3, 4)),
         "",
         f"{KIMG};",
-        "GPU times: published for the official code (V100) or scaled; faces-64: timed on an H200.",
+        "GPU times: published for the official code (V100) or scaled; faces-64: H200.",
         "auto is chosen for your images and machine: stylegan train --data FOLDER",
         "All options: stylegan configs NAME. To train: stylegan train --config NAME",
     ]
@@ -76,8 +85,11 @@ def described(name: str) -> list[str]:
     """Lines of a configuration file, each option below its meaning and the paper's value."""
     notes = {o.name: f"{o.meaning}; default {toml_value(o.default)}" for o in options()}
     body = to_toml(load_config(name), lambda option: commented(notes[option]))
+    for option in AT_START - read_options(name).keys():  # written down, they would be fixed
+        key = option.rpartition(".")[2]
+        body = re.sub(rf"^(?={key} = )", "# follows: ", body, flags=re.MULTILINE)
     head = [line.removeprefix("#").lstrip(" ") for line in header(name).splitlines()]
-    head.append(f"Units are in brackets; {KIMG}.")
+    head.append(f"Units are in brackets; {KIMG}. What follows from machine and weights is marked.")
     return [*(line for text in head for line in commented(text)), *body.splitlines()]
 
 

@@ -28,7 +28,7 @@ from stylegan.training import Evaluation, Stopped, TrainingProgress
 from stylegan.training.costs import Machine, StepCosts
 from stylegan.training.interrupts import ignore_save_signal
 from stylegan.utils.distributed import process_group
-from stylegan.utils.text import duration
+from stylegan.utils.text import duration, gib
 
 MEMORY_OF_GPU = 16 * 2**30  # bytes, assumed by --plan-gpus: of the smaller V100
 
@@ -176,11 +176,11 @@ def train(
     with ignore_save_signal(), process_group(place, console):
         planned = plan(request, Machine.here(place), threads=threads, console=console)
         print_hint(*planned.lines)
-        if dry_run:
-            print_hint(*planned.preview(console=console))
-            return
         if names is not None:  # raises now, not at the first measurement
             require(measurable(names), tools, place)
+        if dry_run:
+            print_hint(*planned.preview(strict=strict, console=console))
+            return
         folder = planned.facts.run
         begun = folder.latest_images_seen()
         print_hint(*planned.advice())
@@ -227,7 +227,8 @@ def show_plan_elsewhere(
         raise click.UsageError("--plan-gpus plans for GPUs: add --device cuda")
     machine = Machine(torch.device("cuda"), MEMORY_OF_GPU, processes=processes)
     planned = plan(request, machine)
-    print_hint(*planned.lines, *planned.preview_elsewhere())
+    assumed = f"assumed: {processes} GPUs of {gib(MEMORY_OF_GPU)} each, instead of this machine"
+    print_hint(*planned.lines, assumed, *planned.preview_elsewhere())
 
 
 def write_page(out: Path, device: torch.device) -> None:

@@ -256,17 +256,20 @@ class Store:
         """Raise ValueError unless the store was prepared like this, or at a higher resolution."""
         meta = self.meta
         wanted = preparation
-        problem = ""
+        problem = option = ""
         if (wanted.resolution or 0) > meta.resolution:
             problem = f"has resolution {meta.resolution}, but {wanted.resolution} is requested"
         elif wanted.channels != meta.channels:
             problem = f"has {meta.channels} channels, but {wanted.channels} are requested"
+            option = f"--channels {MODES[meta.channels]}"
         elif wanted.premultiplied != meta.premultiplied:
             problem = "is premultiplied" if meta.premultiplied else "is not premultiplied"
         elif wanted.fit != Fit.parse(meta.crop):
             problem = f"has crop {meta.crop}, but {wanted.crop} is requested"
+            option = f"-o 'data.crop=\"{meta.crop}\"'"
         elif wanted.include:
             folders = ", ".join(wanted.include)
             problem = f"is prepared; sub-folders ({folders}) must be chosen before"
         if problem:
-            raise ValueError(f"the store {self.path} {problem}; prepare the images again")
+            ways = f"train with {option}, or " if option else ""
+            raise ValueError(f"the store {self.path} {problem}; {ways}prepare the images again")

@@ -176,8 +176,8 @@ def runtime_errors_explained(state: TrainState, stage: Stage | None = None) -> I
             raise ValueError(
                 f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
                 f"{pluralize(processes, 'process')}, {at_once} images at a time; "
-                "try a smaller --batch-gpu, -o checkpoint_activations=true, --precision "
-                f"bf16 or, in a new run, a smaller schedule.batch_size ({text})"
+                "try a smaller --batch-gpu, -o checkpoint_activations=true or, in a new run, "
+                f"--precision bf16 or a smaller schedule.batch_size ({text})"
             ) from error
         lost = isinstance(error, DistError) or any(sign in str(error).lower() for sign in LOST)
         if processes > 1 and lost:

@@ -38,7 +38,7 @@ INITIAL_RESOLUTION = "schedule.initial_resolution"
 def sizes(weights: Weights, *, max_channels: int | None = None) -> dict[str, object]:
     """Options for a network like that of `weights`, except resolution and `max_channels`."""
     config = weights.require_loaded().generator.config
-    left_out = OF_DATA if max_channels is None else OF_DATA | WIDTHS
+    left_out = OF_DATA if max_channels in (None, config.max_channels) else OF_DATA | WIDTHS
     fields = dataclasses.asdict(config).items()
     return {f"network.{name}": value for name, value in fields if name not in left_out}
 
