@@ -145,8 +145,10 @@ def read_sources(sources: Sequence[Path], notices: dict[str, str]) -> Iterator[F
 
 
 def fonts_under(source: Path, notices: dict[str, str]) -> Iterator[FontFile]:
-    """The fonts of a package, or of the packages and font files in a folder."""
+    """The fonts of a package or font file, or of those in a folder."""
+    is_font = source.is_file() and source.suffix.lower() in FONT_ENDINGS
     packages = [source] if source.is_file() else sorted(source.rglob("*.deb"))
+    packages = [] if is_font else packages
     for path in packages:
         package = path.name.partition("_")[0]
         for name, content in deb_members(path):
@@ -154,8 +156,9 @@ def fonts_under(source: Path, notices: dict[str, str]) -> Iterator[FontFile]:
                 notices[package] = content.decode("utf-8", "replace")
             else:
                 yield FontFile(package, name, content)
-    if source.is_dir():
-        files = sorted(p for p in source.rglob("*") if p.suffix.lower() in FONT_ENDINGS)
+    if source.is_dir() or is_font:
+        inside = [source] if is_font else source.rglob("*")
+        files = sorted(p for p in inside if p.suffix.lower() in FONT_ENDINGS)
         owners = installed_packages(files)
         for path in files:
             package = owners.get(str(path), "")
@@ -428,10 +431,12 @@ def write_folder(root: Path, files: Mapping[str, bytes]) -> None:
 def write_zip(path: Path, files: Mapping[str, bytes]) -> None:
     """A zip file whose bytes depend on nothing but `files`; stored, as PNG files do not shrink."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
+    partial = path.with_name(f".{path.name}.partial")
+    with zipfile.ZipFile(partial, "w") as archive:
         for name in sorted(files):
             info = zipfile.ZipInfo(name)  # dated 1980-01-01
             archive.writestr(info, files[name])
+    partial.replace(path)
 
 
 @click.command()

@@ -103,11 +103,14 @@ def draw(folder: Path, numbers: range, size: int, modules: Path) -> None:
     folder.mkdir(parents=True)
     people = {f"{number:06d}.png": person(number) for number in numbers}
     lines = "\n".join(json.dumps({"file": file, **drawing(p)}) for file, p in people.items())
-    drawn = subprocess.run(
-        ["node", DRAW, modules.resolve(), folder, str(size)], input=lines, text=True
-    )
-    if drawn.returncode:
-        raise click.ClickException(f"node failed (see above); is `npm install` done in {modules}?")
+    words = ["node", str(DRAW), str(modules.resolve()), str(folder), str(size)]
+    try:
+        subprocess.run(words, input=lines, text=True, check=True)
+    except FileNotFoundError as error:
+        raise click.ClickException("Node.js is needed: there is no program node") from error
+    except subprocess.CalledProcessError as error:
+        fault = f"node failed (see above); is `npm install` done in {modules}?"
+        raise click.ClickException(fault) from error
     values = [(attribute, value) for attribute, times in SHARES.items() for value in times]
     with open(folder / "labels.csv", "w", newline="") as file:
         table = csv.writer(file)
@@ -162,7 +165,8 @@ def main(out: Path, first: int, count: int, size: int, modules: Path) -> None:
         folder = Path(scratch, "people")
         draw(folder, range(first, first + count), size, modules)
         if out.suffix == ".zip":
-            pack(folder, out)
+            pack(folder, Path(scratch, out.name))
+            Path(scratch, out.name).rename(out)
         else:
             folder.rename(out)
 

@@ -116,7 +116,8 @@ def test_explore_search_projects_and_edits_a_sample(page):
     given = values(page, steps=200, space="w+", **as_file(target))
     with pytest.raises(ValueError, match="project an image first"):
         next(page.picture(given | {"start": "own"}))
-    wanted, first, *_, last = page.search(given)
+    wanted, first, *_, last, end = page.search(given)
+    assert end == {"done": True}
     assert wanted["caption"] == "wanted: mine.png"
     decibels = [float(part["caption"].split(" ")[-2]) for part in (first, last)]
     assert decibels[1] > decibels[0] + 10 and last["caption"].startswith("step 200 of 200")
@@ -137,7 +138,7 @@ def test_explore_search_and_image_requests_alternate(page):
         assert step.is_alive()
     step.join()
     (shown,) = page.picture(values(page))  # while the search goes on
-    assert shown["picture"] and len(list(search)) == 20
+    assert shown["picture"] and len(list(search)) == 21
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,17 @@ def test_explore_server_serves_the_page_and_its_images(port, page):
     status, (found,) = asked(port, "/picture", values(page, seed=7, label="1"))
     assert status == 200
     assert np.array_equal(pixels(found["picture"]), render(page.loaded, View(7, 1)))
+
+
+@pytest.mark.parametrize("path", ["/picture", "/search"])
+def test_explore_server_tells_the_page_that_memory_is_short(port, page, path, monkeypatch):
+    def fail(values):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+        yield
+
+    monkeypatch.setitem(page.answers, path, fail)
+    wanted = {"error": "the device is out of memory: CUDA out of memory."}
+    assert asked(port, path, {}) == (400, [wanted])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime, wait
 from helpers.commands import run_fails
 from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator, with_fine_noise_only
@@ -214,6 +215,7 @@ def test_one_file_holds_all_parts_and_no_address(tmp_path):
     for name, source in RUNTIME.items():
         assert contents[name] == (dist / source).read_bytes()
     assert json.loads(contents["scene.json"])["name"] == "</script>"
+    assert str(ROOT).encode() not in contents["network.onnx"]
     assert contents["worker.js"] == (FOLDER / "worker.js").read_bytes()
     (policy,) = (about["content"] for _, about, _ in elements if "http-equiv" in about)
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))

@@ -224,6 +224,10 @@ def test_explore_page_projects_edits_and_saves_an_uploaded_image(user, loaded, t
     with Image.open(png) as image:
         shown, expected = np.array(image).astype(int), render(loaded, View(styles=found.ws[0]))
     assert np.abs(shown - expected).max() <= 1
+    user.page.evaluate("location.hash = 'seed=3'")  # a link shows its seed
+    assert user.sees(loaded, View(3))
+    user.choose("start", "your image")
+    wait(lambda: user.caption().startswith("your image"))
     user.page.click("#seeds button:nth-child(8)")  # a seed takes its place again
     wait(lambda: user.caption().startswith("seed 7 "))
     path = user.download("#latents_file", tmp_path)
@@ -288,6 +292,10 @@ def test_explore_page_walk_goes_from_seed_to_seed(somebody, loaded):
     somebody.page.click("#walk")
     somebody.page.click("#seeds button:nth-child(8)")
     assert somebody.sees(loaded, View(7))
+    somebody.page.wait_for_selector("text=Walk")
+    somebody.page.click("#walk")
+    somebody.page.evaluate("location.hash = 'seed=5'")  # a link ends a walk
+    assert somebody.sees(loaded, View(5))
     somebody.page.wait_for_selector("text=Walk")
 
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import zipfile
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import onnxruntime
 import pytest
 import safetensors.torch
 import torch
+from helpers import ROOT
 from helpers.commands import run_ok
 from helpers.tiny_generators import (
     ODD,
@@ -168,6 +170,7 @@ def test_export_onnx_accepts_any_batch_size_psi_and_noise(tmp_path):
     path, source = tmp_path / "mine.onnx", random_source(TOLD)
     assert onnx_difference(path, source, noise="input")[0] < 5e-5
     model = onnx.load(path)
+    assert str(ROOT).encode() not in path.read_bytes()
     assert (model.opset_import[0].version, model.ir_version) == (18, 8)
     told = json.loads({p.key: p.value for p in model.metadata_props}["stylegan"])
     assert told["config"] == dataclasses.asdict(source.generator.config)
@@ -211,6 +214,13 @@ def test_export_pt2_gives_the_same_images_for_any_batch_size(tmp_path, noise):
             found = images_of(z, torch.tensor(-0.5), labels=labels, **given)
         expected = images(source, z, psi=-0.5, labels=labels, noise=maps if given else "const")
         assert_close(found, expected[:, :, 2:14], rtol=1e-5, atol=1e-4)
+
+
+def test_export_pt2_names_no_folder_of_this_machine(tmp_path):
+    export(random_source(), tmp_path / "mine.pt2")
+    with zipfile.ZipFile(tmp_path / "mine.pt2") as archive:
+        content = b"".join(map(archive.read, archive.namelist()))
+    assert b"stylegan" in content and str(ROOT).encode() not in content
 
 
 def test_exported_program_takes_noise_of_fine_layers_only():

@@ -55,6 +55,11 @@ def test_glyphs_recipe_makes_a_folder_per_character_and_a_license(tmp_path):
     found = CliRunner().invoke(glyphs.main, [*arguments, "--size", "32"])
     assert found.exit_code == 0, found.output
     assert "108 pictures: 3 faces of 2 families from 1 packages" in found.output
+    for name, content in fonts.items():  # a font file itself
+        alone = tmp_path / Path(name).name
+        alone.write_bytes(content)
+        (font,) = glyphs.fonts_under(alone, {})
+        assert font.content == content
     licenses = (out / "LICENSES.txt").read_text()
     assert "== fonts-x\nDejaVu Sans: " in licenses and "free as in speech" in licenses
     stores = [

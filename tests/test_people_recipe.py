@@ -1,7 +1,7 @@
 """The recipe of people: who is drawn. The drawing itself needs Node.js and its packages."""
 
+import subprocess
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,14 +40,33 @@ def test_drawing_has_a_beard_exactly_if_the_person_has_one():
 
 
 def test_people_leaves_nothing_if_node_fails(tmp_path, monkeypatch):
-    failed = SimpleNamespace(returncode=1)
-    monkeypatch.setattr(people.subprocess, "run", lambda *arguments, **options: failed)
-    for name in ("people", "people.zip"):
+    for name, error, says in (
+        ("people", subprocess.CalledProcessError(1, "node"), "is `npm install` done in .?"),
+        ("people.zip", FileNotFoundError("node"), "Node.js is needed"),
+    ):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(people.subprocess, "run", fail)
         result = CliRunner().invoke(people.main, [str(tmp_path / "new" / name), "--count", "1"])
-        assert result.exit_code == 1 and "is `npm install` done in .?" in result.stderr
+        assert result.exit_code == 1 and says in result.stderr
         assert list((tmp_path / "new").iterdir()) == []
     result = CliRunner().invoke(people.main, [str(tmp_path / "new")])
     assert result.exit_code == 1 and f"{tmp_path / 'new'} exists" in result.stderr
+
+
+def test_people_leaves_nothing_if_packing_is_interrupted(tmp_path, monkeypatch):
+    def draw(folder, *_):
+        folder.mkdir()
+        (folder / "labels.csv").write_text("file")
+        save_picture(folder / "000000.png", colors(8, 8))
+
+    monkeypatch.setattr(people, "draw", draw)
+    monkeypatch.setattr(people.Image, "open", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        people.main.callback(tmp_path / "people.zip", 0, 1, 8, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_pack_writes_a_zip_with_the_pixels_of_the_folder(tmp_path):

@@ -21,6 +21,7 @@ from stylegan import sampling
 from stylegan.explore.controls import Controls, Moves
 from stylegan.explore.page import scene_of, styles_of
 from stylegan.explore.server import FOLDER
+from stylegan.files.formats.program import without_traces
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
 from stylegan.utils.text import require_module
@@ -249,6 +250,6 @@ def onnx_of(network: nn.Module, examples: dict[str, Tensor]) -> tuple[bytes, dic
             output_names=["pixels"], dynamo=True, verbose=False,
         )  # fmt: skip
     assert program is not None
-    graph = program.model_proto
+    graph = without_traces(program.model_proto)
     used = [one.name for one in graph.graph.input]
     return graph.SerializeToString(), {name: list(examples[name].shape) for name in used}

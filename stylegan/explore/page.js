@@ -109,7 +109,7 @@ function moved(section, name) {
   const ofSeed = ["picture", "plane", "mixing"].includes(section) && !name.startsWith("noise");
   if (ofSeed) controls.start.set("seed");
   if (name === "noise_seed") controls.noise.set("random");
-  if (name === "label" && scene.quick) {
+  if (name === "label" && nextSeed) {
     nextSeed -= SEEDS;
     politely(showSeeds); // the same seeds of this class
   }
@@ -157,6 +157,7 @@ function captionOf(given) {
 }
 
 let drawing = false, again = false;
+let shown = ""; // name for the file of the image that is shown
 
 // Shows the image that the controls specify; meanwhile, only the last request waits.
 async function draw() {
@@ -169,6 +170,7 @@ async function draw() {
       const given = values();
       const { picture } = await withBar((show) => ask("picture", given, show));
       fill($("picture"), picture, captionOf(given));
+      shown = given.start === "own" ? "own" : `seed${String(given.seed).padStart(4, "0")}`;
       say("");
       keepInLink();
     });
@@ -212,19 +214,21 @@ function readLink() {
 }
 
 let walking = false;
+let walks = 0; // number of the last walk
 
 // Moves in w from seed to seed, until it is called again.
 async function walk() {
   walking = !walking;
+  $("walk").textContent = walking ? "Stop" : "Walk";
   if (!walking) return;
-  $("walk").textContent = "Stop";
+  const mine = ++walks;
   let last = performance.now();
   let way = 1; // fraction of the way to the next seed
   controls.plane_a.set(controls.seed.get());
   controls.plane_y.set(0);
-  while (walking) {
+  while (walking && mine === walks) {
     const now = await new Promise(requestAnimationFrame);
-    if (!walking) break;
+    if (!walking || mine !== walks) break;
     way += Math.min(LONGEST_STEP, (now - last) / 1000 / SEED_SECONDS);
     last = now;
     if (way >= 1) {
@@ -237,7 +241,7 @@ async function walk() {
     placed();
     await draw();
   }
-  $("walk").textContent = "Walk";
+  if (mine === walks) $("walk").textContent = "Walk";
 }
 
 let choosing = 0;
@@ -290,10 +294,14 @@ async function project() {
   search = new AbortController();
   try {
     const given = { ...values(), ...(await encoded($("upload").files[0])) };
-    await ask("search", given, ({ wanted, picture, caption }) => {
+    say("");
+    const last = await ask("search", given, ({ wanted, picture, caption, done }) => {
+      if (done) return;
       fill($(wanted ? "target" : "picture"), wanted ?? picture, caption);
       $("target").hidden = false;
+      shown = "own";
     }, search.signal);
+    if (!last?.done) throw new Error("the search has ended early; see the terminal");
     controls.start.set("own");
     draw();
   } finally {
@@ -307,7 +315,6 @@ function download(name, source) {
 }
 
 function wire() {
-  const name = () => (controls.start.get() === "own" ? "own" : `seed${String(controls.seed.get()).padStart(4, "0")}`);
   const clicks = {
     more: showSeeds,
     walk,
@@ -317,13 +324,18 @@ function wire() {
       moved("plane", "plane_x");
     },
     reset: () => {
-      for (const { id } of $("of_edits").children) controls[id].set(id.startsWith("edit_") ? controls[id].first : 0);
+      for (const { id } of $("of_edits").children) controls[id].set(["edit_first", "edit_last"].includes(id) ? controls[id].first : 0);
       draw();
     },
-    picture_file: () => download(`${name()}.png`, $("picture").querySelector("img").src),
+    picture_file: () => {
+      if (!shown) throw new Error("there is no image yet");
+      download(`${shown}.png`, $("picture").querySelector("img").src);
+    },
     latents_file: async () => {
-      const { content } = await ask("latents", values());
-      download(`${name()}.npz`, `data:application/octet-stream;base64,${content}`);
+      const given = values();
+      const { content } = await ask("latents", given);
+      const name = given.start === "own" ? "own" : `seed${String(given.seed).padStart(4, "0")}`;
+      download(`${name}.npz`, `data:application/octet-stream;base64,${content}`);
     },
     project,
     stop: () => { search?.abort(); draw(); },
@@ -331,7 +343,12 @@ function wire() {
   for (const [id, action] of Object.entries(clicks)) {
     $(id).addEventListener("click", () => politely(async () => action()));
   }
-  addEventListener("hashchange", () => { readLink(); draw(); });
+  addEventListener("hashchange", () => {
+    walking = false;
+    controls.start.set("seed");
+    readLink();
+    draw();
+  });
   for (const event of ["pointerdown", "pointermove"]) $("plane").addEventListener(event, dragged);
 }
 

@@ -102,6 +102,7 @@ class Page:
                 "caption": f"step {step} of {options.steps} · {float(near):.1f} dB",
             }
         self.own = state.ws[0].float().cpu()
+        yield {"done": True}
 
 
 def scene_of(name: str, loaded: Pretrained, controls: Controls) -> Answer:

@@ -14,6 +14,7 @@ from socket import socket
 from typing import TypeVar
 
 from stylegan.explore.page import Answer, Page
+from stylegan.utils.memory import is_out_of_memory
 from stylegan.utils.text import error_reason
 
 HOST = "127.0.0.1"
@@ -71,8 +72,12 @@ class Handler(BaseHTTPRequestHandler):
         """Report errors to the page, with a status unless the response has begun."""
         try:
             yield
-        except (ValueError, OSError, RecursionError) as error:
-            self.tell(STATUSES.get(type(error), 400), {"error": error_reason(error)})
+        except (ValueError, OSError, RuntimeError, MemoryError) as error:
+            full = is_out_of_memory(error)
+            if not full and not isinstance(error, ValueError | OSError | RecursionError):
+                raise
+            reason = "the device is out of memory: " * full + error_reason(error, line=0)
+            self.tell(STATUSES.get(type(error), 400), {"error": reason})
 
     def own(self, places: Mapping[str, T]) -> T:
         """The resource at the request's address. Raises OSError for requests of other pages."""

@@ -69,7 +69,7 @@ function inputs(given, { shapes, layers, moves, label_rows: rows }) {
 async function picture(given, tell) {
   const about = await scene();
   for (const control of Object.values(about.sections).flat()) check(control, given[control.name]);
-  const session = await (network ??= load(about.bytes, tell));
+  const session = await (network ??= load(about.bytes, tell).catch((error) => { network = null; throw error; }));
   const numbers = inputs(given, about);
   const feeds = Object.fromEntries(Object.entries(about.shapes).map(
     ([name, shape]) => [name, new ort.Tensor("float32", Float32Array.from(numbers[name]), shape)],
@@ -78,7 +78,7 @@ async function picture(given, tell) {
   return { pixels: new Uint8ClampedArray(data), width, height };
 }
 
-const scene = () => (described ??= describe());
+const scene = () => (described ??= describe().catch((error) => { described = null; throw error; }));
 const hold = (given) => { files = given; return true; };
 const answers = { files: hold, scene, picture };
 let before = Promise.resolve(); // requests are answered one by one

@@ -91,4 +91,7 @@ def read_run(folder: Path) -> RunHistory:
 
 def moment(value: object) -> str:
     """Format seconds since 1970 as `2026-01-31 12:00 UTC`."""
-    return f"{datetime.fromtimestamp(finite_float(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"
+    try:
+        return f"{datetime.fromtimestamp(finite_float(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError, OSError):  # of a damaged line
+        return "?"

@@ -4,7 +4,7 @@ import copy
 import io
 import warnings
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -86,8 +86,12 @@ def exported_program(loaded: Pretrained, kind: str) -> ExportedProgram:
         shapes["labels"] = any_number
     if "noise" in inputs:
         shapes["noise"] = [any_number] * len(inputs["noise"])
-    program = Program(loaded, kind).eval()
-    return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(
+        Program(loaded, kind).eval(), positional, by_name, dynamic_shapes=shapes, strict=False
+    )
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of files on this machine
+    return program
 
 
 def save_program(path: Path, loaded: Pretrained, noise: str, outputs: OutputWriter) -> None:
@@ -97,6 +101,16 @@ def save_program(path: Path, loaded: Pretrained, noise: str, outputs: OutputWrit
     torch.export.save(exported_program(loaded, noise), content, extra_files=extra)
     with outputs.file(path) as file:
         file.write(content.getbuffer())
+
+
+def without_traces(model: Any) -> Any:
+    """Remove from an ONNX model where its nodes were made: paths of files on this machine."""
+    graph = model.graph
+    values = [*graph.input, *graph.output, *graph.initializer]
+    for part in (graph, *model.functions):
+        for one in (part, *part.node, *part.value_info, *values):
+            del one.metadata_props[:]
+    return model
 
 
 def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: OutputWriter) -> None:
@@ -115,7 +129,7 @@ def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: OutputWriter)
             opset_version=ONNX_OPSET,
         )
     assert program is not None
-    model = program.model_proto
+    model = without_traces(program.model_proto)
     model.ir_version = ONNX_IR
     model.graph.initializer.append(
         numpy_helper.from_array(np.array(loaded.settings.psi, "f4"), "psi")
