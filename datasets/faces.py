@@ -103,7 +103,7 @@ def encoded(picture: Image.Image) -> bytes:
 
 
 def check_size(out: Path, size: int) -> None:
-    """Raise ClickException if pictures of another size are there, which would be kept."""
+    """Raise ClickException if `out` holds pictures of another size, which would be kept."""
     if path := next(out.glob("*/*.png"), None):
         with Image.open(path) as picture:
             width = picture.width

@@ -195,8 +195,8 @@ class Facts:
         return self.findings.num_usable
 
     def images_at(self, resolution: int) -> int:
-        """Number of images to train on at a resolution, which leaves out smaller ones; all if
-        nearly all reach it."""
+        """Number of images that reach a resolution, since smaller ones are left out; of all if
+        nearly all do."""
         assert self.findings is not None
         reach = self.findings.counts_by_resolution().get(resolution, 0)
         return self.images if reach >= MAX_REACH * self.images else reach
@@ -393,7 +393,7 @@ def inspect_inputs(
         """Options of data and networks; with auto, the others depend on the images."""
         if base != AUTO:
             return load_config(base, options, machine.processes)
-        parts = ("data.", "network.", "schedule.batch_size", "schedule.max_batch", "batch_gpu")
+        parts = ("data.", "network.", "schedule.batch_size")
         own = {k: value for k, value in options.items() if k.startswith(parts)}
         return load_config(None, own)
 
@@ -612,7 +612,7 @@ def length(facts: Facts, resolution: int) -> float:
     """Usual length of a training [kimg]."""
     if facts.machine.on_cpu:
         return CPU_KIMG_AT_32 * max(resolution, 32) / 32
-    images = facts.images_at(resolution)
+    images = max(facts.images_at(resolution), 1)  # none: refused later, with the reason
     kimg = short(PUBLISHED_KIMG * math.sqrt(min(images / PUBLISHED_IMAGES, 1)), digits=2)
     return min(kimg, TRANSFER_KIMG) if facts.grown and images < PLENTY else kimg
 
@@ -755,7 +755,10 @@ def decide_within(
         kimg = kimg_within(minutes, config_of, costs)
         if kimg and config_of(kimg).augment.kind != usual.augment.kind:  # depends on the length
             costs = costs_here(config_of(kimg), facts, threads)
-            kimg = kimg_within(minutes, config_of, costs)
+            again = kimg_within(minutes, config_of, costs)
+            # near the threshold each length would change it again: the shorter one fits
+            is_back = again and config_of(again).augment.kind == usual.augment.kind
+            kimg = min(kimg, again) if is_back else again
         is_least = not is_free or size <= MIN_RESOLUTION
         if is_least or kimg >= MIN_SHARE * usual_kimg:
             break

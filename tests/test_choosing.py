@@ -105,11 +105,13 @@ def test_auto_config_keeps_explicit_options_and_chooses_the_rest(of, asked, expe
 
 def test_auto_config_counts_the_images_that_reach_an_explicit_resolution():
     reach = {256: 60_000, 1024: 1000}
-    of = dataclasses.replace(known(0, 0, "8 x 80 GB", reach=reach))
+    of = known(0, 0, "8 x 80 GB", reach=reach)
     found = chosen("network.resolution=1024", of=of)
     alone = chosen("network.resolution=1024", of=known(1000, 1024, "8 x 80 GB"))
     assert found == alone and found.data.mirror and found.augment.kind == "ada"
     assert of.images_at(256) == 60_000
+    none = chosen("network.resolution=512", of=known(300, 256, "24 GB"))
+    assert none.network.resolution == 512  # refused when the images are read
 
 
 def test_auto_config_follows_max_channels_and_scales_large_r1_gamma():

@@ -154,6 +154,7 @@ def test_process_group_reports_late_processes(monkeypatch):
     [
         ("cuda:0", None, True),
         ("cuda:0", KeyboardInterrupt, True),
+        ("cuda:0", SystemExit, True),
         ("cuda:0", MemoryError, False),
         ("cpu", MemoryError, True),
     ],

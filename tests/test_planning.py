@@ -260,6 +260,20 @@ def test_plan_minutes_takes_that_long_with_its_own_phases_and_augmentation(
         assert (found.config.augment.kind == "ada") == (minutes == 600)
 
 
+@pytest.mark.parametrize("minutes", [115, 125, 135, 180])
+def test_plan_minutes_suffice_where_augmentation_depends_on_the_length(
+    pictures, minutes, monkeypatch
+):
+    def costs_here(config, *_):
+        slower = 1.3 if config.augment.kind == "ada" else 1.0
+        return StepCosts({r: slower * 0.03 * (r / 64) ** 2 for r in (8, 16, 32, 64)}, {})
+
+    monkeypatch.setattr("stylegan.planning.costs_here", costs_here)
+    found = decided(pictures, resolution=64, minutes=minutes)
+    taken = costs_here(found.config).seconds_left(found.config.schedule)
+    assert 0.7 * 60 * minutes < taken <= 1.01 * 0.95 * 60 * minutes
+
+
 def test_plan_from_weights_keeps_their_widths_if_they_are_asked_for(pictures):
     first = decided(pictures, init_from="faces64")
     widest = first.config.network.max_channels

@@ -206,7 +206,7 @@ def test_carry_out_all_refuses_records_of_other_conditions(tmp_path):
         "data": (job, SimpleNamespace(**vars(bench) | {"about": lambda: {"training": "3bb5"}})),
     }
     for name, (other, measuring) in others.items():
-        with pytest.raises(click.ClickException, match=f"F-seed0.json is of other {name}"):
+        with pytest.raises(click.ClickException, match=f"F-seed0.json has other {name}"):
             tables.carry_out_all([other], measuring, tmp_path, tmp_path, 1)
 
 

@@ -258,7 +258,7 @@ def trained(job: Job, bench: Bench, folder: Path) -> Record:
 
 
 def conditions(job: Job, bench: Bench) -> Record:
-    """What a training must have in common with another one to be the same."""
+    """Settings and data that two trainings must share to be the same."""
     base = flatten(to_dict(build_config(read_options(job.base))))
     config = flatten(to_dict(build_config(job.values())))
     return {
@@ -603,9 +603,9 @@ def carry_out_all(
     left = [job for job in jobs if job.name not in known]
     for job in (job for job in jobs if job.name in known):
         for name, value in json.loads(json.dumps(conditions(job, bench))).items():
-            if known[job.name][name] != value:
+            if known[job.name].get(name) != value:
                 raise click.ClickException(
-                    f"{records / job.name}.json is of other {name}: {known[job.name][name]}; now "
+                    f"{records / job.name}.json has other {name}: {known[job.name].get(name)}; now "
                     f"{value}; choose another --out"
                 )
     click.echo(f"{len(jobs) - len(left)} of {len(jobs)} trainings are done")

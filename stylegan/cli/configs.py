@@ -24,7 +24,7 @@ from stylegan.config import (
     to_toml,
 )
 from stylegan.utils.text import align_columns
-from stylegan.utils.toml import toml_value
+from stylegan.utils.toml import read_text, toml_value
 
 KIMG = "kimg: thousands of real images shown, the unit of training time"
 FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # comments above and beside
@@ -77,7 +77,7 @@ def listing() -> list[str]:
 
 
 def header(name: str) -> str:
-    text = config_file(name).read_text(encoding="utf-8-sig")
+    text = read_text(config_file(name))
     return "\n".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines()))
 
 
@@ -89,7 +89,8 @@ def described(name: str) -> list[str]:
         key = option.rpartition(".")[2]
         body = re.sub(rf"^(?={key} = )", "# follows: ", body, flags=re.MULTILINE)
     head = [line.removeprefix("#").lstrip(" ") for line in header(name).splitlines()]
-    head.append(f"Units are in brackets; {KIMG}. What follows from machine and weights is marked.")
+    head.append(f"Units are in brackets; {KIMG}.")
+    head.append("What follows from machine and weights at the start is marked so.")
     return [*(line for text in head for line in commented(text)), *body.splitlines()]
 
 

@@ -86,8 +86,8 @@ def batches(
         return rows, labels
 
     order = rank_batches(epochs(store.num_images, seed, start), batch_size, rank, world_size)
-    # The current GPU is a thread's own: pinning would open a context on the first one.
-    begin = partial(torch.cuda.set_device, device) if on_gpu else None
+    # The current GPU is a thread's own: without this, pinning would open a context on GPU 0.
+    begin = partial(torch.cuda.set_device, device) if on_gpu and device.index is not None else None
     ahead = prefetch_map(read, order, workers, workers + 1, begin) if workers else map(read, order)
     return (
         prefetch_to_device(ahead, device)

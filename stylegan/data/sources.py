@@ -336,7 +336,7 @@ def open_source(path: str | Path | Source, *, include: Sequence[str] = ()) -> So
         return path
     name = Path(path).as_posix()  # on Windows a Path has the other slash
     path = fetch_from_hub(name) if name.startswith("hf:") else Path(path)
-    # A few images next to shards on the Hub are those of its README. A run keeps the folder's path.
+    # On the Hub, a few images next to shards belong to the README. A run stores the folder's path.
     is_on_hub = path.match("datasets--*/snapshots/*")
     if path.is_dir() and (is_on_hub or not any(map(is_image, walk(path)))):
         if records := sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")]):

@@ -15,6 +15,7 @@ import numpy as np
 from stylegan.schedule import check_resolution, resolutions
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.filesystem import as_value_error, attach_filename
+from stylegan.utils.text import command_line
 from stylegan.utils.validation import validate_json
 
 from .images import MODES, Crop, Fit, Preparation, unpremultiply
@@ -266,7 +267,7 @@ class Store:
             problem = "is premultiplied" if meta.premultiplied else "is not premultiplied"
         elif wanted.fit != Fit.parse(meta.crop):
             problem = f"has crop {meta.crop}, but {wanted.crop} is requested"
-            option = f"-o 'data.crop=\"{meta.crop}\"'"
+            option = command_line("-o", f'data.crop="{meta.crop}"')
         elif wanted.include:
             folders = ", ".join(wanted.include)
             problem = f"is prepared; sub-folders ({folders}) must be chosen before"

@@ -91,7 +91,7 @@ def add_directions(
     """Add directions to a file, which keeps its others, including those that another process has
     written meanwhile. Raises ValueError as `others_in` does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(path.with_name(f".{path.name}.lock"), waiting=lambda: None):
+    with lock(path.with_name(f".{path.name[:40]}.lock"), waiting=lambda: None):
         others = others_in(path, generator, [d.method for d in new], outputs, name=name)
         save_directions(path, updated(others, new), generator, outputs=ALLOW_OVERWRITE)
 

@@ -299,7 +299,7 @@ async function project() {
       if (done) return;
       fill($(wanted ? "target" : "picture"), wanted ?? picture, caption);
       $("target").hidden = false;
-      shown = "own";
+      if (!wanted) shown = "own";
     }, search.signal);
     if (!last?.done) throw new Error("the search has ended early; see the terminal");
     controls.start.set("own");

@@ -18,7 +18,7 @@ from stylegan.utils.text import sanitize
 from stylegan.utils.toml import read_toml
 
 CONFIG = "config.toml"
-SAVED = {"saved", "stopped", "resume", "finished"}  # log events that imply a saved state
+SAVED = {"saved", "stopped", "resume", "finished"}  # log events that follow a saved state
 
 
 class RunFolder:

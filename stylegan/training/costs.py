@@ -144,7 +144,7 @@ class StepCosts:
             few = stage.batch_size if cuda else min(group, stage.batch_size)
             for batch_size in sorted({few, stage.batch_size}):
                 if cuda or batch_size * seconds[resolution] < MAX_SECONDS:
-                    with_g = dataclasses.replace(config, d_only_kimg=0)  # its update takes most
+                    with_g = dataclasses.replace(config, d_only_kimg=0)  # G's update takes most
                     state = state or TrainState.create(with_g, device=device)
                     tried = dataclasses.replace(stage, batch_size=batch_size)
                     seconds[resolution] = step_seconds(state, tried) / batch_size
@@ -157,7 +157,7 @@ class StepCosts:
             del state
             gc.collect()  # networks and graphs may refer to each other
             torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(device)  # the log has the run's own
+            torch.cuda.reset_peak_memory_stats(device)  # the log reports the run's own peak
         return cls(seconds, memory, frozenset(guessed))
 
     @classmethod

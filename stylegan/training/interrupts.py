@@ -11,7 +11,7 @@ from stylegan.training.state import TrainState
 from stylegan.utils import distributed
 from stylegan.utils.signals import signal_handler, termination_signals
 
-FORWARDED_SECONDS = 2.0  # within which a second signal is taken for the first one
+FORWARDED_SECONDS = 30.0  # a repeated signal counts as the first; torchrun kills after as long
 SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save the state; not on Windows
 
 
@@ -41,7 +41,7 @@ def agree(received: list[int], *, save_is_due: bool) -> tuple[int, bool]:
 def collect_signals() -> Iterator[list[int]]:
     """Collect signals instead of dying; a second stop signal kills the process as usual.
 
-    torchrun forwards its own: what reached all processes, such as by pkill, arrives here twice.
+    torchrun forwards the signals it gets, so one sent to all processes, as by pkill, arrives twice.
     """
     received: list[int] = []
     stop = termination_signals()

@@ -242,14 +242,14 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
 
 def check_same_on_all_ranks(store: Store, config: TrainConfig) -> None:
     """Raise ValueError, on all ranks, unless each has the same images: files may have changed while
-    the first one prepared, or a machine has another copy."""
+    rank 0 prepared them, or a machine may have another copy."""
     digest = store.training_hash(config.network.resolution, labels=config.data.labels)
     found = distributed.all_gather((digest, len(store)))
     if len(set(found)) > 1:
         counts = ", ".join(f"{count}" for _, count in found)
         raise ValueError(
             f"the processes have different images ({counts}, in order of ranks); prepare them once "
-            "by stylegan prepare, and train on copies of that store"
+            "with stylegan prepare, and train on copies of that store"
         )
 
 

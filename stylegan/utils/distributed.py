@@ -78,8 +78,8 @@ def control_group() -> dist.ProcessGroup:
 
 @contextmanager
 def process_group(device: torch.device, console: Console = SILENT) -> Iterator[None]:
-    """Initialize torch.distributed under torchrun, unless a group exists. Destroy it on exit, but
-    not after an error on GPUs, with which the process should end."""
+    """Initialize torch.distributed under torchrun, unless a group exists. Destroy it on exit,
+    except after an error on GPUs: the process should then end."""
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current device
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
@@ -106,11 +106,12 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
         try:
             yield
             ends_together = True
-        except KeyboardInterrupt:  # such as `Stopped`, which all processes raise at once
+        except (KeyboardInterrupt, SystemExit):  # of `Stopped`, which all processes raise at once
             ends_together = True
             raise
         finally:
-            # NCCL's would wait for kernels that wait for other processes, and nothing be printed.
+            # NCCL would wait for kernels that wait for other processes, and the error would stay
+            # unprinted.
             if ends_together:
                 group_of_cpus.cache_clear()
                 dist.destroy_process_group()

@@ -95,7 +95,7 @@ def error_reason(error: BaseException, *, line: int | None = None, with_file: bo
 
 
 def command_line(*words: object) -> str:
-    """Join words to a line that the shell (cmd.exe on Windows) splits into the same words."""
+    """Join words to a line quoted for the shell (for cmd.exe only where there are spaces)."""
     join = shlex.join if os.name == "posix" else subprocess.list2cmdline
     return join(list(map(str, words)))
 

@@ -10,13 +10,17 @@ from stylegan.utils.filesystem import attach_filename
 from stylegan.utils.text import sanitize
 
 
+def read_text(path: Path) -> str:
+    """Read UTF-8, or the UTF-16 that `stylegan configs ... > mine.toml` in PowerShell 5 writes."""
+    content = path.read_bytes()
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
+
+
 def read_toml(path: Path) -> dict[str, object]:
     try:
         with attach_filename(path):
-            content = path.read_bytes()
-            # `stylegan configs ... > mine.toml` in Windows PowerShell 5 writes UTF-16
-            is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            return tomllib.loads(content.decode("utf-16" if is_utf16 else "utf-8-sig"))
+            return tomllib.loads(read_text(path))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file") from error
     except (ValueError, RecursionError) as error:

@@ -4,7 +4,7 @@ import copy
 import io
 import warnings
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from stylegan.files.formats.native import description_as_json
 from stylegan.networks import Noise
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.filesystem import OutputWriter
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 # Oldest opset that torch exports, and the oldest format with it (ONNX 1.13, ONNX Runtime 1.14).
 ONNX_OPSET = 18
@@ -103,8 +106,8 @@ def save_program(path: Path, loaded: Pretrained, noise: str, outputs: OutputWrit
         file.write(content.getbuffer())
 
 
-def without_traces(model: Any) -> Any:
-    """Remove from an ONNX model where its nodes were made: paths of files on this machine."""
+def without_traces(model: "ModelProto") -> "ModelProto":
+    """Remove the stack traces of nodes from an ONNX model: they contain paths of this machine."""
     graph = model.graph
     values = [*graph.input, *graph.output, *graph.initializer]
     for part in (graph, *model.functions):
