@@ -146,9 +146,10 @@ def read_sources(sources: Sequence[Path], notices: dict[str, str]) -> Iterator[F
 
 def fonts_under(source: Path, notices: dict[str, str]) -> Iterator[FontFile]:
     """The fonts of a package or font file, or of those in a folder."""
-    is_font = source.is_file() and source.suffix.lower() in FONT_ENDINGS
-    packages = [source] if source.is_file() else sorted(source.rglob("*.deb"))
-    packages = [] if is_font else packages
+    inside = sorted(source.rglob("*")) if source.is_dir() else [source]
+    files = [path for path in inside if path.suffix.lower() in FONT_ENDINGS]
+    is_package = not files and not source.is_dir()
+    packages = inside if is_package else [path for path in inside if path.suffix == ".deb"]
     for path in packages:
         package = path.name.partition("_")[0]
         for name, content in deb_members(path):
@@ -156,17 +157,14 @@ def fonts_under(source: Path, notices: dict[str, str]) -> Iterator[FontFile]:
                 notices[package] = content.decode("utf-8", "replace")
             else:
                 yield FontFile(package, name, content)
-    if source.is_dir() or is_font:
-        inside = [source] if is_font else source.rglob("*")
-        files = sorted(p for p in inside if p.suffix.lower() in FONT_ENDINGS)
-        owners = installed_packages(files)
-        for path in files:
-            package = owners.get(str(path), "")
-            notice = DOCUMENTS / package / "copyright"
-            if package and package not in notices and notice.is_file():
-                notices[package] = notice.read_text(encoding="utf-8", errors="replace")
-            if path.is_file():
-                yield FontFile(package, str(path), path.read_bytes())
+    owners = installed_packages(files)
+    for path in files:
+        package = owners.get(str(path), "")
+        notice = DOCUMENTS / package / "copyright"
+        if package and package not in notices and notice.is_file():
+            notices[package] = notice.read_text(encoding="utf-8", errors="replace")
+        if path.is_file():
+            yield FontFile(package, str(path), path.read_bytes())
 
 
 def installed_packages(paths: Sequence[Path]) -> dict[str, str]:

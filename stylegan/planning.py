@@ -1,6 +1,7 @@
 """What to train: options chosen for images and a machine, or a configuration fitted to them."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -8,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -197,17 +197,20 @@ class Facts:
     def images_at(self, resolution: int) -> int:
         """Number of images that reach a resolution, since smaller ones are left out; of all if
         nearly all do."""
+        number = self.reach.get(resolution, 0)
+        return self.images if number >= MAX_REACH * self.images else number
+
+    @functools.cached_property
+    def reach(self) -> dict[int, int]:
+        """Resolution -> number of images that are large enough for it, if any."""
         assert self.findings is not None
-        reach = self.findings.counts_by_resolution().get(resolution, 0)
-        return self.images if reach >= MAX_REACH * self.images else reach
+        return self.findings.counts_by_resolution()
 
     @property
     def possible(self) -> int:
         """Largest resolution that nine of ten images reach."""
-        assert self.findings is not None
-        reach = self.findings.counts_by_resolution()
-        enough = (r for r, n in reach.items() if n >= MAX_REACH * self.images)
-        return max(enough, default=min(reach))
+        enough = (r for r, n in self.reach.items() if n >= MAX_REACH * self.images)
+        return max(enough, default=min(self.reach))
 
     @property
     def grown(self) -> int:
@@ -750,7 +753,7 @@ def decide_within(
         size = usual.network.resolution
         usual_kimg = usual.schedule.total_kimg
         of_size = dataclasses.replace(trial, resolution=size) if is_chosen else trial
-        config_of = partial(config_of_length, request=of_size, facts=facts)
+        config_of = functools.partial(config_of_length, request=of_size, facts=facts)
         costs = costs_here(usual, facts, threads)
         kimg = kimg_within(minutes, config_of, costs)
         if kimg and config_of(kimg).augment.kind != usual.augment.kind:  # depends on the length

@@ -244,18 +244,20 @@ def test_plan_minutes_chooses_a_length_and_a_resolution(pictures, monkeypatch):
     assert decided(pictures, "network.resolution=64", minutes=30).config.network.resolution == 64
 
 
+def slower_with_ada(config, *_):
+    """Costs of steps that take longer if images are augmented."""
+    slower = 1.3 if config.augment.kind == "ada" else 1.0
+    return StepCosts({r: slower * 0.03 * (r / 64) ** 2 for r in (8, 16, 32, 64)}, {})
+
+
 @pytest.mark.parametrize("minutes", [30, 600])
 def test_plan_minutes_takes_that_long_with_its_own_phases_and_augmentation(
     pictures, minutes, monkeypatch
 ):
-    def costs_here(config, *_):
-        slower = 1.3 if config.augment.kind == "ada" else 1.0
-        return StepCosts({r: slower * 0.03 * (r / 64) ** 2 for r in (8, 16, 32, 64)}, {})
-
-    monkeypatch.setattr("stylegan.planning.costs_here", costs_here)
+    monkeypatch.setattr("stylegan.planning.costs_here", slower_with_ada)
     for options in ((), ("schedule.fade_kimg=2",)):
         found = decided(pictures, *options, resolution=64, minutes=minutes)
-        taken = costs_here(found.config).seconds_left(found.config.schedule)
+        taken = slower_with_ada(found.config).seconds_left(found.config.schedule)
         assert taken == pytest.approx(0.95 * 60 * minutes, rel=0.01)
         assert (found.config.augment.kind == "ada") == (minutes == 600)
 
@@ -264,13 +266,9 @@ def test_plan_minutes_takes_that_long_with_its_own_phases_and_augmentation(
 def test_plan_minutes_suffice_where_augmentation_depends_on_the_length(
     pictures, minutes, monkeypatch
 ):
-    def costs_here(config, *_):
-        slower = 1.3 if config.augment.kind == "ada" else 1.0
-        return StepCosts({r: slower * 0.03 * (r / 64) ** 2 for r in (8, 16, 32, 64)}, {})
-
-    monkeypatch.setattr("stylegan.planning.costs_here", costs_here)
+    monkeypatch.setattr("stylegan.planning.costs_here", slower_with_ada)
     found = decided(pictures, resolution=64, minutes=minutes)
-    taken = costs_here(found.config).seconds_left(found.config.schedule)
+    taken = slower_with_ada(found.config).seconds_left(found.config.schedule)
     assert 0.7 * 60 * minutes < taken <= 1.01 * 0.95 * 60 * minutes
 
 

@@ -39,9 +39,8 @@ def test_bundle_keeps_the_discriminator_and_replaces_the_older_file(tmp_path):
 def test_oldest_versions_are_the_lower_bounds_of_the_project():
     text = oldest_versions.PROJECT.read_text(encoding="utf-8")
     found = oldest_versions.oldest_versions(text)
-    assert (
-        len(found) == text.count(">=") - 4
-    )  # but Python, the build's, and one that two extras have
+    # but that of Python, those of the build, and one that two extras have
+    assert len(found) == text.count(">=") - 4
     assert oldest_versions.oldest_versions(
         '[project]\ndependencies = ["a>=1.2", "b"]\n'
         '[project.optional-dependencies]\nx = ["c[d]>=3,!=3.1", "a[x]"]\n'

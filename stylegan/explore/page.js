@@ -156,6 +156,8 @@ function captionOf(given) {
   return [...parts, ...edits].join(" · ");
 }
 
+const fileOf = ({ start, seed }) => (start === "own" ? "own" : `seed${String(seed).padStart(4, "0")}`);
+
 let drawing = false, again = false;
 let shown = ""; // name for the file of the image that is shown
 
@@ -170,7 +172,7 @@ async function draw() {
       const given = values();
       const { picture } = await withBar((show) => ask("picture", given, show));
       fill($("picture"), picture, captionOf(given));
-      shown = given.start === "own" ? "own" : `seed${String(given.seed).padStart(4, "0")}`;
+      shown = fileOf(given);
       say("");
       keepInLink();
     });
@@ -334,8 +336,7 @@ function wire() {
     latents_file: async () => {
       const given = values();
       const { content } = await ask("latents", given);
-      const name = given.start === "own" ? "own" : `seed${String(given.seed).padStart(4, "0")}`;
-      download(`${name}.npz`, `data:application/octet-stream;base64,${content}`);
+      download(`${fileOf(given)}.npz`, `data:application/octet-stream;base64,${content}`);
     },
     project,
     stop: () => { search?.abort(); draw(); },

@@ -76,9 +76,8 @@ class Handler(BaseHTTPRequestHandler):
             full = is_out_of_memory(error)
             if not full and not isinstance(error, ValueError | OSError | RecursionError):
                 raise
-            reason = "the device is out of memory: " * full + error_reason(
-                error, line=0 if full else None
-            )
+            reason = error_reason(error, line=0 if full else None)
+            reason = f"the device is out of memory: {reason}" if full else reason
             self.tell(STATUSES.get(type(error), 400), {"error": reason})
 
     def own(self, places: Mapping[str, T]) -> T:
