@@ -90,13 +90,10 @@ def check_alike(a: Pretrained, b: Pretrained) -> None:
         for name, value in shape_of(a).items()
         if value != shape_of_b[name]
     ]
-    if None in match_labels(
-        a.label_names, b.label_names, (a.has_vector_labels, b.has_vector_labels)
-    ):
-        ours, theirs = (
-            describe_labels(side.label_names, side.has_vector_labels) for side in (a, b)
-        )
-        different.append(f"labels ({ours}) and ({theirs})")
+    vectors = a.has_vector_labels, b.has_vector_labels
+    if None in match_labels(a.label_names, b.label_names, vectors):
+        labels = [describe_labels(side.label_names, side.has_vector_labels) for side in (a, b)]
+        different.append("labels ({}) and ({})".format(*labels))
     if different:
         raise ValueError(
             f"networks that differ cannot be blended: {join_truncated(different, 4, ', ')}"

@@ -1,5 +1,6 @@
 """What to train: options chosen for images and a machine, or a configuration fitted to them."""
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -298,12 +299,8 @@ class Plan:
         ]
 
     def image_lines(self, findings: Findings, config: TrainConfig) -> list[str]:
-        """Lines on skipped images, and advice. Raises ValueError if no image is usable."""
-        left_out = grouped(findings.skipped)
-        if not findings.num_usable:
-            reasons = "; ".join(left_out)
-            raise ValueError(f"none of the images in {findings.path} is usable: {reasons}")
-        lines = [*findings.notes, *(f"left out: {line}" for line in left_out)]
+        """Lines on skipped images, and advice."""
+        lines = [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
         if self.facts.is_own:
             started = self.facts.init_weights is not None or bool(self.facts.run.lineage())
             lines += advice(findings.num_usable, config, started=started)
@@ -439,7 +436,7 @@ def inspect_images(
     if not decode:  # report all sizes
         preparation = dataclasses.replace(preparation, resolution=None)
     findings = run_on_rank0(lambda: check(data, preparation, decode=decode, console=console))
-    if not findings.counts_by_resolution():
+    if not findings.num_usable:
         why = [f"no image in {findings.path} is usable", *findings.left_out_lines()]
         raise ValueError("; ".join(why))
     if not findings.label_names:
@@ -449,7 +446,8 @@ def inspect_images(
 
 def usual_folder(config_name: str | None, data: str | Path | None) -> Path:
     """The default run folder, `runs/<config>`."""
-    usual = DEFAULT_CONFIG if data is None or Path(data) == bundled(BUNDLED_DATA) else AUTO
+    is_own = data is not None and Path(data).resolve() != bundled(BUNDLED_DATA).resolve()
+    usual = AUTO if is_own else DEFAULT_CONFIG
     return Path("runs") / (usual if config_name is None else Path(config_name).stem)
 
 
@@ -805,17 +803,12 @@ def kimg_within(
 ) -> float:
     """Length in kimg whose configuration takes `minutes` at these costs; 0 if below `MIN_KIMG`."""
     seconds = 60 * TRAINING_SHARE * minutes
-    shortest = MIN_KIMG
     longest = seconds / min(costs.seconds.values()) / 1000
-    if seconds_of(shortest, config_of, costs) > seconds:
-        return 0.0
-    while longest > 1.001 * shortest:
-        middle = math.sqrt(shortest * longest)
-        if seconds_of(middle, config_of, costs) <= seconds:
-            shortest = middle
-        else:
-            longest = middle
-    return short(shortest, digits=3)
+    steps = range(math.ceil(math.log(longest / MIN_KIMG, 1.001)))  # of 0.1 %
+    fitting = bisect.bisect_right(
+        steps, seconds, key=lambda n: seconds_of(MIN_KIMG * 1.001**n, config_of, costs)
+    )
+    return short(MIN_KIMG * 1.001 ** (fitting - 1), digits=3) if fitting else 0.0
 
 
 # Lines for the user

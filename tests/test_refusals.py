@@ -106,6 +106,7 @@ MISTAKES = [  # words, what the line says, the exit code
     (f"{TRAIN} --data pictures --init-from text.pt", "text.pt is not a checkpoint", 1),
     (f"{TRAIN} --data pictures --init-from faces64", "nothing in faces64 fits", 1),
     ("video walk gone.pt --out there.webp", "there.webp exists; pass --overwrite", 1),
+    ("video walk classes.pt --space z", "a class is needed, as in --class ant", 1),
     ("video walk g.pt --seeds 1", "1 seed for 1 walk: each requires", 1),
     ("video walk g.pt --grid 100x100", "100x100 is not a grid like 3x2", 2),
     ("video edit g.pt", "pass --edit", 2),

@@ -74,27 +74,22 @@ def facts_of(source: str) -> Facts:
 
 def generator_facts(loaded: Pretrained) -> Facts:
     config = loaded.generator.config
+    settings = loaded.settings
     full = config.resolution
     images = f"{full}x{full}, {pluralize(config.image_channels, 'channel')}"
-    if loaded.resolution < full or loaded.settings.alpha < 1:
+    if loaded.resolution < full or settings.alpha < 1:
         images += f", trained up to {loaded.resolution}x{loaded.resolution}"
-        images += (
-            f" (fading in, alpha {loaded.settings.alpha:.2f})" if loaded.settings.alpha < 1 else ""
-        )
-    cutoff = "all" if loaded.settings.cutoff is None else loaded.settings.cutoff
-    toward = (
-        ""
-        if loaded.settings.centers is None
-        else f", toward {len(loaded.settings.centers)} centers"
-    )
+        images += f" (fading in, alpha {settings.alpha:.2f})" if settings.alpha < 1 else ""
+    cutoff = "all" if settings.cutoff is None else settings.cutoff
+    toward = "" if settings.centers is None else f", toward {len(settings.centers)} centers"
     usual = dataclasses.asdict(NetworkConfig())
-    settings = dataclasses.asdict(config).items()
-    changed = [f"{name} = {value}" for name, value in settings if value != usual[name]]
+    values = dataclasses.asdict(config).items()
+    changed = [f"{name} = {value}" for name, value in values if value != usual[name]]
     facts = {
         "kind": loaded.origin,
         "images": images,
         "parameters": f"{sum(p.numel() for p in loaded.generator.parameters()):,} in the generator",
-        "truncation": f"psi {loaded.settings.psi:g}, cutoff {cutoff}{toward}",
+        "truncation": f"psi {settings.psi:g}, cutoff {cutoff}{toward}",
         "config": ", ".join(changed) or "the paper's",
     }
     if loaded.images_seen is not None:
@@ -102,8 +97,8 @@ def generator_facts(loaded: Pretrained) -> Facts:
     if config.label_dim:
         names = ", ".join(map(sanitize, loaded.label_names)) or "unnamed"
         facts["labels"] = f"{config.label_dim}: {names}"
-    if loaded.settings.active_rectangle is not None:
-        top, bottom, left, right = loaded.settings.active_rectangle
+    if settings.active_rectangle is not None:
+        top, bottom, left, right = settings.active_rectangle
         facts["active part"] = f"rows {top} to {bottom}, columns {left} to {right}; rest is padding"
     return facts | lineage_facts(loaded.lineage)
 

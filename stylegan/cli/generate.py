@@ -1,7 +1,5 @@
 """`stylegan generate`: images from a trained generator."""
 
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import click
 from stylegan import figures
 from stylegan.cli.common import Command, Terminal, echo
 from stylegan.cli.options import BATCH, OVERWRITE, SAMPLING, Selection, path_option, selecting
-from stylegan.sampling import generate_batches, to_pil
+from stylegan.sampling import to_pil
 from stylegan.utils.filesystem import OutputWriter
 from stylegan.utils.text import pluralize
 
@@ -60,18 +58,17 @@ def generate(
     grid_file = out / f"grid.{ending}"
     outputs.check(grid_file, exist_ok=True)
     loaded = selection.loaded
-    draw = partial(generate_batches, loaded.generator, loaded.settings, batch=batch)
     if selection.latents:
         points = selection.points()
         seeds = points.seeds
-        batches = draw(seeds, ws=points.ws, noise=points.noise)
+        images = loaded.generate(seeds, ws=points.ws, noise=points.noise, batch=batch)
     else:  # mapped in batches: there may be many seeds
         seeds = selection.chosen_seeds
-        batches = draw(seeds, labels=selection.labels(loaded), noise=selection.noise or "const")
+        labels = selection.labels(loaded)
+        images = loaded.generate(seeds, labels=labels, noise=selection.noise, batch=batch)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     in_grid = []
     console = Terminal()
-    images = chain.from_iterable(batches)
     for i, (seed, pixels) in enumerate(zip(seeds, images, strict=True), 1):
         path = out / f"{selection.unit}{seed:04d}.{ending}"
         figures.save_image(path, to_pil(pixels), outputs=outputs)
@@ -79,7 +76,7 @@ def generate(
             in_grid.append(pixels)
         console.progress("", i, len(seeds))
     if grid:
-        labels = [f"{selection.unit} {seed}" for seed in seeds]
-        figures.save_image(grid_file, figures.grid(in_grid, labels=labels), outputs=outputs)
+        captions = [f"{selection.unit} {seed}" for seed in seeds]
+        figures.save_image(grid_file, figures.grid(in_grid, labels=captions), outputs=outputs)
     and_grid = " and their grid" if grid else ""
     echo(f"{pluralize(len(seeds), 'image')}{and_grid} in {out}, from the {loaded.origin}")

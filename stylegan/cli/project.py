@@ -14,16 +14,6 @@ from stylegan.utils.filesystem import OutputWriter
 from stylegan.utils.text import pluralize
 
 
-def tuning_options(
-    steps: int | None, locality: float | None, *, tune: bool
-) -> projection.TuningOptions | None:
-    given: dict[str, Any] = {"steps": steps, "locality": locality}
-    changes = {name: value for name, value in given.items() if value is not None}
-    if changes and not tune:
-        raise click.UsageError("--tune-steps and --locality require --tune")
-    return projection.TuningOptions(**changes) if tune else None
-
-
 @click.command(cls=common.Command)
 @options.SOURCE
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=param_types.INPUT)
@@ -110,7 +100,11 @@ def project(
     stylegan project runs/mine me.jpg --tune --out tuned
     """
     search = projection.SearchOptions(**search_options)
-    tuning = tuning_options(tune_steps, locality, tune=tune)
+    given = {"steps": tune_steps, "locality": locality}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if changes and not tune:
+        raise click.UsageError("--tune-steps and --locality require --tune")
+    tuning = projection.TuningOptions(**changes) if tune else None
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{folder} is a folder; pass its images: {folder}/*.jpg")
     outputs.check(  # before opening a generator

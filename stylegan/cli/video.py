@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -136,7 +135,8 @@ def walk(
     columns, rows = grid
     walks = columns * rows
     loaded = selection.loaded
-    points = replace(selection, default_seeds=f"0-{POINTS * walks - 1}").points()
+    label = loaded.label(selection.class_name) if space == "z" else None  # one for a whole walk
+    points = selection.other(selection.seeds, f"0-{POINTS * walks - 1}").points(loaded)
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
         raise ValueError(
@@ -148,7 +148,7 @@ def walk(
         styles = spline(knots, closed=loop)
     else:
         curves = [spherical(z, closed=loop) for z in points.z.cpu().split(each)]
-        styles = library.walk_in_z(loaded, curves, loaded.label(selection.class_name))
+        styles = library.walk_in_z(loaded, curves, label)
     t = frame_positions(frames(each), each, closed=loop)
     noise = points.noise
     if not isinstance(noise, str):  # one map for each latent; a walk is mostly between them

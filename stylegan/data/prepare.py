@@ -276,7 +276,7 @@ def decode_all(
 
 def too_small(size: tuple[int, int], preparation: Preparation) -> str:
     """The reason if an image of this width and height is too small, else ""."""
-    resolution = preparation.resolution or 0
+    resolution = preparation.resolution or MIN_RESOLUTION
     enough = preparation.fit.native_size(*size) >= resolution
     return "" if enough else f"{SMALL} {resolution}: {size[0]}x{size[1]}"
 

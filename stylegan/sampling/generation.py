@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from stylegan.networks.config import check_labels
 from stylegan.networks.edits import Edit, apply_edits
 from stylegan.ops import MAX_PSI, at_least_float32, downsample_to, nearest, truncate, without_tf32
 from stylegan.schedule import check_resolution, resolutions
-from stylegan.utils.validation import NonNegativeInt, Probability, check_number, validate_fields
+from stylegan.utils.validation import NonNegativeInt, Probability, check_number, validate
 
 DEFAULT_PSI = 0.7  # default truncation, as in the official code; a file may store another
 DEFAULT_CUTOFF = 8  # default number of truncated layers
@@ -64,15 +64,16 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         """Validate the fields. Raises ValueError that names a wrong one."""
-        validate_fields(
-            self,
-            resolution=Resolution,
-            alpha=Probability,
-            psi=Psi,
-            cutoff=NonNegativeInt | None,
-            active_rectangle=Edges | None,
-            synthesis_resolution=NonNegativeInt,
-        )
+        kinds: dict[str, Any] = {
+            "resolution": Resolution,
+            "alpha": Probability,
+            "psi": Psi,
+            "cutoff": NonNegativeInt | None,
+            "active_rectangle": Edges | None,
+            "synthesis_resolution": NonNegativeInt,
+        }
+        for name, kind in kinds.items():  # `validated` takes no class that holds tensors
+            object.__setattr__(self, name, validate(kind, getattr(self, name), name))
         object.__setattr__(
             self, "synthesis_resolution", self.synthesis_resolution or self.resolution
         )

@@ -68,13 +68,9 @@ def mapping(value: object) -> Mapping[str, object]:
 
 def finite_float(value: object) -> float | None:
     """Convert to a float that can be plotted, else None."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not abs(value) <= MAX_NUMBER
-    ):
-        return None
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER:
+        return float(value)
+    return None
 
 
 def versions() -> dict[str, str]:

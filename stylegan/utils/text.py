@@ -115,22 +115,17 @@ def parts_of(name: str) -> list[str]:
     return re.split("[./]", name)
 
 
-def nearest_names(name: str, known: Sequence[str]) -> list[str]:
-    """Known names (`section.option`, `folder/name`) with the closest last part, if any is close."""
-    last = parts_of(name)[-1]
-    last_parts = [parts_of(key)[-1] for key in known]
-    near = difflib.get_close_matches(last, last_parts, n=1, cutoff=0.8)
-    if not near:
-        near = [*difflib.get_close_matches(last, last_parts), *(p for p in last_parts if last in p)]
-    candidates = [key for key in known if parts_of(key)[-1] in near]
-    most = 1 if len(set(near)) == 1 else 9
-    return difflib.get_close_matches(name, candidates, n=most, cutoff=0) if candidates else []
-
-
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """End of a message about an unknown name: the closest, else those of its section, or all."""
-    nearest = nearest_names(name, known)
-    if nearest:
+    """End of a message about an unknown `section.option` or `folder/name`: the known names with
+    the closest last part, if any is close, else those of its section, or all."""
+    *section, last = parts_of(name)
+    ends = [parts_of(key)[-1] for key in known]
+    near = difflib.get_close_matches(last, ends, n=1, cutoff=0.8)
+    if not near:
+        near = [*difflib.get_close_matches(last, ends), *(end for end in ends if last in end)]
+    if candidates := [key for key, end in zip(known, ends, strict=True) if end in near]:
+        most = 1 if len(set(near)) == 1 else 9
+        nearest = difflib.get_close_matches(name, candidates, n=most, cutoff=0)
         return f"; did you mean {' or '.join(nearest)}?"
-    alike = [key for key in known if parts_of(key)[:-1] == parts_of(name)[:-1]]
+    alike = [key for key in known if parts_of(key)[:-1] == section]
     return f"; known: {', '.join(alike or known)}"

@@ -51,15 +51,6 @@ def validated(kind: type[Value]) -> type[Value]:
     return kind
 
 
-def validate_fields(owner: object, **kinds: Any) -> None:
-    """Validate the named fields of a frozen dataclass, in its `__post_init__`.
-
-    For classes that `validated` cannot take because they also hold tensors or functions.
-    """
-    for name, kind in kinds.items():
-        object.__setattr__(owner, name, validate(kind, getattr(owner, name), name))
-
-
 def validate(kind: type[Value], values: object, where: object = "") -> Value:
     """Validate `values` as type `kind`, a dataclass or any type that pydantic knows.
 
