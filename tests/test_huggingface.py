@@ -19,12 +19,12 @@ def source():
 
 
 def test_save_folder_card_shows_license_and_data(source, tmp_path):
-    save_folder(source, tmp_path, license_name="cc-by-nc-4.0", trained_on="91 smileys")
+    save_folder(source, tmp_path, license_name="cc-by-nc-4.0", trained_on="91 smileys | hearts")
     card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
     assert (card.data.license, card.data.library_name) == ("cc-by-nc-4.0", "stylegan")
     for said in (
         "| images | 8x8, 3 channels |",
-        "| trained on | 91 smileys, 1,200 images seen |",
+        "| trained on | 91 smileys &#124; hearts, 1,200 images seen |",
         "| license of the weights | cc-by-nc-4.0 |",
         "G.sample(range(4))  # uint8 (4, 3, 8, 8)",
     ):

@@ -54,6 +54,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("generate faces64 --psi nan", "nan is not a finite number", 2),
     ("generate faces64 --device xpu", "is not a device; try cpu, cuda", 1),
     ("generate gone.pt --out g.pt/deeper", "g.pt is a file; choose another folder", 1),
+    ("generate a.ONNX", "is an exported program, which cannot be read back", 1),
     ("generate g.pt --out ''", "the name is empty", 2),  # for Python the current folder
     ("generate g.pt --latents ''", "the name is empty", 2),
     ("generate somebody/cats", "hf download somebody/cats --local-dir cats", 1),
@@ -136,7 +137,8 @@ def folder(tmp_path_factory):
     shutil.copy(folder / "tiny.toml", folder / "begun" / "config.toml")
     (folder / "notes" / "a.txt").write_text("mine")
     (folder / "text.pt").write_text("no weights")
-    (folder / "there.webp").touch()
+    for name in ("there.webp", "a.ONNX"):
+        (folder / name).touch()
     for path in write_pictures(folder / "pictures").glob("*/*.png"):
         shutil.copy(path, folder / "flat")
     prepare(folder / "pictures", folder / "store")

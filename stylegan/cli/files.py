@@ -221,14 +221,13 @@ def export(
     stylegan export faces64 faces64.onnx --psi 0.5
     stylegan export runs/mine mine/ --license mit --trained-on "300 photos of mine"
     """
-    to_folder = huggingface.is_for_the_hub(destination)
+    to_folder = destination.is_dir() or not destination.suffix
     if to_folder and noise is not None:
         raise click.UsageError("--noise requires .onnx or .pt2")
     if not to_folder and (license_name or trained_on):
         raise click.UsageError("--license and --trained-on require a FOLDER/")
     weights = open_weights(source)
-    loaded = weights.require_loaded()
-    loaded = loaded.with_settings(psi=psi, cutoff=cutoff)
+    loaded = weights.require_loaded().with_settings(psi=psi, cutoff=cutoff)
     if to_folder:
         huggingface.save_folder(
             loaded,

@@ -66,7 +66,7 @@ def cached_store(
                 store = load_if_intact(path)  # made by another process meanwhile
                 if store is None:
                     raise
-        mark_used(store, source, preparation)
+        mark_used(store, source)
         store.origin = source.path
         return store
 
@@ -85,14 +85,13 @@ def cached_store(
     return distributed.run_on_all_ranks(opened)
 
 
-def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
+def mark_used(store: Store, source: Source) -> None:
     """Record the source of a cached store, and the time of its last use."""
     with contextlib.suppress(OSError, ValueError):  # the cache may be read-only
         if (origin := store.path / ORIGIN).is_file():
             os.utime(origin)
         else:
-            origins = {"source": str(source.path.resolve()), "include": list(preparation.include)}
-            ALLOW_OVERWRITE.text(origin, json.dumps(origins) + "\n")
+            ALLOW_OVERWRITE.text(origin, json.dumps({"source": str(source.path.resolve())}) + "\n")
 
 
 def store_path(folder: Path, source: Source, preparation: Preparation) -> Path:

@@ -89,11 +89,9 @@ def batches(
     # The current GPU is a thread's own: without this, pinning would open a context on GPU 0.
     begin = partial(torch.cuda.set_device, device) if on_gpu and device.index is not None else None
     ahead = prefetch_map(read, order, workers, workers + 1, begin) if workers else map(read, order)
-    return (
-        prefetch_to_device(ahead, device)
-        if on_gpu
-        else (on_device(*batch, device) for batch in ahead)
-    )
+    if on_gpu:
+        return prefetch_to_device(ahead, device)
+    return (on_device(*batch, device) for batch in ahead)
 
 
 def rank_batches(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indices:

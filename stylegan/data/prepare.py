@@ -61,9 +61,8 @@ def prepare(
         skipped: list[Skipped] = []
 
         def usable() -> Iterator[dict[int, np.ndarray]]:
-            for i, levels in enumerate(
-                decode_all(load, source.names, workers, console, "prepared")
-            ):
+            decoded = decode_all(load, source.names, workers, console, "prepared")
+            for i, levels in enumerate(decoded):
                 if isinstance(levels, Skipped):
                     skipped.append(levels)
                 else:

@@ -68,12 +68,12 @@ class ShardSource(FileSource):
             return io.BytesIO(self.content(*self.places[name]))
 
     @abstractmethod
-    def find_labels(self, names: Sequence[str]) -> Iterator[Any]:
-        """The label of each image, or None."""
+    def label_of(self, name: str) -> Any:
+        """The label of an image, or None."""
 
     def read_labels(self) -> Labels:
         usable = [name for name in self.names if name not in self.faults]
-        found = dict(zip(usable, self.find_labels(usable), strict=True))
+        found = {name: self.label_of(name) for name in usable}
         missing = [name for name, label in found.items() if label is None]
         if self.label_files or len(missing) == len(found):
             return super().read_labels()
@@ -129,9 +129,6 @@ class TarSource(ShardSource):
         with open(file, "rb") as opened:
             opened.seek(first)
             return opened.read(second)
-
-    def find_labels(self, names: Sequence[str]) -> Iterator[Any]:
-        return map(self.label_of, names)
 
     def label_of(self, name: str) -> Any:
         for ending in (".cls", ".json"):
@@ -195,6 +192,7 @@ class ParquetSource(ShardSource):
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
         require_module("pyarrow", packages="pyarrow", purpose="reading Parquet")
         self.column = functools.lru_cache(maxsize=2)(images_of)
+        self.labels_in = functools.cache(labels_of)
         self.lock = threading.Lock()
         super().__init__(path, include)
 
@@ -214,10 +212,9 @@ class ParquetSource(ShardSource):
         content: bytes = image["bytes"]
         return content
 
-    def find_labels(self, names: Sequence[str]) -> Iterator[Any]:
-        read = functools.cache(labels_of)
-        for file, group, i in map(self.places.__getitem__, names):
-            yield read(file)[group][i]
+    def label_of(self, name: str) -> Any:
+        file, group, i = self.places[name]
+        return self.labels_in(file)[group][i]
 
 
 def open_parquet(path: Path) -> Any:

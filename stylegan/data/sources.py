@@ -67,9 +67,8 @@ class Source(ABC):
         if include:
             check_included(include, outside, path)
         self.top = "" if include else only_folder(outside)
-        self.label_files = [
-            f"{self.top}{name}" for name in (JSON, CSV) if f"{self.top}{name}" in outside
-        ]
+        label_files = (f"{self.top}{name}" for name in (JSON, CSV))
+        self.label_files = [name for name in label_files if name in outside]
         usable = [
             name for name in outside if not include or first_folder(composed(name)) in include
         ]
@@ -126,9 +125,8 @@ class Source(ABC):
         lines = []
         for what, names in (("run folders", self.runs), ("grids of generated samples", self.grids)):
             if names:
-                lines.append(
-                    f"left out as {what}: {join_truncated(list(map(sanitize, names)), 4, ', ')}"
-                )
+                first = join_truncated(list(map(sanitize, names)), 4, ", ")
+                lines.append(f"left out as {what}: {first}")
         folders = {first_folder(name.removeprefix(self.top)) or "" for name in self.names}
         are_labels = self.labels is not None and folders == {*self.labels.names}
         if are_labels and len(folders) > 1 and {f.lower() for f in folders} <= PARTS:

@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stylegan.schedule import check_resolution, resolutions
+from stylegan.schedule import resolutions
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.filesystem import as_value_error, attach_filename
 from stylegan.utils.text import command_line
-from stylegan.utils.validation import validate_json
+from stylegan.utils.validation import PositiveInt, validate_json
 
 from .images import MODES, Crop, Fit, Preparation, unpremultiply
 
@@ -46,7 +46,7 @@ class StoreMeta:
 
     source: str  # name of the folder or zip
     fingerprint: str  # of its files
-    num_images: int
+    num_images: PositiveInt
     resolution: int
     channels: int
     crop: Crop
@@ -64,19 +64,15 @@ class StoreMeta:
     checksums: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_resolution(self.resolution)
-        if self.num_images < 1 or self.channels not in MODES:
-            raise ValueError(f"{self.num_images} images of {self.channels} channels make no store")
+        preparation = Preparation(self.resolution, self.crop, self.channels, self.premultiplied)
         levels = {*map(file_name, resolutions(self.resolution))}
         if missing := levels - self.pixel_hashes.keys():
             raise ValueError(f"pixel_hashes lacks {min(missing)}")
         if unknown := self.pixel_hashes.keys() - levels - {NAMES, CLASSES, VECTORS}:
             raise ValueError(f"pixel_hashes has an unknown file {min(unknown)!r:.100}")
-        rectangle = Fit.parse(self.crop).active_rectangle(self.resolution)
+        rectangle = preparation.fit.active_rectangle(self.resolution)
         if self.active_rectangle not in (None, rectangle):
             raise ValueError(f"active_rectangle does not match crop {self.crop}")
-        if self.premultiplied and self.channels != 4:
-            raise ValueError(f"premultiplied needs 4 channels, got {self.channels}")
 
     def write(self, path: Path) -> None:
         """Write JSON; bytes of names that are not UTF-8 become question marks."""

@@ -1,14 +1,13 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
 import io
-import mmap
 import pickle
 import re
 import reprlib
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -96,11 +95,8 @@ def load_inert(path: Path) -> object:
     names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     classes: dict[str, type] = {name: type(name, (InertListStub,), {}) for name in names}
     while True:
-        stand_ins: list[Callable[..., object] | tuple[Callable[..., object], str]] = [
-            (kind, name) for name, kind in classes.items()
-        ]
         try:
-            with torch.serialization.safe_globals(stand_ins):
+            with torch.serialization.safe_globals([(kind, name) for name, kind in classes.items()]):
                 return torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             filled = re.search(
@@ -182,11 +178,7 @@ def check_entries(path: Path, *, unpacked: int = 0) -> None:
 def check_calls(path: Path, *, old: bool) -> None:
     """Raise ValueError if a pickle in the file names `bytearray`."""
     if old:
-        with (
-            open(path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            found = content.find(BYTEARRAY) >= 0
+        found = BYTEARRAY in path.read_bytes()
     else:
         with zipfile.ZipFile(path) as archive:
             entries = (e for e in archive.infolist() if e.filename.lower().endswith(".pkl"))

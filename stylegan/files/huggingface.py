@@ -11,7 +11,7 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
 from stylegan.utils.lineage import describe_lineage, license_of
-from stylegan.utils.text import require_module, sanitize
+from stylegan.utils.text import sanitize
 
 README = "README.md"  # the model card
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, by the Hub's identifier
@@ -38,11 +38,6 @@ images = G.sample(range(4))  # uint8 {shape}
 """
 
 
-def is_for_the_hub(path: Path) -> bool:
-    """Whether a destination is a folder: it exists as one, or has no extension."""
-    return path.is_dir() or not path.suffix
-
-
 def save_folder(
     loaded: Pretrained,
     out: Path,
@@ -60,7 +55,6 @@ def save_folder(
     outputs.check(out / SHARED, out / README, sources=sources)
     if RunFolder.of(out):
         raise ValueError(f"{out} is a run folder; choose another folder")
-    require_module("safetensors", packages="safetensors", purpose="writing a folder for the Hub")
     text = model_card(loaded, license_name, trained_on)
     save_safetensors(out / SHARED, loaded, outputs=outputs)
     outputs.text(out / README, text)
@@ -90,6 +84,6 @@ def model_card(loaded: Pretrained, license_name: str | None, trained_on: str | N
     height, width = loaded.image_size()
     return TEXT.format(
         license=json.dumps(license),
-        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+        rows="\n".join(f"| {key} | {text.replace('|', '&#124;')} |" for key, text in rows.items()),
         shape=f"(4, {channels}, {height}, {width})",
     )

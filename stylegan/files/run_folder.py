@@ -174,9 +174,8 @@ class RunFolder:
         A milestone is the first state after a multiple of `milestone_images`; 0 = none.
         """
         passed = {0}
-        for path in [path for path in self.states() if images_seen_in_name(path) <= images_seen][
-            :-keep
-        ]:
+        before = [path for path in self.states() if images_seen_in_name(path) <= images_seen]
+        for path in before[:-keep]:
             multiple = images_seen_in_name(path) // milestone_images if milestone_images else 0
             if multiple in passed:
                 path.unlink(missing_ok=True)

@@ -30,9 +30,7 @@ class Weights:
     generator: Generator | None = None  # as trained; the average if the file has no other
     discriminator: Discriminator | None = None
     lineage: Lineage = ()  # where the weights came from, oldest first
-    lineage_entry: LineageEntry | None = (
-        None  # the file in the lineage of what is initialized from it
-    )
+    lineage_entry: LineageEntry | None = None  # the file, in lineages that continue from it
     notes: Sequence[str] = ()  # assumptions, and differences from the original program
     source: str = ""  # as the user wrote it, if not the file
     skipped_files: Sequence[str] = ()  # newer files of the source that could not be used, and why

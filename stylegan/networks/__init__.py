@@ -6,8 +6,6 @@ Karras, Laine, Aila 2019, arXiv 1812.04948.
 from collections.abc import Mapping
 from typing import TypeVar
 
-from stylegan.utils.text import sanitize
-
 from .config import NetworkConfig
 from .discriminator import Discriminator
 from .generator import Generator, MappingNetwork, Noise, SynthesisNetwork

@@ -14,21 +14,16 @@ from stylegan.files.weights import Weights
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, check_not_placeholder
 from stylegan.utils.lineage import LineageEntry, lineage_entry
-from stylegan.utils.text import error_reason, require_module
 
 SHARED = "model.safetensors"  # weights in a folder for the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
-NEEDED = {  # to write an extension: a module, and the packages to install
-    ".safetensors": ("safetensors", "safetensors"),
-    ".onnx": ("onnxscript", "onnx onnxscript"),
-}
 NoiseInput = Literal["input", "const", "none"]
 
 
 def read_weights(path: Path, *, name: str = "") -> Weights:
     """Read a file of any format, called `name` in its lineage; ValueError if it is unknown."""
-    if path.suffix in PROGRAMS:
+    if path.suffix.lower() in PROGRAMS:
         raise ValueError(
             f"{path} is an exported program, which cannot be read back; pass the file it was "
             "exported from"
@@ -80,9 +75,6 @@ def export(
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
-    if ending in NEEDED:
-        module, packages = NEEDED[ending]
-        require_module(module, packages=packages, purpose=f"writing {ending} files")
     if ending in PROGRAMS and loaded.settings.centers is not None:
         raise ValueError(
             f"{ending} files truncate toward w_avg, but {loaded.origin} has centers; write "

@@ -76,24 +76,19 @@ def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -
     )
     if layout.match("synthesis.input.epilogue0.noise.const", weights) is None:
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)
-    psi = layout.psi
-    cutoff = layout.cutoff
-    notes = layout.notes
     if layout.match("w_avg", weights) is None:
         network.w_avg.copy_(mean_w(network))
         if layout.may_lack_average:  # the training used no truncation
-            psi = 1.0
-            cutoff = None
-            notes = layout.notes[:1]
+            layout = dataclasses.replace(layout, psi=1.0, cutoff=None, notes=layout.notes[:1])
     kind = f"checkpoint of {layout.program}"
     resolution = progress.resolution or trained_resolution(network.synthesis)
     loaded = Pretrained(
         network,
-        SamplingSettings(resolution, progress.alpha, psi=psi, cutoff=cutoff),
+        SamplingSettings(resolution, progress.alpha, psi=layout.psi, cutoff=layout.cutoff),
         f"{kind} {file}",
         images_seen=progress.images_seen,
     )
-    return Weights(file, kind, loaded, network, notes=notes)
+    return Weights(file, kind, loaded, network, notes=layout.notes)
 
 
 def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
@@ -106,10 +101,6 @@ def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     inputs = dense[0][1]
     labels = shapes(layout, ["mapping.label_embedding"], weights)
     label_dim = labels[0][0] if labels else 0
-    if label_dim and inputs % 2:
-        raise ValueError(
-            f"a mapping network with labels must have an even number of inputs, got {inputs}"
-        )
     convs = shapes(layout, itertools.chain(["synthesis.input.conv.weight"], blocks), weights)
     rgb = shapes(layout, ["synthesis.to_rgb.4.weight"], weights)
     if not rgb:

@@ -106,8 +106,6 @@ def he_scaled(strength: Tensor) -> Tensor:
 
 
 def progress_of_genforce(content: Content, weights: Tensors, config: NetworkConfig) -> Progress:
-    if "synthesis.lod" not in weights:
-        raise ValueError("synthesis.lod is missing")
     lod = weights["synthesis.lod"].reshape(-1).tolist()
     resolution, alpha = growth("synthesis.lod", lod, config.resolution)
     metadata = content.get("running_metadata")

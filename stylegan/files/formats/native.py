@@ -157,6 +157,7 @@ def save_discriminator(
 def save_safetensors(
     path: Path, loaded: Pretrained, *, outputs: OutputWriter = KEEP_EXISTING
 ) -> None:
+    require_module("safetensors", packages="safetensors", purpose="writing .safetensors files")
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}

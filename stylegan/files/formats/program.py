@@ -4,7 +4,7 @@ import copy
 import io
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from stylegan.files.formats.native import description_as_json
 from stylegan.networks import Noise
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.text import require_module
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -24,14 +25,7 @@ if TYPE_CHECKING:
 # Oldest opset that torch exports, and the oldest format with it (ONNX 1.13, ONNX Runtime 1.14).
 ONNX_OPSET = 18
 ONNX_IR = 8
-
-
-class Inputs(TypedDict):
-    """Inputs of the program except psi."""
-
-    z: Tensor  # (N, z_dim)
-    labels: NotRequired[Tensor]  # (N, label_dim)
-    noise: NotRequired[list[Tensor]]  # (N, 1, r, r) per layer
+Inputs = dict[str, Tensor | list[Tensor]]  # of the program, except psi, by name
 
 
 class Program(nn.Module):
@@ -62,7 +56,7 @@ class Program(nn.Module):
 
 
 def example_inputs(loaded: Pretrained, noise: str) -> Inputs:
-    """z of two seeds and, if the program takes them, labels and the stored noise maps."""
+    """`z` of two seeds and, if the program takes them, `labels` and the stored `noise` maps."""
     config = loaded.generator.config
     average = loaded.generator.w_avg
     seeds = range(2)
@@ -118,6 +112,7 @@ def without_traces(model: "ModelProto") -> "ModelProto":
 
 def save_onnx(path: Path, loaded: Pretrained, noise: str, outputs: OutputWriter) -> None:
     """Write an ONNX graph in float32 with a default psi."""
+    require_module("onnxscript", packages="onnx onnxscript", purpose="writing .onnx files")
     from onnx import helper, numpy_helper
 
     single = copy.deepcopy(loaded.generator).float().cpu()
