@@ -41,15 +41,14 @@ def photos(tmp_path):
 
 def test_help_imports_no_command(tmp_path):
     program = (
-        "import sys; from click.testing import CliRunner; from stylegan.cli import COMMANDS, main; "
+        "import sys; from click.testing import CliRunner; from stylegan.cli import main; "
         "print(CliRunner().invoke(main, ['--help']).output); "
         "print(sorted(m for m in sys.modules if m.startswith('stylegan.cli.'))); "
-        "print('torch' in sys.modules); "
-        "print({CliRunner().invoke(main, [name, '--help']).exit_code for name in COMMANDS})"
+        "print('torch' in sys.modules)"
     )
     text = printed(tmp_path, "-c", program)
     assert all(f"  {name} " in text for name in COMMANDS)
-    assert text.splitlines()[-3:] == ["['stylegan.cli.common']", "False", "{0}"]
+    assert text.splitlines()[-2:] == ["['stylegan.cli.common']", "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -3,18 +3,22 @@
 import numpy as np
 import pytest
 import torch
+from helpers.linear_generator import KINDS, measured
+from helpers.measuring import scores
 from helpers.pictures import save_picture
 from helpers.processes import free_port, spawned
 from helpers.runs import log_of
-from helpers.tiny_training import differing, flat, train_tiny
+from helpers.tiny_generators import assert_same_weights
+from helpers.tiny_training import differing, train_tiny
 from helpers.two_processes import (
     BATCH,
     COMPARED,
+    MOVED,
     STAGES,
     config_of,
     fed,
     strengths,
-    ten_steps,
+    trained,
     work,
 )
 
@@ -36,11 +40,12 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, store):
+def folder(tmp_path_factory, store, faces):
     """Where two processes have left their results."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "store").symlink_to(store.path)
-    train_tiny(config_of("deviation", batch_gpu=2), store, folder / "moved", stop_at=60)
+    (folder / "faces").symlink_to(faces.path)
+    train_tiny(MOVED, store, folder / "moved", stop_at=60)
     spawned(work, (free_port(), str(folder)), 2)
     return folder
 
@@ -50,13 +55,6 @@ def results(folder):
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
-def largest_difference(a, b):
-    a, b = flat(a), flat(b)
-    assert a.keys() == b.keys()
-    floats = [k for k, v in a.items() if isinstance(v, torch.Tensor) and v.is_floating_point()]
-    return max((a[k] - b[k]).abs().max().item() for k in floats)
-
-
 NETWORKS = ("generator", "discriminator", "generator_ema")
 
 
@@ -64,9 +62,10 @@ NETWORKS = ("generator", "discriminator", "generator_ema")
 def test_train_step_on_two_processes_equals_one_process(name, results):
     # With micro-batches as large as a process's share, the same images share a deviation group.
     config = config_of(name, batch_gpu=BATCH // 2 if name == "deviation" else 0)
-    alone, together = ten_steps(config), results[0]["steps"][name]
+    alone, together = trained(config), results[0]["steps"][name]
+    assert name != "ada" or alone["strength"]["probability"] > 0
     for network in NETWORKS:
-        assert largest_difference(alone[network], together[network]) < 1e-9
+        assert_same_weights(alone[network], together[network], atol=1e-9)
     assert together["images_seen"] == alone["images_seen"] == BATCH * len(STAGES)
     assert together["skipped_g"] == together["skipped_d"] == 0
 
@@ -122,13 +121,34 @@ def schedule_of(out):
 
 
 def test_resume_with_two_processes_keeps_the_schedule_of_one(results, folder, store):
-    assert [result["continued"][1] for result in results] == [168, 168]
+    assert [result["continued"][1] for result in results] == [108, 108]
     told, silent = (result["continued"][0] for result in results)  # one process speaks for all
     assert "the run continues with processes 1 -> 2" in told[0]
     assert "continuing from " in told[-1] and "state-000000060.pt" in told[-1]
     assert silent == []
-    train_tiny(config_of("deviation", batch_gpu=2), store, folder / "alone")
+    train_tiny(MOVED, store, folder / "alone")
     assert schedule_of(folder / "moved") == schedule_of(folder / "alone")
     saved = checkpoint.load(RunFolder(folder / "moved").states()[-1])
     assert saved["processes"] == 2
     assert saved["config"]["schedule"]["num_processes"] == 1  # whose batch table stays
+
+
+def test_metrics_on_two_processes_equal_one_process(results, folder):
+    first, second = (result["scores"] for result in results)
+    assert first == second
+    for kind, values in scores(folder, "cache of one").items():
+        assert first[kind] == pytest.approx(values, rel=1e-5)  # of features in float32
+
+
+def test_path_lengths_and_entropies_are_equal_on_two_processes(results, tmp_path):
+    """Both families."""
+    alone = measured(tmp_path, 16)
+    for together in (result["lengths"] for result in results):
+        for kind in KINDS:
+            np.testing.assert_allclose(together.lengths[kind], alone.lengths[kind], rtol=1e-9)
+        assert together.entropies == alone.entropies
+
+
+def test_evaluate_fails_on_all_ranks_if_one_rank_fails(results):
+    refused = [], ["swd9 could not be measured: the last disk is full"]
+    assert [result["full disk"] for result in results] == [refused] * 2

@@ -5,16 +5,10 @@ import numpy as np
 import pytest
 import torch
 from helpers.consoles import RecordingConsole
-from helpers.processes import gathered
-from helpers.tiny_generators import tiny_loaded
+from helpers.measuring import SIZE, coarse_pixels, of_data
 from PIL import Image
 
-from stylegan.data import Store
 from stylegan.metrics import (
-    METRICS,
-    Comparison,
-    Conditions,
-    Measurement,
     Tools,
     default_names,
     efficientnet,
@@ -35,20 +29,6 @@ from stylegan.metrics.statistics import (
 )
 
 CPU = torch.device("cpu")
-SIZE = 16  # the faces, averaged down
-
-
-def of_data(faces, size=SIZE, **options):
-    return Comparison.from_generator(tiny_loaded(size), faces, Conditions(**options))
-
-
-def coarse_pixels(device=CPU, resolution=SIZE):
-    """A network that takes no time: averages over sixteenths of an image."""
-
-    def averages(images):
-        return torch.nn.functional.adaptive_avg_pool2d(images.float() / 255, 4).flatten(1)
-
-    return FeatureNetwork("coarse pixels", "0", 48, "none", averages)
 
 
 @pytest.fixture
@@ -204,26 +184,3 @@ def test_nearest_distances_are_relative_to_the_median_of_the_data(faces):
     found = nearest(images[:2], of_data(faces), network)
     assert found.typical == pytest.approx(apart.item())
     np.testing.assert_allclose(found.relative, found.distances / apart.item())
-
-
-# Processes
-
-
-def measured(folder, cache):
-    """Metrics that need no download."""
-    images, kinds = 25, ["eff-fd", "eff-kid", "swd"]  # does not divide by 2
-    source = of_data(Store(folder / "store"), mirror=True, batch=4)
-    tools = Tools(folder / cache)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feature_metrics, "efficientnet", coarse_pixels)
-        m = Measurement(**vars(source), num=images, tools=tools, evenly=True)
-        return {kind: METRICS[kind].measure(m).values for kind in kinds}
-
-
-def test_metrics_on_two_processes_equal_one_process(faces, tmp_path):
-    (tmp_path / "store").symlink_to(faces.path)
-    first, second = gathered(measured, (tmp_path, "cache of two"), tmp_path)
-    assert first == second
-    alone = measured(tmp_path, "cache of one")
-    for kind, values in alone.items():
-        assert first[kind] == pytest.approx(values, rel=1e-5)  # of features in float32

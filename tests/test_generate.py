@@ -1,13 +1,14 @@
 """The command that writes pictures."""
 
 import dataclasses
+import runpy
+import sys
 
 import numpy as np
 import pytest
 import torch
 from helpers import ROOT
 from helpers.commands import generated, open_image, pixels, run_fails, run_ok, stylegan
-from helpers.processes import run_python
 from helpers.tiny_generators import LABELED, TINY, random_generator
 from PIL import Image
 from torch.testing import assert_close
@@ -215,14 +216,24 @@ def test_class_option_warns_that_saved_w_does_not_change(tmp_path, out):
         assert ("--class has no effect" in result.stderr) == says
 
 
-@pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])
-def test_generate_script_and_module_are_the_same_command(tmp_path, door):
-    done = run_python(ROOT, *door, tmp_path / "gone.pt")
-    assert done.returncode == 1
-    assert done.stderr.startswith(
-        f"Error: there is no file or folder {tmp_path / 'gone.pt'}; accept"
-    )
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("run", "door", "words"),
+    [
+        (runpy.run_path, str(ROOT / "generate.py"), []),
+        (runpy.run_module, "stylegan", ["generate"]),
+    ],
+    ids=["script", "module"],
+)
+def test_generate_script_and_module_are_the_same_command(
+    run, door, words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "argv", [door, *words, str(tmp_path / "gone.pt")])
+    with pytest.raises(SystemExit) as ended:
+        run(door, run_name="__main__")
+    text = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert text.startswith(f"Error: there is no file or folder {tmp_path / 'gone.pt'}; accept")
+    assert text.count("\n") == 1
     (tmp_path / "gone2.pt").touch()
     with pytest.raises(FileNotFoundError, match=r"gone\.pt \(did you mean .*gone2\.pt\?"):
         load_generator(tmp_path / "gone.pt")

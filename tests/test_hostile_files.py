@@ -2,15 +2,13 @@
 
 import dataclasses
 import io
-import json
 import os
 import pickle
 import zipfile
 
 import pytest
 import torch
-from helpers.damage import Runs
-from helpers.processes import printed
+from helpers.damage import Runs, limited
 from helpers.tiny_generators import TINY, random_generator
 
 from stylegan import load_generator
@@ -92,25 +90,8 @@ def hostile_checkpoint(path, program):
     return path
 
 
-# One corpus of files of all kinds, read by one process with limits of memory and time
+# One corpus of files of all kinds, read with limits of memory and time
 
-READER = """
-import json, resource, sys, time
-from pathlib import Path
-from stylegan import load_generator
-pages = int(Path("/proc/self/statm").read_text().split()[0])
-resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**30,) * 2)
-for path in sys.argv[1:]:
-    print(path, "is read", file=sys.stderr, flush=True)
-    start = time.process_time()
-    try:
-        load_generator(path)
-        found = ""
-    except (OSError, ValueError) as error:
-        found = str(error)
-    assert time.process_time() - start < 10
-    print(json.dumps([path, found]))
-"""
 FIELDS = {"images_seen": 0, "resolution": 16, "alpha": 1.0, "psi": 1.0, "cutoff": None}
 HEAD = {"format": "stylegan", "version": 1, "kind": "generator", **FIELDS}
 WIDE = NetworkConfig(resolution=1024, z_dim=4096, w_dim=4096, mapping_width=4096, max_channels=2048)
@@ -172,7 +153,7 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
     "meta.pt": (with_weights(lambda like: like), "not dense"),
     "laughs.pt": (saved(more=laughs(40)), ""),
     "overlapping.pt": (overlapping, "larger than the file"),
-    "centers.pt": (saved(centers=[[0.0] * TINY.w_dim] * 10**6), "centers must be rows of numbers"),
+    "centers.pt": (saved(centers=[[0.0] * 3000] * 3000), "centers must be rows of numbers"),
     **{  # lists of 2**40 places
         f"{field}.pt": (saved(**{field: laughs(40)}), f"{field}.pt")
         for field in ("version", "kind", "label_names", "lineage", "psi")
@@ -205,13 +186,14 @@ def corpus(folder):
 
 
 def test_load_generator_rejects_hostile_files_without_running_them(tmp_path):
-    expected = corpus(tmp_path)
-    text = printed(tmp_path, "-c", READER, *(tmp_path / name for name in expected))
-    messages = dict(map(json.loads, text.splitlines()))
-    for name, says in expected.items():
-        path = str(tmp_path / name)
-        line = sanitize_message(messages[path])
-        assert (says in line and path in line) if says else not line, (name, line)
+    for name, says in corpus(tmp_path).items():
+        path, line = tmp_path / name, ""
+        with limited():
+            try:
+                load_generator(path)
+            except (OSError, ValueError) as error:
+                line = sanitize_message(str(error))
+        assert (says in line and str(path) in line) if says else not line, (name, line)
         assert line.isprintable() and len(line) <= 2000
     assert not (tmp_path / "canary").exists()
 

@@ -14,7 +14,6 @@ import torch
 from helpers.commands import run_fails, run_ok, stylegan
 from helpers.consoles import RecordingConsole
 from helpers.pictures import save_picture
-from helpers.processes import gathered
 from helpers.runs import json_lines, log_of
 from helpers.tables import kept_tables
 from helpers.tiny_generators import LABELED, loaded_of, random_generator, tiny_loaded
@@ -30,7 +29,7 @@ from helpers.tiny_training import (
 from stylegan.cli.metrics import means, metrics
 from stylegan.cli.train import closing_lines
 from stylegan.config import DataConfig, to_toml
-from stylegan.data import Preparation, Store, cached_store, prepare
+from stylegan.data import Preparation, cached_store, prepare
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.metrics import (
@@ -254,33 +253,6 @@ def test_weights_sha256_depends_on_the_weights_alone():
     with torch.no_grad():
         same.w_avg[0] += 1
     assert weights_sha256(generator) != weights_sha256(same)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FullDisk(GeneratorSamples):
-    """Its last process has room for one batch only."""
-
-    def sample_batch(self, indices, num):
-        if indices.stop == num:  # the last of several batches
-            raise OSError("the last disk is full")
-        return super().sample_batch(indices, num)
-
-
-def measured_with_a_full_disk(folder):
-    told = []
-    loaded = tiny_loaded(8)
-    source = Comparison.from_generator(loaded, Store(folder / "store"), Conditions(batch=1))
-    source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
-    results = evaluate(
-        source, parse("swd9"), Tools(folder / "cache", console=RecordingConsole(told))
-    )
-    return [result.metric for result in results], told
-
-
-def test_evaluate_fails_on_all_ranks_if_one_rank_fails(faces, tmp_path):
-    (tmp_path / "store").symlink_to(faces.path)
-    found = gathered(measured_with_a_full_disk, (tmp_path,), tmp_path)
-    assert found == [([], ["swd9 could not be measured: the last disk is full"])] * 2
 
 
 @pytest.mark.parametrize("mirror", [False, True])

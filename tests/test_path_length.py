@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers.linear_generator import KINDS, linear_samples, measured, squared_distance
-from helpers.processes import gathered
+from helpers.linear_generator import KINDS, linear_samples, squared_distance
 from helpers.tiny_generators import TINY, loaded_of
 from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
@@ -99,15 +98,6 @@ def test_trimmed_mean_drops_extreme_percentiles_and_refuses_nan():
 def test_measured_lengths_do_not_depend_on_batch_or_later_pairs(kind):
     one, many = (linear_samples(dim=8, loud=1.0, batch=batch) for batch in (1, 7))
     np.testing.assert_allclose(lengths(one, kind, 10), lengths(many, kind, 17)[:10], rtol=1e-9)
-
-
-def test_path_lengths_and_entropies_are_equal_on_two_processes(tmp_path):
-    """Both families."""
-    alone = measured(tmp_path, 16)
-    for together in gathered(measured, (tmp_path, 4), tmp_path):
-        for kind in KINDS:
-            np.testing.assert_allclose(together.lengths[kind], alone.lengths[kind], rtol=1e-9)
-        assert together.entropies == alone.entropies
 
 
 @pytest.mark.parametrize("kind", KINDS)

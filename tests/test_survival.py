@@ -20,7 +20,15 @@ from helpers.documents import blocks
 from helpers.processes import started_python as child
 from helpers.runs import contents, log_of
 from helpers.stored_files import ABSENT, changed
-from helpers.tiny_training import QUIET, SCHEDULE, differing, largest_file, tiny_config, train_tiny
+from helpers.tiny_training import (
+    QUIET,
+    SCHEDULE,
+    SHORT,
+    differing,
+    largest_file,
+    tiny_config,
+    train_tiny,
+)
 
 from stylegan import load_generator
 from stylegan.config import load_config
@@ -90,9 +98,8 @@ def damage(path, how):
 # Files
 
 
-@pytest.mark.parametrize("how", ["flipped", "truncated", "empty"])
-def test_resume_skips_a_damaged_newest_state_and_names_it(how, store, whole, begun):
-    damage(begun / "state-000000140.pt", how)
+def test_resume_skips_a_damaged_newest_state_and_names_it(store, whole, begun):
+    damage(begun / "state-000000140.pt", "flipped")
     state, (line,), _ = going(tiny_config(), store, begun, {})
     assert "state-000000140.pt is " in line
     assert "continuing from state-000000120.pt instead" in line
@@ -138,10 +145,7 @@ def test_resume_without_usable_states_changes_nothing(spoil, message, store, beg
         ("scores", [{"x": "y"}], r"scores\.0\.x"),
     ],
 )
-def test_resume_refuses_a_state_with_wrong_values_and_names_it(
-    place, value, words, store, stopped, tmp_path
-):
-    begun = Path(shutil.copytree(stopped, tmp_path / "run"))
+def test_resume_refuses_a_state_with_wrong_values_and_names_it(place, value, words, store, begun):
     newest = RunFolder(begun).states()[-1]
     payload = changed(checkpoint.load(newest), place, value)
     checkpoint.save(newest, "state", payload, outputs=ALLOW_OVERWRITE)
@@ -154,8 +158,9 @@ def test_resume_refuses_a_state_with_wrong_values_and_names_it(
 
 def test_run_folder_locked_refuses_a_second_process(store, begun):
     code = (
-        "import sys, time; from stylegan.files.run_folder import RunFolder\n"
-        "with RunFolder(sys.argv[1]).locked(): print('alone', flush=True); time.sleep(3600)"
+        "import sys, time; from pathlib import Path; "
+        "from stylegan.utils.filesystem import LOCK, lock\n"
+        "with lock(Path(sys.argv[1]) / LOCK): print('alone', flush=True); time.sleep(3600)"
     )
     with child(code, begun):
         (begun / ".state-000000144.pt.0123456789abcdef.partial").write_bytes(b"being written")
@@ -168,7 +173,8 @@ def test_run_folder_locked_refuses_a_second_process(store, begun):
     assert not (begun / ".state-000000144.pt.0123456789abcdef.partial").exists()
 
 
-def test_start_continues_if_the_files_of_its_run_are_removed(store, whole, tmp_path):
+def test_start_continues_if_the_files_of_its_run_are_removed(store, tmp_path):
+    config = tiny_config(schedule=SHORT | {"total_kimg": 0.032})
     out = tmp_path / "run"
 
     def clear():
@@ -176,37 +182,32 @@ def test_start_continues_if_the_files_of_its_run_are_removed(store, whole, tmp_p
             if path.is_file() and path.name != ".lock":  # as `rm run/*` does
                 path.unlink()
 
-    actions = {60: clear, 100: lambda: signal.raise_signal(signal.SIGINT)}
-    going(tiny_config(), store, out, actions)
-    assert states(out) == [80, 100] and (out / "data.txt").is_file()
-    state = train_tiny(tiny_config(), store, out)
-    assert differing(state.to_payload(), whole[1].to_payload()) == []
+    actions = {12: clear, 20: lambda: signal.raise_signal(signal.SIGINT)}
+    going(config, store, out, actions)
+    assert states(out) == [16, 20] and (out / "data.txt").is_file()
+    state, whole = (train_tiny(config, store, folder) for folder in (out, tmp_path / "whole"))
+    assert differing(state.to_payload(), whole.to_payload()) == []
 
 
 def test_keep_states_and_milestone_kimg_retain_states(store, tmp_path):
-    config = tiny_config(keep_states=2, milestone_kimg=0.06)
+    often = SHORT | {"total_kimg": 0.032, "tick_kimg": {4: 0.004}}
+    config = tiny_config(keep_states=2, milestone_kimg=0.012, schedule=often)
     train_tiny(config, store, tmp_path / "run")
-    assert states(tmp_path / "run") == [80, 120, 168]  # the first from 60 on, and from 120 on
+    assert states(tmp_path / "run") == [12, 24, 28, 32]  # the first from 12 on, and from 24 on
 
 
 # Signals and the clock
 
 
-def test_sigusr1_saves_the_state_and_training_continues(store, whole, tmp_path):
+def test_signals_save_the_state_and_all_but_sigusr1_stop(store, whole, tmp_path):
     seen, out = [], tmp_path / "run"
-    actions = {52: partial(signal.raise_signal, signal.SIGUSR1)}
+    sent = {52: signal.SIGUSR1, 60: signal.SIGHUP, 72: signal.SIGTERM}
+    actions = {images: partial(signal.raise_signal, number) for images, number in sent.items()}
     actions[56] = lambda: seen.append(states(out))
-    state, _, stopped_by = going(tiny_config(), store, out, actions)
-    assert (seen, stopped_by) == ([[40, 52]], 0)
-    assert differing(state.to_payload(), whole[1].to_payload()) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_sigterm_and_sighup_save_the_state_and_stop(number, store, whole, tmp_path):
-    actions = {52: lambda: signal.raise_signal(number)}
-    _, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
-    assert (stopped_by, states(tmp_path / "run")) == (number, [40, 52])
-    state = train_tiny(tiny_config(), store, tmp_path / "run")
+    stopped_by = [going(tiny_config(), store, out, actions)[2] for _ in range(2)]
+    assert (seen, stopped_by) == ([[40, 52]], [signal.SIGHUP, signal.SIGTERM])
+    assert states(out) == [52, 60, 72]
+    state = train_tiny(tiny_config(), store, out)
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
@@ -225,7 +226,10 @@ def test_signal_that_torchrun_forwards_counts_once(monkeypatch):
 
 def test_save_minutes_saves_the_state_when_due(store, tmp_path):
     seen = []
-    actions = {28: lambda: seen.append(states(tmp_path / "run"))}
+    actions = {
+        28: lambda: seen.append(states(tmp_path / "run")),
+        32: partial(signal.raise_signal, signal.SIGINT),
+    }
     going(tiny_config(save_minutes=1e-9), store, tmp_path / "run", actions)
     assert seen == [[16, 20, 24]]  # every step; the newest three
 
@@ -254,19 +258,19 @@ def test_full_disk_is_reported_and_training_continues(store, whole, tmp_path):
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
-def test_stop_on_a_full_disk_before_the_first_state_can_be_repeated(
-    store, whole, tmp_path, monkeypatch
-):
+def test_stop_on_a_full_disk_before_the_first_state_can_be_repeated(store, tmp_path, monkeypatch):
+    config = tiny_config(schedule=SHORT)
+
     def refuse(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as disk:
         disk.setattr(checkpoint, "save", refuse)
-        stop = {20: lambda: signal.raise_signal(signal.SIGINT)}
+        stop = {4: lambda: signal.raise_signal(signal.SIGINT)}
         with pytest.raises(OSError, match="no state has been saved yet; fix the cause and repeat"):
-            going(tiny_config(), store, tmp_path / "run", stop)
-    state, _, _ = going(tiny_config(), store, tmp_path / "run", {})
-    assert differing(state.to_payload(), whole[1].to_payload()) == []
+            going(config, store, tmp_path / "run", stop)
+    repeated, whole = (train_tiny(config, store, tmp_path / name) for name in ("run", "whole"))
+    assert differing(repeated.to_payload(), whole.to_payload()) == []
 
 
 # Metrics
@@ -277,22 +281,20 @@ def brightness(state, stage):
 
 
 def test_evaluation_scores_and_best_generator_survive_a_stop(store, tmp_path):
-    for lower_is_better, name in ((True, "low"), (False, "high")):
-        evaluation = Evaluation(brightness, "brightness", lower_is_better)
-        config = tiny_config(
-            schedule=SCHEDULE | {"total_kimg": 0.08, "tick_kimg": {4: 0.02}}, snapshot_ticks=1
-        )
-        once, _, _ = going(config, store, tmp_path / name, {}, evaluation=evaluation)
-        stops = {52: lambda: signal.raise_signal(signal.SIGINT)}
-        going(config, store, tmp_path / f"{name}2", stops, evaluation=evaluation)
-        twice, _, _ = going(config, store, tmp_path / f"{name}2", {}, evaluation=evaluation)
+    config = tiny_config(
+        schedule=SCHEDULE | {"total_kimg": 0.08, "tick_kimg": {4: 0.02}}, snapshot_ticks=1
+    )
+    once = train_tiny(
+        config, store, tmp_path / "once", evaluation=Evaluation(brightness, "brightness")
+    )
+    assert [score["images_seen"] for score in once.scores] == [20, 40, 60, 84]
+    for choose, out in ((min, tmp_path / "low"), (max, tmp_path / "high")):
+        evaluation = Evaluation(brightness, "brightness", lower_is_better=choose is min)
+        train_tiny(config, store, out, stop_at=52, evaluation=evaluation)
+        twice = train_tiny(config, store, out, evaluation=evaluation)
         assert differing(once.to_payload(), twice.to_payload()) == []
-        assert [score["images_seen"] for score in once.scores] == [20, 40, 60, 84]
-        choose = min if lower_is_better else max
         best = choose(once.scores, key=lambda score: score["brightness"])
-        for out in (tmp_path / name, tmp_path / f"{name}2"):
-            path = out / "generator-best.pt"
-            assert load_generator(path).images_seen == best["images_seen"]
+        assert load_generator(out / "generator-best.pt").images_seen == best["images_seen"]
 
 
 def test_evaluation_best_by_may_change_between_resumes(store, tmp_path):
@@ -343,15 +345,16 @@ def test_evaluation_best_by_must_be_measured(store, tmp_path):
 # Settings
 
 
-def test_total_kimg_extended_later_equals_a_longer_run(store, whole, tmp_path):
-    short = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.1})
-    assert train_tiny(short, store, tmp_path / "run").images_seen == 108
+def test_total_kimg_extended_later_equals_a_longer_run(store, tmp_path):
+    short, config = (tiny_config(schedule=SHORT | {"total_kimg": k}) for k in (0.012, 0.024))
+    assert train_tiny(short, store, tmp_path / "run").images_seen == 12
     file, told = tmp_path / "run" / "config.toml", []
     file.write_text(edited := file.read_text() + "# a comment of mine\n")
-    longer = train_tiny(tiny_config(), store, tmp_path / "run", console=RecordingConsole(told))
-    assert differing(longer.to_payload(), whole[1].to_payload()) == []
+    longer = train_tiny(config, store, tmp_path / "run", console=RecordingConsole(told))
+    whole = train_tiny(config, store, tmp_path / "whole")
+    assert differing(longer.to_payload(), whole.to_payload()) == []
     (copy,) = file.parent.glob("config-*.toml")
-    assert copy.read_text() == edited and load_config(file).schedule == tiny_config().schedule
+    assert copy.read_text() == edited and load_config(file).schedule == config.schedule
     assert any(line.startswith("config.toml changes; ") and str(copy) in line for line in told)
 
 

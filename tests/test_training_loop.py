@@ -23,24 +23,31 @@ from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.training import TrainState
 
-STOPS = {
-    4: "after the first step",
-    24: "at the last reading before a resolution grows in",
-    36: "at a reading, within a fade-in",
-    52: "between two readings, within a fade-in",
-    72: "at the change from fading to grown",
-    96: "as the next resolution begins to grow",
-    156: "before the last step",
-}
+STOPS = (
+    4,  # after the first step
+    24,  # at the last reading before a resolution grows in
+    36,  # at a reading, within a fade-in
+    52,  # between two readings, within a fade-in
+    72,  # at the change from fading to grown
+    96,  # as the next resolution begins to grow
+    156,  # before the last step
+    168,  # after it, before its generator is written
+)
 
 
-@pytest.mark.parametrize("images", STOPS, ids=STOPS.values())
-def test_resume_is_bit_identical_at_any_step(images, store, whole, tmp_path):
-    resumed(tiny_config(), store, tmp_path, images, whole=whole[1])
+def test_resume_is_bit_identical_at_any_step(store, whole, tmp_path):
+    """One run, stopped at each; to find which is to blame, leave the others out."""
+    for images in STOPS:
+        train_tiny(tiny_config(), store, tmp_path / "run", stop_at=images)
+    generator = tmp_path / "run" / "generator-000000168.pt"
+    assert not generator.exists()
+    state = train_tiny(tiny_config(), store, tmp_path / "run")
+    assert generator.exists()
+    assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
 CLASSES = {"data": {"labels": True}, "network": {"label_dim": 2}}
-LONG = {"schedule": SHORT | {"total_kimg": 0.048, "d_lr": {4: 0.02}}}  # D(real) becomes positive
+LONG = {"schedule": SHORT | {"total_kimg": 0.032, "d_lr": {4: 0.02}}}  # D(real) becomes positive
 ADA = {"kind": "ada", "target": -0.9, "ada_kimg": 0.04}
 RESUMED = {  # kinds of training, and the image at which they are stopped
     **{name: (KINDS[name], 8) for name in ("lazy r1", "first moments", "recomputation", "frozen")},
@@ -141,14 +148,6 @@ def test_start_grows_through_all_resolutions_and_writes_its_files(store, whole):
         with Image.open(path) as image:
             rows = 4 if path.name != "reals.png" else 2  # of 8 pictures each
             assert image.size == (8 * 16, rows * 16)
-
-
-def test_resume_after_the_last_step_writes_the_generator(store, whole, tmp_path):
-    train_tiny(tiny_config(), store, tmp_path / "run", stop_at=168)
-    assert not (tmp_path / "run" / "generator-000000168.pt").exists()
-    state = train_tiny(tiny_config(), store, tmp_path / "run")
-    assert (tmp_path / "run" / "generator-000000168.pt").exists()
-    assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
 def test_seed_decides_the_run(store, tmp_path):

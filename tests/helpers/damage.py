@@ -1,17 +1,24 @@
-"""Hypothesis strategies that damage good files, and an object that should not be made of one.
+"""Hypothesis strategies that damage good files, an object that should not be made of one, and the
+limits within which a file is read.
 
 `edited` knows no format. The others take a format apart, change some parts and put it together
 again with right lengths and checksums, so that the code behind the checks is reached.
 """
 
+import contextlib
 import io
 import itertools
 import pickletools
+import resource
+import time
 import warnings
 import zipfile
+from pathlib import Path
 
 from hypothesis import strategies as st
 
+MAX_SECONDS = 5  # of the processor, for one file
+MAX_BYTES = 2**30  # of address space that one file may take; threads reserve some of it
 MOST_BYTES = 2**24
 EDGES = (0, 1, 0x7F, 0x80, 0xFF, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)
 NUMBERS = sorted(
@@ -20,6 +27,20 @@ NUMBERS = sorted(
         for n, size, order in itertools.product(EDGES, (1, 2, 4, 8), ("little", "big"))
     }
 )
+
+
+@contextlib.contextmanager
+def limited():
+    """Limits of memory and of the processor's time."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    before = time.process_time()
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MAX_BYTES, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert time.process_time() - before < MAX_SECONDS
 
 
 class Runs:

@@ -92,19 +92,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def gathered(measure: Callable[..., Any], args: tuple[Any, ...], folder: Path) -> list[Any]:
-    """What `measure(*args)` returns in each of two processes that are together, by rank."""
-    spawned(measure_and_save, (measure, args, folder, free_port()), 2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
-
-
-def measure_and_save(
-    rank: int, measure: Callable[..., Any], args: tuple[Any, ...], folder: Path, port: int
-) -> None:
-    with one_of(2, rank, port):
-        torch.save(measure(*args), folder / f"{rank}.pt")
-
-
 def spawned(work: Callable[..., None], args: tuple[Any, ...], world: int) -> None:
     """Run `work(rank, *args)` in as many processes, and fail if they are not done in time."""
     processes = torch.multiprocessing.spawn(work, args, world, join=False)

@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 
 from helpers.consoles import RecordingConsole
+from helpers.linear_generator import measured
+from helpers.measuring import measured_with_a_full_disk, scores
 from helpers.processes import one_of
 from helpers.tiny_training import KINDS, QUIET, merge, tiny_config
 from stylegan.data import Store
@@ -18,14 +20,13 @@ from stylegan.utils import distributed
 
 BATCH = 8
 COMPARED = (  # each between one process and two
-    *("r2", "wgan_gp", "hinge_gp", "micro-batches", "labels", "deviation", "recomputation"),
+    *("wgan_gp", "micro-batches", "labels", "deviation", "recomputation"),
     *("ada", "frozen", "diffaugment", "relativistic"),
 )
-STAGES = [  # of ten steps: growing twice
-    *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,
-    *[Stage(8, 0.3, BATCH, 1e-3, 1e-3, 1)] * 2,
-    *[Stage(8, 0.7, BATCH, 1e-3, 1e-3, 1)],
-    *[Stage(8, 1.0, BATCH, 1e-3, 1e-3, 1)] * 2,
+STAGES = [  # of six steps: growing twice
+    *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 2,
+    Stage(8, 0.3, BATCH, 1e-3, 1e-3, 1),
+    Stage(8, 1.0, BATCH, 1e-3, 1e-3, 1),
     *[Stage(16, 0.5, BATCH, 1e-3, 1e-3, 1)] * 2,
 ]
 
@@ -36,6 +37,9 @@ def config_of(kind, **changes):
     if kind == "micro-batches":
         changes = {"network": {"deviation_group": 0}} | changes
     return tiny_config(**merge(merge(whole, KINDS[kind]), changes))
+
+
+MOVED = config_of("deviation", batch_gpu=2, schedule={"total_kimg": 0.1})  # ends at image 108
 
 
 def float64_state(config):
@@ -53,7 +57,7 @@ def float64_state(config):
     return TrainState.create(config, *networks)
 
 
-def ten_steps(config):
+def trained(config):
     """Train on random images; what is left of it."""
     state = float64_state(config)
     share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
@@ -85,9 +89,9 @@ def fixed_signs():
     return 1 - 2 * (torch.rand(20, BATCH, generator=rng, dtype=torch.float64) > chance).double()
 
 
-def strengths(resume_before=None):
+def strengths(resume_before=()):
     """The probability of the published rule after each of 20 steps with those signs; the state is
-    saved and restored in between."""
+    saved and restored before some."""
     published = {"kind": "ada", "transforms": ["blit"], "ada_kimg": 500.0}
     config = config_of("ada", augment=published)
     share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
@@ -98,7 +102,7 @@ def strengths(resume_before=None):
 
     state, stage, found = new_state(), STAGES[0], []
     for i, signs in enumerate(fixed_signs()):
-        if i == resume_before:
+        if i in resume_before:
             payload, state = state.to_payload(), new_state()
             state.restore(payload)
         reals = share.floats(signs)[:, None, None, None].expand(-1, 3, 4, 4)
@@ -144,9 +148,7 @@ def stopped_by_the_second(store, out):
 def continued_by_two(store, out):
     """What is told when two processes continue a run that one began, and where it ends."""
     told = []
-    state = start(
-        config_of("deviation", batch_gpu=2), store, out, **QUIET, console=RecordingConsole(told)
-    )
+    state = start(MOVED, store, out, **QUIET, console=RecordingConsole(told))
     return told, state.images_seen
 
 
@@ -171,11 +173,14 @@ def work(rank, port, folder):
     store = Store(Path(folder) / "store")
     with one_of(2, rank, port):
         results = {
-            "steps": {name: ten_steps(config_of(name)) for name in COMPARED},
+            "steps": {name: trained(config_of(name)) for name in COMPARED},
             "strengths": strengths(),
             "fed": fed(store),
             "continued": continued_by_two(store, Path(folder) / "moved"),
             "stopped": stopped_by_the_second(store, Path(folder) / "run"),
+            "lengths": measured(Path(folder), 4),  # of a linear generator
+            "scores": scores(Path(folder), "cache of two"),
+            "full disk": measured_with_a_full_disk(Path(folder)),
         }
     results["agreed"] = agreed_in_a_group_of_a_script(rank, folder)
     torch.save(results, Path(folder) / f"{rank}.pt")
