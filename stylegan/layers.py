@@ -17,10 +17,8 @@ def run_block(block: nn.Module, *inputs: Tensor | None, checkpointed: bool) -> T
     The block must return one tensor and use no random numbers.
     """
     if checkpointed:
-        output: Tensor = checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
-    else:
-        output = block(*inputs)
-    return output
+        return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return block(*inputs)
 
 
 class Equalized(nn.Module):
@@ -132,9 +130,7 @@ class EqualizedConvDown2d(Equalized):
         self.blur = blur
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = self.weight_scale
-        bias = self.bias
-        return conv2d_downsample(x, self.weight, scale, bias, blur_first=self.blur)
+        return conv2d_downsample(x, self.weight, self.weight_scale, self.bias, blur_first=self.blur)
 
 
 class NoiseInput(nn.Module):

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import reals_for, stage, tiny_config
 from helpers.two_processes import float64_state
 from torch.testing import assert_close
@@ -19,8 +20,8 @@ from stylegan.ops.cpu import (
     Im2colTapMajorConv,
     Winograd,
     choose_convolution,
+    convolution,
     pointwise,
-    winograd,
 )
 from stylegan.training import Share, draw, train_step
 
@@ -73,7 +74,7 @@ def assert_equal(function, formula, tensors, *, third=True):
 @pytest.mark.parametrize("part_bytes", [1, 2**24], ids=["parts", "whole"])
 @pytest.mark.parametrize(("way", "size", "shape"), [*CASES, *OF_A_GPU])
 def test_conv2d_algorithms_equal_their_formula(monkeypatch, way, size, shape, part_bytes):
-    monkeypatch.setattr(winograd, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(convolution, "PART_BYTES", part_bytes)
     if way == "gpu":
         monkeypatch.setattr(cpu, "uses_cpu_kernels", lambda x: False)
     else:
@@ -194,10 +195,10 @@ def test_im2col_tap_major_conv_gives_the_same_result_in_chunks(monkeypatch):
     (x, weight), op = inputs("half", (5, 3, 8, 8)), Im2colTapMajorConv("half", SCALE)
     grad = numbers(5, 7, 4, 4).detach()
     with torch.no_grad():
-        whole = op.output(x, weight), *op.gradients(x, weight, grad, (True, True))
-        monkeypatch.setattr("stylegan.ops.cpu.convolution.WINDOWS_BYTES", 2 * 8 * 9 * 3 * 16)
+        whole = op.output(x, weight), *op.gradients(x, weight, grad, (True, True), None)
+        monkeypatch.setattr(convolution, "PART_BYTES", 2 * 8 * 9 * 3 * 16)
         assert len(op.chunks(x, grad)) == 3
-        in_parts = op.output(x, weight), *op.gradients(x, weight, grad, (True, True))
+        in_parts = op.output(x, weight), *op.gradients(x, weight, grad, (True, True), None)
     for a, b in zip(whole, in_parts, strict=True):
         assert_close(a, b, rtol=0, atol=1e-13)
 
@@ -324,6 +325,4 @@ def test_train_step_does_not_depend_on_the_convolution_algorithm(
             train_step(state, reals_for(now, torch.float64), None, now, draws)
         states.append(state)
     for network in ("generator", "discriminator", "generator_ema"):
-        a, b = (getattr(state, network).state_dict() for state in states)
-        for name, value in a.items():
-            assert_close(b[name], value, rtol=0, atol=1e-9, msg=f"{network} {name}")
+        assert_same_weights(*(getattr(state, network) for state in states), atol=1e-9)

@@ -199,7 +199,8 @@ def test_one_file_holds_all_parts_and_no_address(tmp_path):
     dist.mkdir()
     for source in RUNTIME.values():
         (dist / source).write_bytes(b"\xff</script>" + source.encode())
-    written = save_page(tiny(), {}, "</script>", path, dist)
+    small = dataclasses.replace(TINY, resolution=8)
+    written = save_page(loaded_of(random_generator(small)), {}, "</script>", path, dist)
     page = path.read_text(encoding="utf-8")
     assert [*tmp_path.glob("*.HTML"), dist] == sorted(tmp_path.iterdir(), reverse=True)
     assert written.size == path.stat().st_size

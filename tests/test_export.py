@@ -186,6 +186,7 @@ def test_export_onnx_accepts_any_batch_size_psi_and_noise(tmp_path):
         assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_export_onnx_of_large_outputs_differs_only_by_rounding(tmp_path):
     """Float32 itself is as far from float64 there; also where hardly trained layers divide by
     deviations near 0."""

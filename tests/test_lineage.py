@@ -4,11 +4,10 @@ import dataclasses
 import hashlib
 
 import pytest
-from helpers.consoles import RecordingConsole
 from helpers.reference import SNAPSHOT
 from helpers.runs import log_of
 from helpers.tiny_generators import loaded_of, random_generator
-from helpers.tiny_training import QUIET, SHORT, tiny_config, write_pictures
+from helpers.tiny_training import QUIET, SHORT, tiny_config, train_tiny, write_pictures
 
 from stylegan import load_generator
 from stylegan.cli.files import facts_of
@@ -30,7 +29,7 @@ MINE = LineageEntry("mine/state-000000012.pt", "0" * 64)
 def trained(store, out, source, lines=None, **changes):
     """A run of a few steps from `source`."""
     config = tiny_config(schedule=SHORT, **changes)
-    return start(config, store, out, init_from=source, console=RecordingConsole(lines), **QUIET)
+    return train_tiny(config, store, out, told=lines, init_from=source)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,8 @@ def meta_step(state, now, probability=0.5):
     return drawing, tracker
 
 
-@pytest.mark.parametrize("name", KINDS)
+# those left out ask for nothing that others do not: without autocast bf16 is fp32
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - {"bf16", "deviation", "hinge_gp"}))
 def test_train_step_stays_on_its_device_without_synchronization(name, monkeypatch):
     """Each random number is copied once; a step after the one that makes the moments."""
     # meta knows no autocast: what else fp16 does, a scaler for each network, is here
@@ -73,9 +74,10 @@ def test_train_step_at_a_new_stage_syncs_only_to_compare_weights():
 
 
 def test_augment_strength_is_read_every_fourth_step():
-    state, read_at = new_state(tiny_config(augment={"kind": "ada"})), []
+    augment = {"kind": "ada", "transforms": ["blit"]}
+    state, read_at = new_state(tiny_config(augment=augment)), []
     for i in range(9):
-        drawing, tracker = meta_step(state, stage(8, 0.5), state.strength.probability)
+        drawing, tracker = meta_step(state, stage(4, 1.0), state.strength.probability)
         assert drawing.waits == [] and (i == 0 or tracker.waits == [])
         with MetaTracker() as reading:
             state.strength.adapt()
@@ -133,7 +135,7 @@ def trained_with_bad_gradients(options, *, save_at=None):
     return state.to_payload()
 
 
-@pytest.mark.parametrize("name", ["plain", "ada", "first moments"])
+@pytest.mark.parametrize("name", ["ada", "first moments"])
 def test_host_decides_does_not_change_the_updates(name, monkeypatch):
     """Bit for bit, also where gradients are not finite, beside saving, and as a stage begins."""
     by_host = trained_with_bad_gradients(KINDS[name])

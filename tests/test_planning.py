@@ -24,13 +24,20 @@ from stylegan.training.transfer import warmup_lines
 from stylegan.utils.lineage import to_toml as lineage_toml
 
 
-@pytest.fixture
-def pictures(tmp_path):
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
     """50 pictures of 80x80, two of 16x16, and a note."""
-    write_pictures(tmp_path / "photos", n=50, size=80)
-    write_pictures(tmp_path / "photos" / "small", n=2, size=16)
-    (tmp_path / "photos" / "notes.txt").write_text("mine")
-    return tmp_path / "photos"
+    folder = tmp_path_factory.mktemp("pictures") / "photos"
+    write_pictures(folder, n=50, size=80)
+    write_pictures(folder / "small", n=2, size=16)
+    (folder / "notes.txt").write_text("mine")
+    return folder
+
+
+@pytest.fixture
+def pictures(photos, tmp_path):
+    """A copy, which a test may change."""
+    return shutil.copytree(photos, tmp_path / "photos")
 
 
 HERE = Machine(torch.device("cpu"), cores=2)

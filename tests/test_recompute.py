@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from helpers.saved_tensors import Saved
+from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import KINDS, reals_for, stage, step, tiny_config
 from helpers.two_processes import float64_state
 
@@ -43,13 +44,13 @@ def latents(dtype=torch.float64):
     return torch.randn(N, CONFIG.network.z_dim, generator=rng).to(dtype)
 
 
-def largest_difference(a, b, *, of=lambda parameter: parameter.grad):
-    """Between what two networks hold; inf where only one has anything."""
+def largest_difference(a, b):
+    """Between the gradients of two networks, which must have the same ones."""
     largest = 0.0
     for (name, p), q in zip(a.named_parameters(), b.parameters(), strict=True):
-        assert (of(p) is None) == (of(q) is None), name
-        if of(p) is not None:
-            largest = max(largest, (of(p) - of(q)).abs().max().item())
+        assert (p.grad is None) == (q.grad is None), name
+        if p.grad is not None:
+            largest = max(largest, (p.grad - q.grad).abs().max().item())
     return largest
 
 
@@ -102,12 +103,11 @@ def test_checkpoint_activations_trains_the_same_weights(name):
     states = []
     for on in (False, True):
         state = float64_state(tiny_config(**KINDS[name] | {"checkpoint_activations": on}))
-        for resolution, alpha in ((8, 0.5), (8, 0.7), (8, 1.0), (16, 0.3), (16, 1.0)):
+        for resolution, alpha in ((8, 0.5), (8, 1.0), (16, 0.3)):
             step(state, stage(resolution, alpha, 8))
         states.append(state)
     for network in ("generator", "discriminator", "generator_ema"):
-        a, b = (getattr(state, network) for state in states)
-        assert largest_difference(a, b, of=lambda parameter: parameter) == 0
+        assert_same_weights(*(getattr(state, network) for state in states))
 
 
 def test_checkpoint_activations_gives_frozen_weights_no_gradient():

@@ -105,7 +105,7 @@ MISTAKES = [  # words, what the line says, the exit code
     (f"{TRAIN} --data pictures --out notes", f"notes {NOTES}", 1),
     (f"{TRAIN} --data pictures --init-from critic.pt", "critic.pt holds no generator", 1),
     (f"{TRAIN} --data pictures --init-from text.pt", "text.pt is not a checkpoint", 1),
-    (f"{TRAIN} --data pictures --init-from faces64", "nothing in faces64 fits", 1),
+    (f"{TRAIN} --data pictures --init-from g.pt", "g.pt fits the networks of this run", 1),
     ("video walk gone.pt --out there.webp", "there.webp exists; pass --overwrite", 1),
     ("video walk classes.pt --space z", "a class is needed, as in --class ant", 1),
     ("video walk g.pt --seeds 1", "1 seed for 1 walk: each requires", 1),
@@ -195,13 +195,23 @@ def originals(folder):
     return folder
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return originals(tmp_path_factory.mktemp("originals"))
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    """The current folder, with them."""
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "here"))
+
+
 @pytest.mark.parametrize(("words", "original"), ORIGINALS)
-def test_commands_never_overwrite_their_source(tmp_path, monkeypatch, words, original):
-    monkeypatch.chdir(originals(tmp_path))
-    before = contents(tmp_path)
+def test_commands_never_overwrite_their_source(here, words, original):
+    before = contents(Path())
     line = run_fails(*words.split(), "--overwrite")
     assert line == f"Error: {original} is the source; choose another name to write"
-    assert contents(tmp_path) == before
+    assert contents(Path()) == before
 
 
 WRITERS = [  # words, and a file that the command writes
@@ -222,23 +232,18 @@ REPORT = ("report run --out page.html", "page.html")  # which may replace a page
 
 
 @pytest.mark.parametrize(("words", "out"), [*WRITERS, REPORT])
-def test_commands_keep_an_existing_file_without_overwrite(tmp_path, monkeypatch, words, out):
-    monkeypatch.chdir(originals(tmp_path))
+def test_commands_keep_an_existing_file_without_overwrite(here, words, out):
     Path(out).parent.mkdir(exist_ok=True)
     Path(out).write_text("theirs")
-    before = contents(tmp_path)
+    before = contents(Path())
     assert f"{out} exists; pass --overwrite" in run_fails(*words.split())
-    assert contents(tmp_path) == before
+    assert contents(Path()) == before
     run_ok(*words.split(), "--overwrite")
     assert Path(out).read_bytes() != b"theirs"
 
 
 @pytest.mark.parametrize(("words", "out"), WRITERS)
-def test_commands_keep_a_file_that_another_process_writes_meanwhile(
-    tmp_path, monkeypatch, words, out
-):
-    monkeypatch.chdir(originals(tmp_path))
-
+def test_commands_keep_a_file_that_another_process_writes_meanwhile(here, monkeypatch, words, out):
     def writing(descriptor):
         Path(out).parent.mkdir(exist_ok=True)
         Path(out).write_text("theirs")

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers.saved_tensors import Saved
+from helpers.tiny_generators import assert_same_weights
 from helpers.tiny_training import (
     RELATIVISTIC,
     WGAN_GP,
@@ -226,8 +227,7 @@ def test_batch_gpu_without_deviation_groups_equals_the_full_batch(loss, at_once)
         for name, value in metrics[0].items():
             assert metrics[1][name].item() == pytest.approx(value.item(), abs=1e-10), name
     for name in ("generator", "discriminator", "generator_ema"):
-        a, b = (getattr(state, name).state_dict() for state in states)
-        assert max((a[k] - b[k]).abs().max().item() for k in a) < 1e-9
+        assert_same_weights(*(getattr(state, name) for state in states), atol=1e-9)
 
 
 @pytest.mark.parametrize("batch_gpu", [0, 2])

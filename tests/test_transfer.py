@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.consoles import RecordingConsole
 from helpers.tiny_generators import assert_same_weights, loaded_of, random_generator
-from helpers.tiny_training import QUIET, SHORT, merge, tiny_config, train_tiny, write_pictures
+from helpers.tiny_training import SHORT, merge, tiny_config, train_tiny, write_pictures
 from torch.testing import assert_close
 
 from stylegan import load_generator
@@ -24,7 +23,7 @@ from stylegan.networks import NetworkConfig
 from stylegan.ops import downsample_to
 from stylegan.planning import TrainRequest, plan
 from stylegan.sampling import cyclic_one_hot, latents, map_latents
-from stylegan.training import Share, TrainState, draw, meaning, start, train_step
+from stylegan.training import Share, TrainState, draw, meaning, train_step
 from stylegan.training.costs import Machine
 from stylegan.training.meaning import LUMA
 from stylegan.training.refitting import solve
@@ -52,10 +51,7 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
         Preparation(resolution=resolution),
         cache_dir=folder / f"cache{resolution}",
     )
-    out = folder / name
-    return start(
-        config, store, out, init_from=init_from, console=RecordingConsole(lines), **QUIET
-    ), lines
+    return train_tiny(config, store, folder / name, told=lines, init_from=init_from), lines
 
 
 def decided(folder, source, *overrides, config=None, run="none", width=None):

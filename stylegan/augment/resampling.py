@@ -71,14 +71,12 @@ def upsample_rows(x: Tensor) -> Tensor:
 
     Input row i lands on output row 2 i, between taps 5 and 6.
     """
-    y: Tensor = LinearMap.apply(x, spread_by_taps, summed_by_taps)
-    return y[..., 5:-5, :]
+    return LinearMap.apply(x, spread_by_taps, summed_by_taps)[..., 5:-5, :]
 
 
 def downsample_rows(x: Tensor) -> Tensor:
     """Downsample rows: low-pass filter, keep every second, (..., 2 n + 12, W) -> (..., n, W)."""
-    y: Tensor = LinearMap.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
-    return y
+    return LinearMap.apply(x[..., 1:-1, :], summed_by_taps, spread_by_taps)
 
 
 def summed_by_taps(x: Tensor) -> Tensor:
@@ -129,8 +127,7 @@ def bilinear_sample(images: Tensor, grid: Tensor) -> Tensor:
     """Sample images bilinearly at `grid` (N, H', W', 2), with zeros beyond the border."""
     sample = partial(F.grid_sample, grid=grid, align_corners=True)
     transposed = partial(bilinear_sample_transposed, grid=grid, size=images.shape[2:])
-    samples: Tensor = LinearMap.apply(images, sample, transposed)
-    return samples
+    return LinearMap.apply(images, sample, transposed)
 
 
 def bilinear_sample_transposed(samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:

@@ -110,9 +110,4 @@ class AugmentStrength:
 
     def to_plain(self) -> dict[str, float]:
         """The arguments after `config`, as plain values."""
-        return {
-            "probability": self.probability,
-            "signs": float(self.signs),
-            "images": self.images,
-            "batches": self.batches,
-        }
+        return vars(StrengthValues(self.probability, float(self.signs), self.images, self.batches))

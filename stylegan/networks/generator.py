@@ -114,19 +114,16 @@ class InputBlock(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         channels = config.channels(4)
+        equalized = config.equalized
         if config.constant_input:
             self.const = nn.Parameter(torch.ones(1, channels, 4, 4))
         else:  # sqrt(2) / 4: the variance of Progressive GAN's input layer
             self.dense = EqualizedLinear(
-                config.w_dim,
-                channels * 16,
-                bias=False,
-                gain=HE_GAIN / 4,
-                equalized=config.equalized,
+                config.w_dim, channels * 16, bias=False, gain=HE_GAIN / 4, equalized=equalized
             )
         self.constant_input = config.constant_input
         self.epilogue0 = Epilogue(config, 4)
-        self.conv = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
+        self.conv = EqualizedConv2d(channels, channels, 3, bias=False, equalized=equalized)
         self.epilogue1 = Epilogue(config, 4)
 
     def forward(self, ws: Tensor, *noise: Tensor | None) -> Tensor:
@@ -174,13 +171,8 @@ class ToRGB(EqualizedConv2d):
     """1x1 convolution to an image, in float32 also under autocast."""
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
-        super().__init__(
-            config.channels(resolution),
-            config.image_channels,
-            1,
-            gain=1.0,
-            equalized=config.equalized,
-        )
+        channels = config.channels(resolution)
+        super().__init__(channels, config.image_channels, 1, gain=1.0, equalized=config.equalized)
 
     def forward(self, x: Tensor) -> Tensor:
         with without_autocast(x):
@@ -309,8 +301,7 @@ class Generator(nn.Module):
         if not len(z):
             raise ValueError("z must not be empty")
         ws = truncate(self.broadcast(self.mapping(z, labels)), self.w_avg, psi, cutoff)
-        images: Tensor = self.synthesis(ws, resolution=resolution, alpha=alpha, noise=noise)
-        return images
+        return self.synthesis(ws, resolution=resolution, alpha=alpha, noise=noise)
 
     def broadcast(self, w: Tensor) -> Tensor:
         """Expand w (N, w_dim) to ws (N, num_ws, w_dim), a view.

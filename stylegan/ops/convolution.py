@@ -5,12 +5,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import cpu
-from .bilinear import BilinearMap, BlurredInput, Convolution, OptionalTensor, product
+from .bilinear import BilinearMap, BlurredInput, Convolution, product
 from .constants import blur_kernel
 from .precision import HALF, is_full_precision, matmul_dtype
 
 
-def dense(x: Tensor, weight: Tensor, scale: float, bias: OptionalTensor) -> Tensor:
+def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     if cpu.uses_cpu_kernels(x):
         return cpu.dense(x, weight, scale, bias)
     if not is_full_precision(x):
@@ -19,7 +19,7 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: OptionalTensor) -> Tens
     return F.linear(x * scale, weight.to(x.dtype), bias)  # the input is smaller than the weight
 
 
-def conv2d(x: Tensor, weight: Tensor, scale: float, bias: OptionalTensor = None) -> Tensor:
+def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) -> Tensor:
     if cpu.uses_cpu_kernels(x):
         return cpu.conv2d(x, weight, scale, bias)
     return convolved(Convolution(), x, weight * scale, bias)
@@ -34,12 +34,7 @@ def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
 
 
 def conv2d_downsample(
-    x: Tensor,
-    weight: Tensor,
-    scale: float,
-    bias: OptionalTensor = None,
-    *,
-    blur_first: bool = False,
+    x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None, *, blur_first: bool = False
 ) -> Tensor:
     """One convolution: its 4x4 kernel averages the 3x3 kernel at 2x2 shifts."""
     if x.shape[2] % 2 or x.shape[3] % 2:
@@ -57,7 +52,7 @@ def blur(x: Tensor) -> Tensor:
     return convolved(Convolution(groups=x.shape[1]), x, blur_kernel(x))
 
 
-def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: OptionalTensor = None) -> Tensor:
+def convolved(op: BilinearMap, x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
     """Convolve in the dtype of x, or in autocast's, and add the bias (K,)."""
     dtype = matmul_dtype(x)
     # tensor cores read channels-last

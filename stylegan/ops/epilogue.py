@@ -64,11 +64,7 @@ def epilogue(
 
 
 def noise_bias_act(
-    x: Tensor,
-    noise: Tensor | None,
-    strength: Tensor | None,
-    bias: Tensor,
-    activation: Activation,
+    x: Tensor, noise: Tensor | None, strength: Tensor | None, bias: Tensor, activation: Activation
 ) -> Tensor:
     """Activation of `x + noise * strength + bias`; x may be overwritten."""
     if noise is None or strength is None:

@@ -66,12 +66,8 @@ class Machine:
         else:
             memory = limits().memory
         of_all = distributed.all_gather((memory, usual_threads()))
-        return cls(
-            device,
-            min(memory for memory, _ in of_all),
-            min(cores for _, cores in of_all),
-            len(of_all),
-        )
+        memories, cores = zip(*of_all, strict=True)
+        return cls(device, min(memories), min(cores), len(of_all))
 
 
 def flops_per_image(config: TrainConfig, resolution: int) -> float:
@@ -254,11 +250,7 @@ def run_preflight(
 
 
 def cost_lines(
-    config: TrainConfig,
-    costs: StepCosts,
-    device: torch.device,
-    folder: RunFolder,
-    images_seen: int,
+    config: TrainConfig, costs: StepCosts, device: torch.device, folder: RunFolder, images_seen: int
 ) -> list[str]:
     """Lines on time, memory and disk space that training from `images_seen` on will take."""
     line = cost_line(config, costs, device, images_seen)

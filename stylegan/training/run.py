@@ -71,12 +71,9 @@ def start(
     with ignore_save_signal(), distributed.process_group(device, console):
         config = resolve_config(config, folder, device)  # before images are prepared
         with backend_flags(config), folder.locked():
+            prepared = preparation_for(config)
             store = cached_store(
-                data,
-                preparation_for(config),
-                labels=config.data.labels,
-                strict=strict,
-                console=console,
+                data, prepared, labels=config.data.labels, strict=strict, console=console
             )
             check_same_on_all_ranks(store, config)
             config = set_label_dim(config, store)
@@ -131,11 +128,9 @@ def load_state(
         return state, changes
     if init_from is not None:
         names = store.label_names if config.data.labels else []
-        rows = (
-            torch.from_numpy(store.sample_labels(1024))
-            if names and store.has_vector_labels
-            else None
-        )
+        rows = None
+        if names and store.has_vector_labels:
+            rows = torch.from_numpy(store.sample_labels(1024))
         return state, initialize_from(state, init_from, names, store.has_vector_labels, rows)
     if lost := run_on_all_ranks(folder.lineage):
         raise ValueError(

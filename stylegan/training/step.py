@@ -76,15 +76,13 @@ def freeze_and_wrap(state: TrainState, stage: Stage) -> StageNetworks:
     """
     generator = state.generator
     discriminator = state.discriminator
-    freeze_d_from = state.config.freeze_d_from
     for network in (generator, discriminator):
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
-    if freeze_d_from:
-        for resolution, block in discriminator.blocks.items():
-            if int(resolution) >= freeze_d_from:
-                block.requires_grad_(False)
+    for resolution, block in discriminator.blocks.items():
+        if 0 < state.config.freeze_d_from <= int(resolution):
+            block.requires_grad_(False)
     # A frozen weight that equals its average stays equal, so it can be left out.
     pairs = zip(state.generator_ema.parameters(), generator.parameters(), strict=True)
     moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]

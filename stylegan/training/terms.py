@@ -1,9 +1,7 @@
 """The terms of both losses, as functions of logits and of the images that they came from."""
 
-import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -135,11 +133,13 @@ def discriminator_terms(
         )
         weight = penalty_weight / config.gp_target**2
         return [Term(f"d/{config.discriminator_loss}", weight, penalty)]
-    loss = discriminator_loss(config)
+    loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     if isinstance(loss, PairLoss):
         value = loss.of(logits, others) if kind == "real" else loss.of(others, logits)
+    elif kind == "fake":
+        value = loss.fake(logits)
     else:
-        value = loss.real(logits) if kind == "real" else loss.fake(logits)
+        value = loss.real(logits, drift=config.drift) if loss.drift else loss.real(logits)
     terms = [Term(f"d/{kind}_logits", 0.0, logits.mean())]
     if kind == "real":
         margins = logits if others is None else logits - others
@@ -150,14 +150,6 @@ def discriminator_terms(
         weight = penalty_weight / 2 * norm_factor**2
         terms.append(Term(f"d/{name}", weight, penalty_of(logits, images)))
     return terms
-
-
-def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss | PairLoss:
-    """The configured loss, with the configured weight of the drift."""
-    loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
-    if isinstance(loss, PairLoss) or not loss.drift:
-        return loss
-    return dataclasses.replace(loss, real=partial(loss.real, drift=config.drift))
 
 
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:

@@ -52,10 +52,8 @@ def beginning(
     start = min(grown, config.network.resolution)
     sentence = f"{weights} has grown to {grown}x{grown}; training starts at"
     if is_asked or not schedule.stable_kimg + schedule.fade_kimg > 0:
-        return (
-            {},
-            f"{sentence} {schedule.start_resolution}x{schedule.start_resolution}, as configured",
-        )
+        first = schedule.start_resolution
+        return {}, f"{sentence} {first}x{first}, as configured"
     again = f" (-o {INITIAL_RESOLUTION}=8 grows again)" if start > 8 else ""
     return {INITIAL_RESOLUTION: start}, f"{sentence} {start}x{start}{again}"
 

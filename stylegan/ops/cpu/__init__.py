@@ -95,12 +95,12 @@ def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None = None) 
     if weight.shape[-1] == 1:
         bias = None if bias is None else bias.to(x.dtype)
         return F.conv2d(to_channels_last(x), (weight * scale).to(x.dtype), bias)
-    return convolve(x, weight, scale, bias, "same")
+    return convolve(x, weight, scale, bias, "same", blur_first=False)
 
 
 @emulate_slow_half
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
-    return convolve(x, weight, scale, None, "double")
+    return convolve(x, weight, scale, None, "double", blur_first=False)
 
 
 @emulate_slow_half
@@ -111,13 +111,7 @@ def conv2d_downsample(
 
 
 def convolve(
-    x: Tensor,
-    weight: Tensor,
-    scale: float,
-    bias: Tensor | None,
-    size: Resize,
-    *,
-    blur_first: bool = False,
+    x: Tensor, weight: Tensor, scale: float, bias: Tensor | None, size: Resize, *, blur_first: bool
 ) -> Tensor:
     """Compute a 3x3 convolution by the fastest implementation, in autocast's dtype if active."""
     x = to_channels_last(x.to(matmul_dtype(x)))
@@ -154,5 +148,4 @@ def blur(x: Tensor) -> Tensor:
     if not needs_custom_grad(x):
         return cached_blur(x)
     # The filter is its own transpose; PyTorch would also differentiate with respect to the kernel.
-    y: Tensor = LinearMap.apply(x, cached_blur, cached_blur)
-    return y
+    return LinearMap.apply(x, cached_blur, cached_blur)

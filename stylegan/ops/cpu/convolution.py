@@ -6,6 +6,7 @@ has the one with few multiplications.
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bilinear import BilinearMap, Convolution, InputGrads, Needed, OptionalTensor
+from ..bilinear import BilinearMap, Convolution, InputGrads, Needed
 from ..constants import constant
 
 Resize = Literal["same", "double", "half"]  # of the output, relative to the input
-WINDOWS_BYTES = 2**24  # of the windows in memory at a time, approximately: they fit into a cache
+PART_BYTES = 2**24  # of windows or planes in memory at a time: they fit into a cache
 
 
 def output_shape(x: Tensor, weight: Tensor, size: Resize) -> tuple[int, int, int, int]:
@@ -42,11 +43,7 @@ def input_shape(grad: Tensor, weight: Tensor, size: Resize) -> tuple[int, int, i
 def is_large(size: Resize, *, first: bool) -> bool:
     """Whether the input (`first`) of a convolution, or else its output, is the larger image.
 
-    | size | first: input | not first: output |
-    |---|---|---|
-    | "same" | counts as large | counts as small |
-    | "half" | large | small |
-    | "double" | small | large |
+    With "same" the input counts as the larger one.
     """
     return not first if size == "double" else first
 
@@ -74,26 +71,21 @@ class Direct(BilinearMap):
     size: Resize
     scale: float
 
-    def prepare(self, x: Tensor, weight: Tensor) -> OptionalTensor:
+    def prepare(self, x: Tensor, weight: Tensor) -> Tensor | None:
         return self.kernel(x, weight)
 
-    def output(self, x: Tensor, weight: Tensor, prepared: OptionalTensor = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, prepared: Tensor | None = None) -> Tensor:
         kernel = self.kernel(x, weight) if prepared is None else prepared
         return self.convolution().output(x, kernel)
 
     def gradients(
-        self,
-        x: OptionalTensor,
-        weight: Tensor,
-        grad: Tensor,
-        needed: Needed,
-        prepared: OptionalTensor = None,
+        self, x: Tensor | None, w: Tensor, grad: Tensor, needed: Needed, prepared: Tensor | None
     ) -> InputGrads:
         if x is None:  # only its shape is read; PyTorch would copy the one of `Convolution`
-            x = empty_image(grad, input_shape(grad, weight, self.size))
-        kernel = self.kernel(x, weight) if prepared is None else prepared
-        grad_x, grad_kernel = self.convolution().gradients(x, kernel, grad, needed)
-        return grad_x, None if grad_kernel is None else self.grad_weight(grad_kernel, weight)
+            x = empty_image(grad, input_shape(grad, w, self.size))
+        kernel = self.kernel(x, w) if prepared is None else prepared
+        grad_x, grad_kernel = self.convolution().gradients(x, kernel, grad, needed, None)
+        return grad_x, None if grad_kernel is None else self.grad_weight(grad_kernel, w)
 
     def convolution(self) -> Convolution:
         return Convolution(1 if self.size == "same" else 2, transposed=self.size == "double")
@@ -143,10 +135,10 @@ class Im2colConv(BilinearMap):
     size: Resize
     scale: float
 
-    def prepare(self, x: Tensor, weight: Tensor) -> OptionalTensor:
+    def prepare(self, x: Tensor, weight: Tensor) -> Tensor | None:
         return None if weight.dtype == x.dtype else self.kernel(weight, x.dtype)
 
-    def output(self, x: Tensor, weight: Tensor, prepared: OptionalTensor = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, prepared: Tensor | None = None) -> Tensor:
         kernel = self.kernel(weight, x.dtype) if prepared is None else prepared
         y = empty_image(x, output_shape(x, weight, self.size))
         for part in self.chunks(x, y):
@@ -154,25 +146,20 @@ class Im2colConv(BilinearMap):
         return y
 
     def gradients(
-        self,
-        x: OptionalTensor,
-        weight: Tensor,
-        grad: Tensor,
-        needed: Needed,
-        prepared: OptionalTensor = None,
+        self, x: Tensor | None, w: Tensor, grad: Tensor, needed: Needed, prepared: Tensor | None
     ) -> InputGrads:
         grad_x = grad_weight = None
         if needed[0]:
-            kernel = self.kernel(weight, grad.dtype) if prepared is None else prepared
-            grad_x = empty_image(grad, input_shape(grad, weight, self.size))
+            kernel = self.kernel(w, grad.dtype) if prepared is None else prepared
+            grad_x = empty_image(grad, input_shape(grad, w, self.size))
             for part in self.chunks(grad_x, grad):
                 self.multiply(grad[part], kernel, grad_x[part], first=False)
         if needed[1] and x is not None:
             small, large = (x, grad) if self.size == "double" else (grad, x)
             for part in self.chunks(x, grad):
-                product = empty(small, len(weight), weight[0].numel())
+                product = small.new_empty(len(w), w[0].numel())
                 self.scaled_product(pixels(small[part]).t(), self.windows(large[part]), product)
-                more = self.grad_weight(product, weight)
+                more = self.grad_weight(product, w)
                 grad_weight = more if grad_weight is None else grad_weight.add_(more)
         return grad_x, grad_weight
 
@@ -191,7 +178,7 @@ class Im2colConv(BilinearMap):
         if is_large(self.size, first=first):
             self.scaled_product(self.windows(image), kernel.t(), pixels(out))
         else:
-            windows = empty(image, len(pixels(image)), kernel.shape[1])
+            windows = image.new_empty(len(pixels(image)), kernel.shape[1])
             self.scaled_product(pixels(image), kernel, windows)
             self.add_windows(windows, out)
 
@@ -204,7 +191,7 @@ class Im2colConv(BilinearMap):
         image = F.pad(to_nhwc(large), (0, 0, 1, 1, 1, 1))
         image = image if self.size == "same" else box_sums(image)
         n, c, h, w = small_shape(large, self.size)
-        windows = empty(large, n * h * w, 9 * c)
+        windows = large.new_empty(n * h * w, 9 * c)
         of_taps = self.of_taps(windows, (n, h, w))
         for tap, place in self.places(h, w):
             of_taps[tap].copy_(image[place])
@@ -249,14 +236,17 @@ class Im2colTapMajorConv(Im2colConv):
         return by_tap.to(weight.dtype).reshape(weight.shape)
 
     def chunks(self, *images: Tensor) -> list[slice]:
-        n = len(images[0])
-        large = max(image.numel() * image.element_size() for image in images) // n
-        windows = 9 * large if self.size == "same" else 9 * large // 4
-        at_once = max(1, WINDOWS_BYTES // windows)
-        return [slice(i, i + at_once) for i in range(0, n, at_once)]
+        return parts(9 if self.size == "same" else 9 / 4, *images)
 
     def of_taps(self, windows: Tensor, shape: tuple[int, int, int]) -> Tensor:
         return windows.view(*shape, 9, -1).movedim(-2, 0)
+
+
+def parts(factor: float, *images: Tensor) -> list[slice]:
+    """Ranges of a batch whose windows or planes, `factor` times the larger image, fit a cache."""
+    each = max(math.prod(x.shape[1:]) * x.element_size() for x in images)
+    at_once = max(1, int(PART_BYTES // (factor * each)))
+    return [slice(i, i + at_once) for i in range(0, max(map(len, images)), at_once)]
 
 
 def small_shape(large: Tensor, size: Resize) -> tuple[int, int, int, int]:
@@ -274,7 +264,3 @@ def box_sums(image: Tensor) -> Tensor:
 def pixels(image: Tensor) -> Tensor:
     """(N, C, H, W) -> (N H W, C), a view if the image is channels-last."""
     return to_nhwc(image).view(-1, image.shape[1])
-
-
-def empty(like: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=like.dtype, device=like.device)

@@ -60,8 +60,7 @@ class LeakyReLUGradient(torch.autograd.Function):
 
 def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
     if needs_custom_grad(x):
-        y: Tensor = LeakyReLU.apply(x, slope, in_place)
-        return y
+        return LeakyReLU.apply(x, slope, in_place)
     return F.leaky_relu(x, slope, in_place)
 
 
@@ -89,8 +88,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool)
     n, c, h, w = x.shape
     small = c * h * w < LARGE_IMAGE
     if small and n > 1 and is_full_precision(x):
-        y: Tensor = AdaIN.apply(x, scale.to(x.dtype), bias.to(x.dtype), eps)
-        return y
+        return AdaIN.apply(x, scale.to(x.dtype), bias.to(x.dtype), eps)
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
     if small and n > 1:
         flat = x.reshape(1, n * c, h, w)
@@ -124,15 +122,9 @@ class AdaIN(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, bias, mean, inverse_deviation = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated again
-            # Scale and bias may depend on x. Views give each input a node of its own: otherwise the
-            # gradient with respect to x would include that path, which autograd adds by itself.
-            inputs = [v.view_as(v) for v in (x, scale, bias)]
-            x, scale, bias = inputs
-            y = formulas.adain(x, scale, bias, ctx.eps)
-            needed = ctx.needs_input_grad
-            wanted = [v for v, need in zip(inputs, needed, strict=False) if need]
-            gradients = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
-            return (*(next(gradients) if need else None for need in needed),)
+            # To `vjp`, scale and bias do not depend on x: autograd adds that path by itself.
+            vjp = torch.func.vjp(partial(formulas.adain, eps=ctx.eps), x, scale, bias)[1]
+            return *vjp(grad), None
         rows = pixel_rows(grad)
         normed = torch.addcmul(-mean * inverse_deviation, pixel_rows(x), inverse_deviation)
         grad_bias = rows.sum(dim=1)

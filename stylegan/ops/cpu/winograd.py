@@ -16,18 +16,16 @@ planes. Images in this module are (N, H, W, C), contiguous.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ..bilinear import BilinearMap, InputGrads, Needed, OptionalTensor
+from ..bilinear import BilinearMap, InputGrads, Needed
 from ..constants import constant
-from .convolution import Resize, empty_image, input_shape, is_large, output_shape, to_nhwc
+from .convolution import Resize, empty_image, input_shape, is_large, output_shape, parts, to_nhwc
 
-PART_BYTES = 2**24  # of the planes in memory at a time, approximately: they fit into a cache
 KEPT_PIXELS = 2048  # of a batch; with more pixels, converting the weight again costs little
 
 KERNEL_NUMBERS = {  # coefficients of (a, b, c) for each plane
@@ -148,36 +146,29 @@ class Winograd(BilinearMap):
     size: Resize
     scale: float
 
-    def prepare(self, x: Tensor, weight: Tensor) -> OptionalTensor:
+    def prepare(self, x: Tensor, weight: Tensor) -> Tensor | None:
         pixels = len(x) * math.prod(x.shape[2:]) * (4 if self.size == "double" else 1)
         return self.kernels(weight) if pixels <= KEPT_PIXELS else None
 
-    def output(self, x: Tensor, weight: Tensor, prepared: OptionalTensor = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, prepared: Tensor | None = None) -> Tensor:
         y = empty_image(x, output_shape(x, weight, self.size))
         kernels = self.kernels(weight) if prepared is None else prepared
         x, out = map(to_nhwc, (x, y))
-        for part in self.chunks(x, out):
+        for part in parts(4, x, out):
             self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
         return y
 
     def gradients(
-        self,
-        x: OptionalTensor,
-        weight: Tensor,
-        grad: Tensor,
-        needed: Needed,
-        prepared: OptionalTensor = None,
+        self, x: Tensor | None, w: Tensor, grad: Tensor, needed: Needed, prepared: Tensor | None
     ) -> InputGrads:
-        shape = input_shape(grad, weight, self.size)
+        shape = input_shape(grad, w, self.size)
         grad_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
         grad_kernels = None
-        kernels = prepared
-        if needed[0] and kernels is None:
-            kernels = self.kernels(weight)
+        kernels = self.kernels(w) if needed[0] and prepared is None else prepared
         inner = to_nhwc(grad_x)
         outer = to_nhwc(grad)
         images = None if x is None else to_nhwc(x)
-        for part in self.chunks(grad_x, grad):
+        for part in parts(4, grad_x, grad):
             planes = self.planes(outer[part], first=False)
             if needed[0] and kernels is not None:
                 self.multiply(planes, kernels, inner[part], first=False)
@@ -187,15 +178,8 @@ class Winograd(BilinearMap):
                 if self.size == "double":
                     small, large = large, small
                 grad_kernels = add_product(grad_kernels, small.transpose(1, 2), large)
-        grad_w = None if grad_kernels is None else self.grad_weight(grad_kernels, weight)
+        grad_w = None if grad_kernels is None else self.grad_weight(grad_kernels, w)
         return grad_x if needed[0] else None, grad_w
-
-    def chunks(self, *images: Tensor) -> Iterator[slice]:
-        """Ranges of images whose planes fit into a cache together."""
-        each = max(math.prod(x.shape[1:]) * x.element_size() for x in images) * 4
-        at_once = max(1, PART_BYTES // each)
-        n = max(map(len, images))
-        return (slice(i, i + at_once) for i in range(0, n, at_once))
 
     def planes(self, image: Tensor, *, first: bool) -> Tensor:
         """Planes of the input of the convolution (`first`), or of the gradient of its output."""
@@ -223,5 +207,5 @@ class Winograd(BilinearMap):
         return constant(filter_transform, weight)(self.size, weight.dtype) * self.scale
 
 
-def add_product(total: OptionalTensor, a: Tensor, b: Tensor) -> Tensor:
+def add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a, b) if total is None else torch.baddbmm(total, a, b, out=total)
