@@ -261,5 +261,10 @@ def test_hub_data_set_is_read_from_its_cache(tmp_path, monkeypatch):
         open_source("hf:owner/pets")
 
 
-def test_tar_that_is_a_checkpoint_holds_no_images(tmp_path):
-    assert not holds_images(str(archive(tmp_path / "mine.pth.tar", {"data.pkl": b""})))
+def test_checkpoints_hold_no_images_even_damaged_ones(tmp_path):
+    checkpoint = archive(tmp_path / "mine.pth.tar", {"data.pkl": b""})
+    assert not holds_images(str(checkpoint))
+    content = bytearray(checkpoint.read_bytes())
+    content[content.index(b"PK\x01\x02")] ^= 1  # the directory of the zip
+    (tmp_path / "damaged.pt").write_bytes(content)
+    assert not holds_images(str(tmp_path / "damaged.pt"))

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 from helpers.explorer import explored, values
-from helpers.tiny_generators import LABELED
+from helpers.tiny_generators import LABELED, loaded_of, random_generator, with_settings
 from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.explore.controls import View
+from stylegan.explore.controls import Controls, View
 from stylegan.explore.page import final_styles, latents_file, render
 from stylegan.explore.server import FILES, HOST, Server, serving
 from stylegan.files.latents import read_latents
@@ -77,6 +77,13 @@ def test_explore_mixing_takes_the_layers_of_the_other_seed(page):
     own, other = (final_styles(page.loaded, View(seed, 0, 1)) for seed in (1, 2))
     rows = torch.tensor([0, 1, 0, 0, 1, 0], dtype=torch.bool)
     assert_close(mixed, torch.where(rows[:, None], other, own))
+
+
+def test_controls_offer_only_layers_that_have_grown():
+    loaded = with_settings(loaded_of(random_generator()), resolution=8)
+    assert Controls(loaded, {}).layers == 6  # averaged down from 16x16
+    growing = loaded_of(random_generator(), resolution=8)
+    assert Controls(growing, {}).layers == 4
 
 
 def test_explore_edits_are_applied_after_truncation(page):

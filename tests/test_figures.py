@@ -16,6 +16,7 @@ from helpers.tiny_generators import (
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator, sampling
+from stylegan.data.images import Fit
 from stylegan.figures import layout
 from stylegan.figures.noise import deviation
 from stylegan.files.formats.native import save_generator
@@ -205,6 +206,16 @@ def test_timelapse_has_a_column_per_file_at_its_resolution(tmp_path):
     at_last = load_generator(files[1])
     same(small, one(at_last, [3], resolution=8)[0])
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
+
+
+@pytest.mark.parametrize("crop", ["pad 2:3", "pad 3:2", "pad 16:9"])
+def test_filling_leaves_no_gap_around_images_with_padding(crop):
+    rectangle = Fit.parse(crop).active_rectangle(64)
+    height, width = sampling.crop_padding(np.zeros((1, 64, 64, 3)), rectangle).shape[1:3]
+    for r in (4, 8, 16, 32, 64):
+        (white,) = sampling.crop_padding(np.full((1, r, r, 3), 255, np.uint8), rectangle)
+        filled = layout.filling(sampling.to_pil(white), (4 * width, 4 * height))
+        assert filled.size == (4 * width, 4 * height) and np.asarray(filled).min() == 255
 
 
 def test_evenly_includes_both_ends():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.linear_generator import KINDS, linear_samples, squared_distance
-from helpers.tiny_generators import TINY, loaded_of
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
 from torchvision.models import vgg16
@@ -73,17 +73,22 @@ def test_over_white_composites_without_rounding(premultiplied):
     assert torch.equal(over_white(images[:, :3], premultiplied=premultiplied), images[:, :3])
 
 
-def test_measured_lengths_of_images_with_alpha_are_those_over_white():
-    config = dataclasses.replace(TINY, image_channels=4)
-    source = Comparison.from_generator(loaded_of(Generator(config).double().eval()), None)
-    seen = []
+@pytest.mark.parametrize("premultiplied", [False, True])
+def test_measured_lengths_of_images_with_alpha_are_those_over_white(premultiplied):
+    config = dataclasses.replace(TINY, image_channels=4, premultiplied=premultiplied)
+    generator = random_generator(config).double()
+    source = Comparison.from_generator(loaded_of(generator), None)
+    seen, made = [], []
+    generator.synthesis.register_forward_hook(lambda *_: made.append(_[-1]))
 
     def distance(images, others):
-        seen.append(images.shape[1])
+        seen.extend((images, others))
         return squared_distance(images, others)
 
     assert measured_lengths(source, "ppl-w-full", 4, distance).min() > 0
-    assert seen == [3] * len(seen) and seen
+    assert len(seen) == len(made) > 0
+    for shown, images in zip(seen, made, strict=True):
+        assert_close(shown, over_white(images, premultiplied=premultiplied))
 
 
 def test_trimmed_mean_drops_extreme_percentiles_and_refuses_nan():

@@ -95,7 +95,8 @@ def folder(tmp_path, trained):
 def begun(tmp_path):
     """A run of which there is only its configuration."""
     (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "config.toml").write_text(to_toml(tiny_config()), encoding="utf-8")
+    text = to_toml(tiny_config())
+    (tmp_path / "begun" / "config.toml").write_text(text, encoding="utf-16")  # of PowerShell
     return tmp_path / "begun"
 
 

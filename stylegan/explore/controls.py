@@ -12,6 +12,7 @@ from stylegan.networks.edits import Edit
 from stylegan.projection import Space
 from stylegan.sampling import MAX_SEED
 from stylegan.sampling.pretrained import Pretrained
+from stylegan.utils.records import finite_float
 from stylegan.utils.text import join_truncated, sanitize
 
 FIRST_SEED = 10  # initially shown: a good sample of both bundled generators
@@ -78,13 +79,9 @@ class Slider(Control):
     def read(self, value: object) -> float:
         whole = self.step % 1 == 0
         most = self.high if self.most is None else self.most
-        if (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and self.low <= value <= most
-            and not (whole and value % 1)
-        ):
-            return int(value) if whole else float(value)
+        number = finite_float(value)
+        if number is not None and self.low <= number <= most and not (whole and number % 1):
+            return int(number) if whole else number
         kind = "whole number" if whole else "number"
         raise self.wrong(value, f"a {kind} from {self.low} to {most}")
 
@@ -137,7 +134,7 @@ class Controls:
 
     def __init__(self, loaded: Pretrained, moves: Moves, *, can_project: bool = True) -> None:
         config = loaded.generator.config
-        self.layers = config.num_ws()
+        self.layers = config.num_ws(loaded.settings.synthesis_resolution)
         self.moves = moves
         last = self.layers - 1
         names = list(loaded.label_names) or [f"class {i}" for i in range(config.label_dim)]

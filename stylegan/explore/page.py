@@ -58,13 +58,13 @@ class Page:
     def search(self, values: Values) -> Parts:
         """Project an image that the user uploaded, which the page can then start from."""
         loaded = self.loaded
+        settings = loaded.settings
         view = self.controls.view({**values, "start": "seed"})  # whatever the page shows now
         network = loaded.generator
         name = sanitize(values.get("name"), 80)
         premultiplied = network.config.premultiplied
-        device = network.w_avg.device
         content = base64.b64decode(str(values.get("content")))
-        size = loaded.settings.synthesis_resolution
+        size = settings.synthesis_resolution
         channels = network.config.image_channels
         target = projection.read_target(
             content, resolution=size, channels=channels, premultiplied=premultiplied,
@@ -76,13 +76,7 @@ class Page:
         options = projection.SearchOptions(view.steps, view.space)
         labels = loaded.labels_of([view.label])
         states = projection.project(
-            network,
-            target,
-            distance,
-            options,
-            labels=labels,
-            resolution=size,
-            alpha=loaded.settings.alpha,
+            network, target, distance, options, labels=labels, resolution=size, alpha=settings.alpha
         )
         for step in range(options.steps + 1):
             with self.computing:
@@ -92,13 +86,9 @@ class Page:
             if step % max(1, options.steps // LOOKS) and step < options.steps:
                 continue
             pixels = sampling.to_uint8(state.images, premultiplied=premultiplied)
-            near = projection.psnr(
-                state.images, target.to(device), loaded.settings.active_rectangle
-            )
+            near = projection.psnr(state.images, target.to(state.images), settings.active_rectangle)
             yield {
-                "picture": png_url(
-                    sampling.crop_padding(pixels, loaded.settings.active_rectangle)[0]
-                ),
+                "picture": png_url(sampling.crop_padding(pixels, settings.active_rectangle)[0]),
                 "caption": f"step {step} of {options.steps} · {float(near):.1f} dB",
             }
         self.own = state.ws[0].float().cpu()

@@ -48,7 +48,7 @@ function inputs(given, { shapes, layers, moves, label_rows: rows }) {
   const [first, last] = [given.edit_first, given.edit_last].sort((a, b) => a - b);
   const whole = last - first + 1 === layers; // if so, each edit has its own layers
   const chosen = (layer) => layer >= first && layer <= last;
-  const every = [...Array(layers).keys()];
+  const every = [...Array(shapes.mixed[0]).keys()]; // also layers that have not grown
   const seeds = [given.seed, given.plane_a, given.plane_b, given.mix_seed];
   const [count] = shapes.noise ?? [0];
   return {

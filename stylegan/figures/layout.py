@@ -194,11 +194,11 @@ def scaled(image: Image.Image, width: int) -> Image.Image:
 
 
 def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Scale an image to the width of a cell and crop it to the cell's height.
+    """Scale an image to fill a cell and crop what exceeds it.
 
-    It may be taller: at 4x4, a network for 512x384 has half a row of padding above and below."""
+    At 4x4, a network for 512x384 has half a row of padding above and below."""
     width, height = size
-    shown = scaled(image, width)
+    shown = scaled(image, max(width, image.width * height // image.height))
     left = (shown.width - width) // 2
     top = (shown.height - height) // 2
     return shown.crop((left, top, left + width, top + height))

@@ -155,13 +155,10 @@ class GeneratorSamples:
         """Samples uint8 (n, C, r, r), which do not depend on `num`."""
         # Padding is included, as in stores.
         settings = replace(self.loaded.settings, active_rectangle=None)
+        seeds = self.seeds(indices)
+        labels = self.labels(indices)
         (images,) = sampling.generate_batches(
-            self.generator,
-            settings,
-            self.seeds(indices),
-            labels=self.labels(indices),
-            noise=self.noise,
-            batch=len(indices),
+            self.generator, settings, seeds, labels=labels, noise=self.noise, batch=len(indices)
         )
         return torch.from_numpy(images).permute(0, 3, 1, 2)
 
@@ -176,11 +173,10 @@ class GeneratorSamples:
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
-        """Synthesize images (n, C, r, r), nominally in [-1, 1], not clamped, from w (n, w_dim)."""
+        """Synthesize the network's images (n, C, r, r), not clamped, from w (n, w_dim)."""
         settings = self.loaded.settings
         styles = settings.truncate_and_edit(self.generator.broadcast(w), self.generator.w_avg)
-        images = settings.synthesize(self.generator, styles, noise)
-        return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
+        return settings.synthesize(self.generator, styles, noise)
 
     def protocol(self) -> dict[str, dict[str, object]]:
         settings = self.loaded.settings
@@ -215,6 +211,11 @@ class Conditions:
     seed: int = 0  # of the first sample
     batch: int | None = None  # images at a time; None: what fits into little memory
 
+    def reals(self, store: Store, resolution: int) -> StoreImages:
+        """Images of a store to compare with."""
+        mirror = bool(self.mirror)
+        return StoreImages(store=store, resolution=resolution, mirror=mirror, seed=self.seed)
+
 
 DEFAULTS = Conditions()
 
@@ -238,16 +239,10 @@ class Comparison:
         console: Console = SILENT,
     ) -> Self:
         """Samples at psi 1, as in the official code, next to the images of a store."""
-        seed = conditions.seed
-        noise = conditions.noise
         samples = GeneratorSamples(
-            loaded.with_settings(psi=1.0), store=store, noise=noise, seed=seed
+            loaded.with_settings(psi=1.0), store=store, noise=conditions.noise, seed=conditions.seed
         )
-        reals: StoreImages | None = None
-        if store is not None:
-            resolution = loaded.resolution
-            mirror = bool(conditions.mirror)
-            reals = StoreImages(store=store, resolution=resolution, mirror=mirror, seed=seed)
+        reals = conditions.reals(store, loaded.resolution) if store is not None else None
         batch = conditions.batch or sampling.default_batch(loaded.settings.synthesis_resolution)
         return cls(samples, reals, batch=batch, console=console)
 

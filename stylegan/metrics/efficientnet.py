@@ -53,11 +53,7 @@ class EfficientNetLite0:
         side = x.shape[-1]
         groups = x.shape[1] // weight.shape[1]
         padding = max((-(-side // stride) - 1) * stride + weight.shape[2] - side, 0)
-        if padding % 2:
-            before = padding // 2
-            after = padding // 2 + 1
-            x = F.pad(x, (before, after, before, after))
-            padding = 0
+        x = F.pad(x, (0, 1, 0, 1)) if padding % 2 else x
         return F.conv2d(x, weight, bias, stride, padding // 2, groups=groups)
 
     def stages(self, images: Tensor) -> list[Tensor]:

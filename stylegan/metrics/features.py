@@ -98,7 +98,8 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     with torch.random.fork_rng(devices=[]), weights:
         network = FeatureExtractorInceptionV3(  # initializes weights at random, then reads them
             "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
-        ).to(device)
+        )
+    network.to(device)
     published = sha256.startswith(str(download.hash_prefix(INCEPTION)))
     return FeatureNetwork(
         f"Inception v3 {'of 2015-12-05' if published else 'of your own'}, torch-fidelity",

@@ -60,14 +60,7 @@ def open_images(
             "resized": any(set(f.all_sizes) != {(resolution, resolution)} for f in found),
         },
     )
-    reals: StoreImages | None = None
-    if data is not None:
-        reals = StoreImages(
-            store=stores["real images"],
-            resolution=resolution,
-            mirror=bool(conditions.mirror),
-            seed=conditions.seed,
-        )
+    reals = conditions.reals(stores["real images"], resolution) if data is not None else None
     batch = conditions.batch or sampling.default_batch(resolution)
     return Comparison(samples, reals, batch=batch, console=console)
 
@@ -85,12 +78,15 @@ def holds_images(source: str) -> bool:
         saved = run.generators() or run.states() or (path / SHARED).is_file()
         return is_store(path) or not (RunFolder.of(path) or saved)
     ending = path.suffix.lower()
+    if ending in (".parquet", ".zip"):
+        return True
     if ending == ".tar":  # `mine.pth.tar` is a zip
         return tarfile.is_tarfile(path)
-    if ending in (".parquet", ".zip") or not zipfile.is_zipfile(path):
-        return ending in (".parquet", ".zip")
-    with zipfile.ZipFile(path) as archive:
-        return any(map(is_image, archive.namelist()))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(map(is_image, archive.namelist()))
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):  # not one, or damaged
+        return False
 
 
 def usable(path: Path, preparation: Preparation) -> Findings:

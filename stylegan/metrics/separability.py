@@ -83,7 +83,9 @@ def attribute_entropies(
         for indices in comparison.batches(images, "classified"):
             z = sampling.latents(samples.seeds(indices), config.z_dim)
             w = sampling.map_latents(samples.generator, z, samples.labels(indices))
-            seen = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
+            shown = samples.synthesized(w, samples.noise_maps(indices))
+            shown = sampling.unpremultiply(shown) if config.premultiplied else shown
+            seen = averaged_down(shown).float()
             logits = [one_logit(f, name, seen) for name, f in classifiers.items()]
             yield [z, w, torch.stack(logits, dim=1)]
 

@@ -10,6 +10,7 @@ from stylegan.config import TrainConfig
 from stylegan.files.run_folder import RunFolder
 from stylegan.metrics import Result
 from stylegan.utils.records import finite_float, read_lines
+from stylegan.utils.toml import read_text
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")
@@ -81,7 +82,7 @@ def read_run(folder: Path) -> RunHistory:
     return RunHistory(
         run,
         run.config(),
-        run.config_file.read_text(encoding="utf-8-sig"),
+        read_text(run.config_file),
         events,
         [Result.from_line(line) for line in lines],
         [(kimg, path) for kimg, path in run.grids() if path.is_file()],

@@ -35,11 +35,8 @@ class Drawings(NamedTuple):
 def truncation_sweep(loaded: Pretrained, seeds: Sequence[int] = SEEDS) -> Captioned:
     """Image with a row for each seed and decreasing psi, at the trained resolution."""
     labels = loaded.labels_of(range(len(seeds)))
-    layers = (
-        "all layers"
-        if loaded.settings.cutoff is None
-        else f"the first {loaded.settings.cutoff} layers"
-    )
+    cutoff = loaded.settings.cutoff
+    layers = "all layers" if cutoff is None else f"the first {cutoff} layers"
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
     return Captioned(
         truncation(loaded, points_from_seeds(loaded, seeds, labels), PSIS),

@@ -32,16 +32,13 @@ def find_centers(
     Raises ValueError for "class" without classes. The same call gives the same centers.
     """
     classes = generator.config.label_dim
-    mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
-    mixture |= label is not None and label_rows is not None
-    if centers == "class" and label is None and label_rows is not None:
+    all_classes = centers == "class" and label is None
+    if all_classes and label_rows is not None:
         raise ValueError("labels are numbers, not classes, so there are no means of classes")
-    w = sampling.sample_w(generator, SAMPLES, label if mixture else label_rows)
-    if label is not None and classes:
-        w = w if mixture else w[int(label.argmax()) :: classes]
-    elif centers == "class":
-        if not classes:
-            raise ValueError("the network has no labels, so there are no means of classes")
+    if all_classes and not classes:
+        raise ValueError("the network has no labels, so there are no means of classes")
+    w = sampling.sample_w(generator, SAMPLES, label_rows if label is None else label)
+    if all_classes:
         # on the CPU, as not every GPU has float64
         of_class = (w[i::classes].cpu().double() for i in range(classes))
         return torch.stack([rows.mean(dim=0) for rows in of_class]).to(w)

@@ -139,14 +139,9 @@ class SamplingSettings:
 
     def synthesize(self, generator: Generator, styles: Tensor, noise: Noise) -> Tensor:
         """Synthesize images (N, C, resolution, resolution) from final styles, with padding."""
-        images: Tensor = generator.synthesis(
-            styles, resolution=self.synthesis_resolution, alpha=self.alpha, noise=noise
-        )
-        return (
-            images
-            if self.synthesis_resolution == self.resolution
-            else downsample_to(images, self.resolution)
-        )
+        size = self.synthesis_resolution
+        images: Tensor = generator.synthesis(styles, resolution=size, alpha=self.alpha, noise=noise)
+        return images if size == self.resolution else downsample_to(images, self.resolution)
 
 
 def checked_rows(name: str, values: object, width: int | None = None) -> Tensor:

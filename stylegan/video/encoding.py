@@ -132,20 +132,14 @@ def write_animation(
     """Write an animation that repeats forever; each frame of a .gif has 256 colors."""
     images = map(Image.fromarray, frames)
     first = next(images)
-    if suffix == ".gif":
-        times = durations(count, fps, unit_ms=10)
-        first.save(file, "GIF", save_all=True, append_images=images, duration=times, loop=0)
-        return
-    first.save(
-        file,
-        "WEBP",
-        save_all=True,
-        append_images=[FrameStream(images, count - 1)],
-        duration=durations(count, fps, unit_ms=1),
-        loop=0,
-        quality=80,
-        method=4,
-    )
+    is_gif = suffix == ".gif"
+    times = durations(count, fps, unit_ms=10 if is_gif else 1)
+    settings: dict[str, object] = {"save_all": True, "duration": times, "loop": 0}
+    if is_gif:
+        first.save(file, "GIF", append_images=images, **settings)
+    else:
+        rest = [FrameStream(images, count - 1)]
+        first.save(file, "WEBP", append_images=rest, quality=80, method=4, **settings)
 
 
 class FrameStream:
