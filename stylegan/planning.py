@@ -42,12 +42,7 @@ from stylegan.schedule import (
     phases,
     remaining_stages,
 )
-from stylegan.training.costs import (
-    Machine,
-    StepCosts,
-    cost_lines,
-    possible_costs,
-)
+from stylegan.training.costs import Machine, StepCosts, cost_lines, possible_costs
 from stylegan.training.meaning import check_meaning
 from stylegan.training.run import (
     backend_flags,
@@ -495,10 +490,7 @@ def named(request: TrainRequest, asked: Options, file: Options, facts: Facts) ->
     processes = stored.schedule.num_processes if stored else facts.machine.processes
     kept: dict[str, object] = {}  # options that follow from the initial weights
     if stored and facts.run.lineage():
-        kept = {
-            INITIAL_RESOLUTION: stored.schedule.initial_resolution,
-            WARMUP: stored.d_only_kimg,
-        }
+        kept = {INITIAL_RESOLUTION: stored.schedule.initial_resolution, WARMUP: stored.d_only_kimg}
     elif facts.init_weights:
         whole = load_config(facts.base, asked, processes)
         kept = beginning(facts.init_weights, whole, is_asked=INITIAL_RESOLUTION in asked)[0]

@@ -71,11 +71,7 @@ def write_new(
 
 TARGET = options.combine(
     options.count_option(
-        "--samples",
-        "Number of latents to map to w.",
-        default=50_000,
-        least=2,
-        most=10_000_000,
+        "--samples", "Number of latents to map to w.", default=50_000, least=2, most=10_000_000
     ),
     options.path_option(
         "--figure",

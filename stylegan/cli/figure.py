@@ -63,9 +63,7 @@ def figure_command(
 
 
 @figure_command(
-    "0-31",
-    *SAMPLING,
-    count_option("--columns", "Number of columns.  [default: about square]"),
+    "0-31", *SAMPLING, count_option("--columns", "Number of columns.  [default: about square]")
 )
 def grid(selection: Selection, columns: int | None) -> Image:
     """Show all requested seeds, uncurated (figure 2).

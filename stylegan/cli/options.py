@@ -76,12 +76,7 @@ def count_option(
 
 
 def number_option(
-    name: str,
-    help: str,
-    *,
-    default: float | None = None,
-    least: float = -MOST,
-    most: float = MOST,
+    name: str, help: str, *, default: float | None = None, least: float = -MOST, most: float = MOST
 ) -> Decorator:
     return click.option(name, type=param_types.Number(least, most), default=default, help=help)
 
@@ -109,9 +104,7 @@ def channels_option(default: str | None = None) -> Decorator:
 
 SOURCE = click.argument("source", type=param_types.SOURCE)
 FEATURE_WEIGHTS = click.option(
-    "--feature-weights",
-    type=param_types.INPUT,
-    help="Weights of Inception or VGG16.",
+    "--feature-weights", type=param_types.INPUT, help="Weights of Inception or VGG16."
 )
 LATENTS = click.option(
     "--latents",

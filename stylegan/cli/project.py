@@ -108,9 +108,7 @@ def project(
     for folder in filter(Path.is_dir, images):
         raise ValueError(f"{folder} is a folder; pass its images: {folder}/*.jpg")
     outputs.check(  # before opening a generator
-        *projection.outputs_of(images, out),
-        sources=[Path(source), *images],
-        exist_ok=True,
+        *projection.outputs_of(images, out), sources=[Path(source), *images], exist_ok=True
     )
     loaded = open_weights(source, map_location=options.use_device(device)).as_parent()
     loaded.label(class_name)  # raises before the weights of a distance are loaded

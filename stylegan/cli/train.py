@@ -66,11 +66,7 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
 @click.option(
-    "--labels",
-    "--cond",
-    "labels",
-    help="Condition on the class of each image.",
-    **options.SWITCH,
+    "--labels", "--cond", "labels", help="Condition on the class of each image.", **options.SWITCH
 )
 @click.option("--mirror", help="Flip half of the images left to right.", **options.SWITCH)
 @options.SHAPE

@@ -18,12 +18,7 @@ from PIL import Image, ImageFilter
 from stylegan.data.images import decode, image_errors, is_image, quiet_decoding
 from stylegan.data.labels import MAX_VALUE, csv_lines
 from stylegan.utils.console import SILENT, Console
-from stylegan.utils.filesystem import (
-    KEEP_EXISTING,
-    OutputWriter,
-    attach_filename,
-    output_stem,
-)
+from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, attach_filename, output_stem
 
 SAMPLES = 4  # per pixel and side, which are averaged
 BORDER = 0.1  # around the square, relative to its side

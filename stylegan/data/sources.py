@@ -21,16 +21,7 @@ from stylegan.utils.text import error_reason, join_truncated, pluralize, sanitiz
 
 from . import tfrecords
 from .images import MODES, extensions, image_errors, is_image, open_image, read_header, to_pil
-from .labels import (
-    CSV,
-    JSON,
-    MAX_VALUE,
-    Labels,
-    composed,
-    from_classes,
-    from_vectors,
-    read_labels,
-)
+from .labels import CSV, JSON, MAX_VALUE, Labels, composed, from_classes, from_vectors, read_labels
 from .store import META, NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip or tar: the size of `MAX_PIXELS` without compression

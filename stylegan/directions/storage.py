@@ -228,11 +228,7 @@ def load_or_find_directions(
 
 
 def read_edits(
-    texts: Sequence[str],
-    loaded: Pretrained,
-    source: str | Path,
-    *,
-    console: Console = SILENT,
+    texts: Sequence[str], loaded: Pretrained, source: str | Path, *, console: Console = SILENT
 ) -> list[Edit]:
     """Read edits such as `pca:2=+3@0-3` or `svm:smile`: `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`.
 

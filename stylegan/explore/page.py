@@ -112,12 +112,7 @@ def scene_of(name: str, loaded: Pretrained, controls: Controls) -> Answer:
 
 
 def styles_of(
-    loaded: Pretrained,
-    z: Tensor,
-    labels: Tensor | None,
-    plane: Tensor,
-    mixed: Tensor,
-    psi: Tensor,
+    loaded: Pretrained, z: Tensor, labels: Tensor | None, plane: Tensor, mixed: Tensor, psi: Tensor
 ) -> Tensor:
     """Truncated styles (1, num_ws, w_dim) of four seeds, moved in a plane and mixed.
 

@@ -35,10 +35,7 @@ class LatentPoints:
 
 
 def points_from_seeds(
-    loaded: Pretrained,
-    seeds: Sequence[int],
-    labels: Tensor | None = None,
-    noise: Noise = "const",
+    loaded: Pretrained, seeds: Sequence[int], labels: Tensor | None = None, noise: Noise = "const"
 ) -> LatentPoints:
     """Points of seeds; `labels` (1 or N, label_dim) if the network has labels."""
     if not seeds:

@@ -86,9 +86,7 @@ class EfficientNetDistance:
 
 
 def choose_distance(
-    name: Literal["auto", "lpips", "eff", "pixels"],
-    loaded: Pretrained,
-    weights: Path | None = None,
+    name: Literal["auto", "lpips", "eff", "pixels"], loaded: Pretrained, weights: Path | None = None
 ) -> tuple[Distance, str]:
     """The distance `name` for images of a generator, and the reason for the choice.
 

@@ -46,11 +46,7 @@ def truncation_sweep(loaded: Pretrained, seeds: Sequence[int] = SEEDS) -> Captio
 
 
 def drawings_of(
-    folder: Path,
-    tools: Tools,
-    *,
-    data: Path | None = None,
-    device: torch.device | str = "cpu",
+    folder: Path, tools: Tools, *, data: Path | None = None, device: torch.device | str = "cpu"
 ) -> Drawings:
     """Images by the newest generator of a run; the reason where one cannot be made.
 

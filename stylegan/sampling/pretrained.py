@@ -130,12 +130,7 @@ class Pretrained(nn.Module):
         return self.replace(settings=self.settings.override(**changes))  # type: ignore[arg-type]
 
     def forward(
-        self,
-        z: Tensor,
-        labels: Tensor | None = None,
-        *,
-        psi: float = 1.0,
-        noise: Noise = "random",
+        self, z: Tensor, labels: Tensor | None = None, *, psi: float = 1.0, noise: Noise = "random"
     ) -> Tensor:
         """Generate images (N, C, r, r), nominally in [-1, 1], from z (N, z_dim), with gradients.
 
