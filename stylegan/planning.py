@@ -1,6 +1,5 @@
 """What to train: options chosen for images and a machine, or a configuration fitted to them."""
 
-import bisect
 import dataclasses
 import functools
 import itertools
@@ -795,12 +794,17 @@ def kimg_within(
 ) -> float:
     """Length in kimg whose configuration takes `minutes` at these costs; 0 if below `MIN_KIMG`."""
     seconds = 60 * TRAINING_SHARE * minutes
+    shortest = MIN_KIMG
     longest = seconds / min(costs.seconds.values()) / 1000
-    steps = range(math.ceil(math.log(longest / MIN_KIMG, 1.001)))  # of 0.1 %
-    fitting = bisect.bisect_right(
-        steps, seconds, key=lambda n: seconds_of(MIN_KIMG * 1.001**n, config_of, costs)
-    )
-    return short(MIN_KIMG * 1.001 ** (fitting - 1), digits=3) if fitting else 0.0
+    if seconds_of(shortest, config_of, costs) > seconds:
+        return 0.0
+    while longest > 1.001 * shortest:
+        middle = math.sqrt(shortest * longest)
+        if seconds_of(middle, config_of, costs) <= seconds:
+            shortest = middle
+        else:
+            longest = middle
+    return short(shortest, digits=3)
 
 
 # Lines for the user

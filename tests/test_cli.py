@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from helpers.commands import run_ok, stylegan
+from helpers.commands import run_fails, run_ok, stylegan
 from helpers.pictures import colors, save_picture
 from helpers.processes import printed, run_python
 from helpers.tiny_generators import LABELED, TINY, random_generator
@@ -194,6 +194,15 @@ def test_prepare_command_follows_options_and_lists_skipped_images(photos, tmp_pa
     assert text.endswith(f"next: stylegan train --data {out} {asked}\n")
     run_ok("prepare", photos, tmp_path / "dogs", "--include", "dogs", "--workers", 1, "--strict")
     assert Store(tmp_path / "dogs").label_names == ["dogs"]
+
+
+def test_check_and_info_give_a_reason_for_images_below_4_pixels(tmp_path):
+    for name, size in (("small", 2), ("good", 16)):
+        save_picture(tmp_path / f"{name}.png", colors(size, size))
+    assert "smaller than the resolution 4: small.png" in run_ok("check", tmp_path)
+    assert "1 of 16x16, 1 image left out" in run_ok("info", tmp_path)
+    (tmp_path / "good.png").unlink()
+    assert "smaller than the resolution 4: 2x2" in run_fails("info", tmp_path)
 
 
 def test_check_command_prints_findings_and_fails_with_strict(photos):

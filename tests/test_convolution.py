@@ -133,7 +133,8 @@ def test_ops_functions_equal_their_formulas_on_every_path(monkeypatch, name, pat
     function, shapes = FUNCTIONS[name]
     tensors = [numbers(*shape) for shape in shapes]
     third = "adain" not in name and "epilogue" not in name  # batch_norm has none
-    assert_equal(partial(function, ops), partial(function, formulas), tensors, third=third)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):  # as recomputation has
+        assert_equal(partial(function, ops), partial(function, formulas), tensors, third=third)
     with torch.no_grad():
         tensors = [t.float() for t in tensors]
         if len(shapes[0]) == 4:

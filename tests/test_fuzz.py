@@ -53,7 +53,7 @@ for name in ("generator", "state"):
 
 
 @pytest.mark.parametrize(
-    "examples", [10, pytest.param(400, marks=pytest.mark.slow)], ids=["few", "many"]
+    "examples", [20, pytest.param(400, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 @pytest.mark.parametrize("case", CASES)
 def test_readers_load_or_reject_damaged_files_in_one_line(case, examples, tmp_path, capfd):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import ROOT
 from helpers.commands import generated, open_image, pixels, run_fails, run_ok, stylegan
+from helpers.processes import run_python
 from helpers.tiny_generators import LABELED, TINY, random_generator
 from PIL import Image
 from torch.testing import assert_close
@@ -216,24 +217,16 @@ def test_class_option_warns_that_saved_w_does_not_change(tmp_path, out):
         assert ("--class has no effect" in result.stderr) == says
 
 
-@pytest.mark.parametrize(
-    ("run", "door", "words"),
-    [
-        (runpy.run_path, str(ROOT / "generate.py"), []),
-        (runpy.run_module, "stylegan", ["generate"]),
-    ],
-    ids=["script", "module"],
-)
-def test_generate_script_and_module_are_the_same_command(
-    run, door, words, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(sys, "argv", [door, *words, str(tmp_path / "gone.pt")])
+def test_generate_script_and_module_are_the_same_command(tmp_path, monkeypatch, capsys):
+    done = run_python(ROOT, "generate.py", tmp_path / "gone.pt")
+    monkeypatch.setattr(sys, "argv", ["stylegan", "generate", str(tmp_path / "gone.pt")])
     with pytest.raises(SystemExit) as ended:
-        run(door, run_name="__main__")
-    text = capsys.readouterr().err
-    assert ended.value.code == 1
-    assert text.startswith(f"Error: there is no file or folder {tmp_path / 'gone.pt'}; accept")
-    assert text.count("\n") == 1
+        runpy.run_module("stylegan", run_name="__main__")
+    assert (done.returncode, done.stderr) == (ended.value.code, capsys.readouterr().err)
+    assert ended.value.code == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(
+        f"Error: there is no file or folder {tmp_path / 'gone.pt'}; accept"
+    )
     (tmp_path / "gone2.pt").touch()
     with pytest.raises(FileNotFoundError, match=r"gone\.pt \(did you mean .*gone2\.pt\?"):
         load_generator(tmp_path / "gone.pt")

@@ -79,7 +79,7 @@ def test_measured_lengths_of_images_with_alpha_are_those_over_white(premultiplie
     generator = random_generator(config).double()
     source = Comparison.from_generator(loaded_of(generator), None)
     seen, made = [], []
-    generator.synthesis.register_forward_hook(lambda *_: made.append(_[-1]))
+    generator.synthesis.register_forward_hook(lambda module, inputs, images: made.append(images))
 
     def distance(images, others):
         seen.extend((images, others))

@@ -163,8 +163,8 @@ def test_plan_with_explicit_defaults_equals_the_implicit_plan(pictures):
 
 def test_usual_folder_is_named_after_the_configuration(pictures):
     assert usual_folder("ffhq-256", pictures) == Path("runs/ffhq-256")
-    own = bundled(BUNDLED_DATA)
-    for data in (None, own, os.path.relpath(own)):
+    ours = bundled(BUNDLED_DATA)
+    for data in (None, ours, os.path.relpath(ours)):
         assert usual_folder(None, data) == Path("runs/quickstart")
     assert usual_folder(None, pictures) == Path("runs/auto")
 

@@ -254,7 +254,7 @@ def test_backend_flags_keep_the_mapping_exact_and_allow_tf32(precision, monkeypa
     assert seen == {"mapping": {"ieee"}, "discriminator": {"tf32"}}
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize(
     ("d_loss", "g_loss"),
     [
@@ -266,7 +266,7 @@ def test_backend_flags_keep_the_mapping_exact_and_allow_tf32(precision, monkeypa
         ("hinge_gp", "saturating"),
     ],
 )
-def test_every_loss_in_half_precision_stays_finite(g_loss, d_loss, precision):
+def test_every_loss_in_every_precision_stays_finite(g_loss, d_loss, precision):
     config = tiny_config(
         generator_loss=g_loss, discriminator_loss=d_loss, r2_gamma=1.0, precision=precision
     )

@@ -99,7 +99,10 @@ def damage(path, how):
 
 
 def test_resume_skips_a_damaged_newest_state_and_names_it(store, whole, begun):
-    damage(begun / "state-000000140.pt", "flipped")
+    newest = begun / "state-000000140.pt"
+    for images, how in ((144, "truncated"), (148, "empty")):
+        damage(Path(shutil.copy(newest, begun / f"state-{images:09}.pt")), how)
+    damage(newest, "flipped")
     state, (line,), _ = going(tiny_config(), store, begun, {})
     assert "state-000000140.pt is " in line
     assert "continuing from state-000000120.pt instead" in line
@@ -288,6 +291,9 @@ def test_evaluation_scores_and_best_generator_survive_a_stop(store, tmp_path):
         config, store, tmp_path / "once", evaluation=Evaluation(brightness, "brightness")
     )
     assert [score["images_seen"] for score in once.scores] == [20, 40, 60, 84]
+    best = min(once.scores, key=lambda score: score["brightness"])
+    path = tmp_path / "once" / "generator-best.pt"
+    assert load_generator(path).images_seen == best["images_seen"]
     for choose, out in ((min, tmp_path / "low"), (max, tmp_path / "high")):
         evaluation = Evaluation(brightness, "brightness", lower_is_better=choose is min)
         train_tiny(config, store, out, stop_at=52, evaluation=evaluation)

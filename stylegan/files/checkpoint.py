@@ -1,6 +1,7 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
 import io
+import mmap
 import pickle
 import re
 import reprlib
@@ -178,7 +179,11 @@ def check_entries(path: Path, *, unpacked: int = 0) -> None:
 def check_calls(path: Path, *, old: bool) -> None:
     """Raise ValueError if a pickle in the file names `bytearray`."""
     if old:
-        found = BYTEARRAY in path.read_bytes()
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            found = content.find(BYTEARRAY) >= 0
     else:
         with zipfile.ZipFile(path) as archive:
             entries = (e for e in archive.infolist() if e.filename.lower().endswith(".pkl"))

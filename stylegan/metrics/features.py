@@ -99,7 +99,7 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
         network = FeatureExtractorInceptionV3(  # initializes weights at random, then reads them
             "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
         )
-    network.to(device)
+    network.to(device)  # outside: a lack of memory is no fault of the file
     published = sha256.startswith(str(download.hash_prefix(INCEPTION)))
     return FeatureNetwork(
         f"Inception v3 {'of 2015-12-05' if published else 'of your own'}, torch-fidelity",

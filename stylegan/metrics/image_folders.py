@@ -92,7 +92,7 @@ def holds_images(source: str) -> bool:
 def usable(path: Path, preparation: Preparation) -> Findings:
     """Findings about the images of `path`. Raises ValueError if none of them is usable."""
     findings = run_on_rank0(partial(check, path, preparation, decode=False))
-    if not findings.all_sizes:
+    if not findings.num_usable:
         why = summarize_skipped(findings.skipped)
         raise ValueError(f"none of the images of {path} is usable: {why}")
     return findings

@@ -4,7 +4,6 @@ import functools
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -103,12 +102,17 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
                 control_group()
         finally:
             late.cancel()
+        ends_together = gpu is None
         try:
             yield
+            ends_together = True
+        except (KeyboardInterrupt, SystemExit):  # of `Stopped`, which all processes raise at once
+            ends_together = True
+            raise
         finally:
-            # After an error NCCL would wait for kernels that wait for other processes, and the
-            # error would stay unprinted. `Stopped` and SystemExit are raised by all at once.
-            if gpu is None or not isinstance(sys.exception(), Exception):
+            # NCCL would wait for kernels that wait for other processes, and the error would stay
+            # unprinted.
+            if ends_together:
                 group_of_cpus.cache_clear()
                 dist.destroy_process_group()
 

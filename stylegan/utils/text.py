@@ -116,8 +116,9 @@ def parts_of(name: str) -> list[str]:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """End of a message about an unknown `section.option` or `folder/name`: the known names with
-    the closest last part, if any is close, else those of its section, or all."""
+    """End of a message about an unknown `section.option` or `folder/name`.
+
+    It names the known ones with the closest last part, else those of its section, or all."""
     *section, last = parts_of(name)
     ends = [parts_of(key)[-1] for key in known]
     near = difflib.get_close_matches(last, ends, n=1, cutoff=0.8)

@@ -1,5 +1,4 @@
-"""Hypothesis strategies that damage good files, an object that should not be made of one, and the
-limits within which a file is read.
+"""Hypothesis strategies that damage good files, an object that none should make, and limits.
 
 `edited` knows no format. The others take a format apart, change some parts and put it together
 again with right lengths and checksums, so that the code behind the checks is reached.

@@ -43,7 +43,7 @@ OPTIONS = {
 BASELINE = {"styles": False, "constant_input": False, "instance_norm": False, "pixel_norm": True}
 WGAN_GP = {"discriminator_loss": "wgan_gp", "generator_loss": "wgan", "r1_gamma": 0.0}
 RELATIVISTIC = {"discriminator_loss": "relativistic", "generator_loss": "relativistic"}
-KINDS = {  # of training, each of which must be exact alone, resumed, and in several processes
+KINDS = {  # of training: tests choose which must be exact alone, resumed, in several processes
     "plain": {},
     "r2": {"r2_gamma": 2.0},
     "lazy r1": {"r1_interval": 2},

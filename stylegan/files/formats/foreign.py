@@ -76,19 +76,20 @@ def read_layout(layout: Layout, stored: Content, content: Content, file: Path) -
     )
     if layout.match("synthesis.input.epilogue0.noise.const", weights) is None:
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)
+    told = layout
     if layout.match("w_avg", weights) is None:
         network.w_avg.copy_(mean_w(network))
         if layout.may_lack_average:  # the training used no truncation
-            layout = dataclasses.replace(layout, psi=1.0, cutoff=None, notes=layout.notes[:1])
+            told = dataclasses.replace(layout, psi=1.0, cutoff=None, notes=layout.notes[:1])
     kind = f"checkpoint of {layout.program}"
     resolution = progress.resolution or trained_resolution(network.synthesis)
     loaded = Pretrained(
         network,
-        SamplingSettings(resolution, progress.alpha, psi=layout.psi, cutoff=layout.cutoff),
+        SamplingSettings(resolution, progress.alpha, psi=told.psi, cutoff=told.cutoff),
         f"{kind} {file}",
         images_seen=progress.images_seen,
     )
-    return Weights(file, kind, loaded, network, notes=layout.notes)
+    return Weights(file, kind, loaded, network, notes=told.notes)
 
 
 def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:

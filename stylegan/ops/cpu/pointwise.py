@@ -122,9 +122,16 @@ class AdaIN(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, bias, mean, inverse_deviation = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated again
-            # To `vjp`, scale and bias do not depend on x: autograd adds that path by itself.
-            vjp = torch.func.vjp(partial(formulas.adain, eps=ctx.eps), x, scale, bias)[1]
-            return *vjp(grad), None
+            # Scale and bias may depend on x. Views give each input a node of its own: otherwise the
+            # gradient with respect to x would include that path, which autograd adds by itself.
+            # (`torch.func.vjp` would do it, but refuses saved-tensor hooks.)
+            inputs = [v.view_as(v) for v in (x, scale, bias)]
+            x, scale, bias = inputs
+            y = formulas.adain(x, scale, bias, ctx.eps)
+            needed = ctx.needs_input_grad
+            wanted = [v for v, need in zip(inputs, needed, strict=False) if need]
+            gradients = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
+            return (*(next(gradients) if need else None for need in needed),)
         rows = pixel_rows(grad)
         normed = torch.addcmul(-mean * inverse_deviation, pixel_rows(x), inverse_deviation)
         grad_bias = rows.sum(dim=1)
