@@ -3,21 +3,16 @@
 torch.hub lists every public name here. See docs/library.md.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable as _Callable
+from pathlib import Path as _Path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable as _Callable
-    from pathlib import Path as _Path
-
-    import torch as _torch
-    from torch.nn import Module as _Module
-
-    _Device = str | _torch.device
+from torch import device as _device
+from torch.nn import Module as _Module
 
 dependencies = ["torch", "numpy", "pydantic", "PIL", "filelock"]
 
 
-def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_Module":
+def generator(weights: str | _Path, *, map_location: str | _device = "cpu") -> _Module:
     """A StyleGAN (version 1) generator with weights of your choice.
 
     weights: a run folder of this repository or a file in it, an exported .safetensors, an official
@@ -49,7 +44,7 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     return load_generator(weights, map_location=map_location)
 
 
-def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_Module":
+def discriminator(weights: str | _Path, *, map_location: str | _device = "cpu") -> _Module:
     """A StyleGAN (version 1) discriminator with weights of your choice.
 
     weights: a run folder of this repository, a state-*.pt, a file of `stylegan convert
@@ -90,10 +85,8 @@ License: the code and the weights are MIT; {images}.
 """
 
 
-def _bundled(
-    name: str, subject: str, images: str, *, labels: str = ""
-) -> "_Callable[..., _Module]":
-    def entry(pretrained: bool = True, *, map_location: "_Device" = "cpu") -> "_Module":
+def _bundled(name: str, subject: str, images: str, *, labels: str = "") -> _Callable[..., _Module]:
+    def entry(pretrained: bool = True, *, map_location: str | _device = "cpu") -> _Module:
         from stylegan.files.loading import load_generator, untrained_generator
 
         if pretrained:

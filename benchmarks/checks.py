@@ -12,16 +12,7 @@ import click
 import iteration
 import numpy as np
 import torch
-from contest import (
-    PRECISIONS,
-    conditions,
-    environment_for,
-    markdown,
-    number,
-    on_gpu,
-    options,
-    save,
-)
+from contest import PRECISIONS, conditions, environment_for, markdown, number, on_gpu, options, save
 from PIL import Image
 from torch import Tensor
 

@@ -95,10 +95,10 @@ def write_labels(folder: Path) -> None:
     write_atomically(folder / "labels.csv", labels_of(sorted(folder.glob("*.png"))).encode())
 
 
-def encoded(picture: Image.Image) -> bytes:
-    """A picture as PNG."""
+def encoded(picture: Image.Image, kind: str, **options: int) -> bytes:
+    """A picture as a file of this kind."""
     content = io.BytesIO()
-    picture.save(content, "PNG", optimize=True)
+    picture.save(content, kind, **options)
     return content.getvalue()
 
 
@@ -130,7 +130,7 @@ def draw_faces(
         folders.add(folder)
         if path.exists():
             continue
-        write_atomically(path, encoded(photograph(draw_person(seed))))
+        write_atomically(path, encoded(photograph(draw_person(seed)), "PNG", optimize=True))
         made += 1
         if made % LABELS_EVERY == 0:
             for each in folders:
@@ -143,13 +143,6 @@ def draw_faces(
 
 
 # The bundled pictures
-
-
-def as_webp(picture: Image.Image) -> bytes:
-    """A picture as WebP, which is not lossless."""
-    content = io.BytesIO()
-    picture.convert("RGB").save(content, "WEBP", quality=WEBP_QUALITY, method=6)
-    return content.getvalue()
 
 
 def archive_of(pictures: Mapping[str, bytes]) -> bytes:
@@ -169,7 +162,8 @@ def bundle(folder: Path, most_bytes: int) -> bytes:
     pictures: dict[str, bytes] = {}
     room = most_bytes
     for path in sorted(folder.glob("*.png")):
-        picture = as_webp(Image.open(path))
+        photograph = Image.open(path).convert("RGB")
+        picture = encoded(photograph, "WEBP", quality=WEBP_QUALITY, method=6)
         room -= len(picture)
         if room < 0:
             break

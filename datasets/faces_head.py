@@ -112,8 +112,9 @@ class MakeHuman:
         self.groups: dict[str, list[list[tuple[int, int]]]] = defaultdict(list)
         self._read_mesh()
         self.axes = self._detail_axes()
-        low = [f for f in self.groups["body"] if self._height(f) > LOWEST_SKIN]
-        self.skin = self._mesh(low)
+        body = self.groups["body"]
+        high = [f for f in body if min(self.vertices[v, 1] for v, _ in f) > LOWEST_SKIN]
+        self.skin = self._mesh(high)
         self.teeth = self._mesh(
             self.groups["helper-upper-teeth"] + self.groups["helper-lower-teeth"]
         )
@@ -145,9 +146,6 @@ class MakeHuman:
                 faces.append([(int(v) - 1, int(t or 0) - 1) for v, t in corners])
         self.vertices = np.array(vertices)
         self.uv = np.array(uv)
-
-    def _height(self, face: list[tuple[int, int]]) -> float:
-        return min(self.vertices[vertex, 1] for vertex, _ in face)
 
     def _mesh(self, faces: list[list[tuple[int, int]]]) -> Mesh:
         indices = np.array(sorted({vertex for face in faces for vertex, _ in face}))

@@ -383,12 +383,6 @@ def read_panorama(path: Path) -> Panorama:
     return Panorama(pixels, new_image(path.stem, small), wall_irradiance(small))
 
 
-def bundled_panoramas() -> list[Path]:
-    """The panoramas in Blender's wheel."""
-    folder = Path(bpy.utils.system_resource("DATAFILES", path="studiolights/world"))
-    return sorted(folder.glob("*.exr"))
-
-
 def packed_panoramas(package: Path, folder: Path) -> list[Path]:
     """Unpack the panoramas of the npm package @pmndrs/assets, base64 in JavaScript, to a folder."""
     paths = []
@@ -451,7 +445,7 @@ def quiet() -> Iterator[None]:
 class Studio:
     """A scene in which one person after the other is photographed."""
 
-    def __init__(self, wheel: Path, assets: Path | None, size: int, threads: int) -> None:
+    def __init__(self, wheel: Path, assets: Path, size: int, threads: int) -> None:
         self.size = size
         for scene_object in list(bpy.data.objects):
             bpy.data.objects.remove(scene_object)
@@ -481,12 +475,11 @@ class Studio:
         self.frame = plain_material("frame", (0.01, 0.01, 0.012), 0.25)
         self.lens = plain_material("lens", (0.008, 0.008, 0.01), 0.05, alpha=0.93)
 
-    def _make_world(self, assets: Path | None) -> None:
+    def _make_world(self, assets: Path) -> None:
         """Light from a panorama, a picture behind the head, and a key light."""
         with tempfile.TemporaryDirectory() as folder:
-            paths = bundled_panoramas()
-            if assets:
-                paths += packed_panoramas(assets, Path(folder))
+            own = Path(bpy.utils.system_resource("DATAFILES", path="studiolights/world"))
+            paths = [*sorted(own.glob("*.exr")), *packed_panoramas(assets, Path(folder))]
             self.panoramas = [read_panorama(path) for path in paths]
         world = bpy.data.worlds.new("world")
         bpy.context.scene.world = world

@@ -566,11 +566,7 @@ class Paint:
 
 
 def paint_face(
-    rng: np.random.Generator,
-    body: MakeHuman,
-    regions: Regions,
-    person: Person,
-    colors: Complexion,
+    rng: np.random.Generator, body: MakeHuman, regions: Regions, person: Person, colors: Complexion
 ) -> np.ndarray:
     """Colors (N, 3) of the bare skin, with blush, make-up and lips."""
     color = np.tile(colors.skin, (len(regions.front), 1))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 import numpy as np
 from fontTools.pens.recordingPen import RecordingPen
-from fontTools.ttLib import TTCollection, TTFont, TTLibError
+from fontTools.ttLib import TTCollection, TTFont
 from PIL import Image, ImageDraw, ImageFont
 
 CHARACTERS = digits + ascii_uppercase
@@ -189,16 +189,13 @@ def faces_of(file: FontFile, size: int) -> Iterator[Face | LeftOut]:
     try:
         collection = file.content[:4] == b"ttcf"
         number = len(TTCollection(io.BytesIO(file.content), lazy=True).fonts) if collection else 1
+        for index in range(number):
+            try:
+                yield face_of(file, index, size)
+            except LeftOut as reason:
+                yield reason
     except Exception as error:  # of damaged tables fontTools raises almost anything
         yield LeftOut(f"cannot be read ({type(error).__name__})")
-        return
-    for index in range(number):
-        try:
-            yield face_of(file, index, size)
-        except LeftOut as reason:
-            yield reason
-        except (OSError, ValueError, KeyError, AssertionError, TTLibError) as error:
-            yield LeftOut(f"cannot be read ({type(error).__name__})")
 
 
 def face_of(file: FontFile, index: int, size: int) -> Face:

@@ -1,6 +1,7 @@
 """The recipe of glyphs64, on the fonts that matplotlib brings."""
 
 import io
+import struct
 import tarfile
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def package(path, files):
             file.write(f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(content):<10}`\n".encode())
             file.write(content + b"\n" * (len(content) % 2))
     return path
+
+
+def test_faces_of_a_damaged_font_are_left_out(monkeypatch):
+    def damaged(*_):
+        raise struct.error("unpack requires a buffer of 2 bytes")
+
+    monkeypatch.setattr(glyphs, "face_of", damaged)
+    (left_out,) = glyphs.faces_of(font_file(NAMES[0]), 64)
+    assert str(left_out) == "cannot be read (error)"
 
 
 def test_glyphs_recipe_makes_a_folder_per_character_and_a_license(tmp_path):

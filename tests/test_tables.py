@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tables
 import torch
+from click.testing import CliRunner
 from helpers import ROOT
 from helpers.tiny_training import write_pictures
 from scipy import stats
@@ -262,6 +263,12 @@ def test_bands_are_orthogonal_parts_of_an_image():
     assert list(parts) == ["4", "8", "16"]
     assert_close(sum(parts.values()), images)
     assert_close(sum(part.square().sum() for part in parts.values()), images.square().sum())
+
+
+def test_tables_refuses_rows_that_it_does_not_know(tmp_path):
+    words = ["--data", str(tmp_path), "--rows", "E,f", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(tables.main, words)
+    assert result.exit_code == 2 and "--rows f: expected some of A, B" in result.output
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from stylegan.cli.common import Command
 from stylegan.config import bundled
 from stylegan.files.run_folder import RunFolder
 from stylegan.planning import BUNDLED_DATA
+from stylegan.report.history import read_run
 from stylegan.utils.records import read_lines
 
 SMALL = (  # the quickstart's network at 16x16 with half of its channels; three minutes of one core
@@ -67,10 +68,7 @@ CASES = {  # name: title, and KEY=VALUE after those of SMALL
     ),
     "strong-r1": ("R1 hundreds of times too strong", ("schedule.total_kimg=6", "r1_gamma=100")),
     "few-pictures": ("26 pictures", ()),
-    "wgan-gp": (
-        "WGAN-GP",
-        (TEN, 'generator_loss="wgan"', 'discriminator_loss="wgan_gp"', NO_R1),
-    ),
+    "wgan-gp": ("WGAN-GP", (TEN, 'generator_loss="wgan"', 'discriminator_loss="wgan_gp"', NO_R1)),
 }
 
 
@@ -78,7 +76,7 @@ class Curves:
     """The progress lines of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self.lines = [event for event in read_events(folder) if event["event"] == "progress"]
+        self.lines = [event for _, event in read_run(folder).progress()]
         self.kimg = self["images_seen"] / 1000
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -93,14 +91,9 @@ class Curves:
         return sorted(name for name in names if name != "d/real_signs")
 
 
-def read_events(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log; none if it has not begun."""
-    return read_lines(RunFolder(folder).log_file, "event")[0]
-
-
 def has_ended(folder: Path) -> bool:
     """True if the run finished or failed, false if it was interrupted."""
-    events = read_events(folder)
+    events = read_lines(RunFolder(folder).log_file, "event")[0]  # none if it has not begun
     return bool(events) and events[-1]["event"] in {"finished", "failed"}
 
 

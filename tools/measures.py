@@ -21,7 +21,6 @@ from stylegan.metrics import Comparison, Conditions, Tools, compare
 from stylegan.metrics.efficientnet import load_efficientnet
 from stylegan.metrics.path_length import measured_lengths, trimmed_mean
 from stylegan.metrics.separability import best_plane, conditional_entropy, most_confident
-from stylegan.networks import Generator
 from stylegan.projection.distance import EfficientNetDistance
 from stylegan.sampling.pretrained import Pretrained
 from stylegan.training import TrainState
@@ -118,19 +117,15 @@ def with_latents(loaded: Pretrained, latents: int) -> Pretrained:
     return loaded
 
 
-def latents_of_an_image(file: Path, bench: Bench) -> dict[str, dict[str, float]]:
-    """Distances of images made of one to four latents at random crossovers, as table 2."""
-    seen = {str(n): bench.distance_to(file, bench.data, n) for n in LATENTS}
-    if bench.held_out is None:
-        return {"training": seen}
-    held_out = {str(n): bench.distance_to(file, bench.held_out, n) for n in LATENTS[::2]}
-    return {"training": seen, "held-out": held_out}
-
-
-def distances(file: Path, bench: Bench) -> dict[str, dict[str, float]]:
-    """Distances of images of one latent, in the form of `latents_of_an_image`."""
-    folders = {"training": bench.data, "held-out": bench.held_out}
-    return {k: {"1": bench.distance_to(file, data)} for k, data in folders.items() if data}
+def distances(file: Path, bench: Bench, latents: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Distances of images made of that many latents at random crossovers, as table 2; from the
+    held-out images of every second number."""
+    sources = {"training": (bench.data, latents), "held-out": (bench.held_out, latents[::2])}
+    return {
+        name: {str(n): bench.distance_to(file, data, n) for n in numbers}
+        for name, (data, numbers) in sources.items()
+        if data
+    }
 
 
 def truncation(file: Path, bench: Bench) -> dict[str, dict[str, float]]:
@@ -159,14 +154,10 @@ def path_lengths(file: Path, bench: Bench) -> dict[str, float]:
     pair = float(torch.cat(means).mean())
     lengths = {
         space: trimmed_mean(measured_lengths(comparison, f"ppl-{space}-full", pairs, distance))
-        for space in ("zw" if has_mapping(loaded.generator) else "z")
+        for space in ("zw" if loaded.generator.config.mapping_layers else "z")
     }
     relative = {space: length / pair for space, length in lengths.items() if pair}
     return relative | {"pair": pair}
-
-
-def has_mapping(generator: Generator) -> bool:
-    return generator.config.mapping_layers > 0
 
 
 def at_64(images: np.ndarray) -> np.ndarray:
@@ -187,7 +178,7 @@ def separability(file: Path, bench: Bench) -> dict[str, dict[str, float]]:
     odds = read(reader.eval(), at_64(images.transpose(0, 3, 1, 2))).numpy()
     z = sampling.latents(seeds, loaded.generator.config.z_dim)
     spaces = {"z": z.numpy()}
-    if has_mapping(loaded.generator):
+    if loaded.generator.config.mapping_layers:
         spaces["w"] = sampling.map_latents(loaded.generator, z).numpy()
     found: dict[str, dict[str, float]] = {}
     for column, name in enumerate(QUESTIONS):
@@ -267,7 +258,7 @@ def parts_of(network: Mapping[str, Any], bench: Bench) -> dict[str, Callable[[Pa
     """Everything that can be measured of a network with these options."""
     styles = network["styles"]
     parts: dict[str, Callable[[Path, Bench], Any]] = {
-        "distances": latents_of_an_image if styles else distances,
+        "distances": partial(distances, latents=LATENTS if styles else (1,)),
         "path lengths": path_lengths,
     }
     if styles:

@@ -34,6 +34,7 @@ from stylegan.figures import grid
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.report.history import read_run
+from stylegan.utils.distributed import resolve_device
 from stylegan.utils.filesystem import ALLOW_OVERWRITE
 from stylegan.utils.text import pluralize
 
@@ -113,10 +114,7 @@ CLAIMS = {
     ],
     "4": [
         Pair(
-            "precision, psi 1 against 0.5",
-            "figure 8",
-            ("F", "precision 1"),
-            ("F", "precision 0.5"),
+            "precision, psi 1 against 0.5", "figure 8", ("F", "precision 1"), ("F", "precision 0.5")
         ),
         Pair("recall, psi 0.5 against 1", "figure 8", ("F", "recall 0.5"), ("F", "recall 1")),
     ],
@@ -215,7 +213,7 @@ def carry_out(job: Job, bench: Bench, out: Path, records: Path) -> str:
     torch.set_num_threads(1)
     file = records / f"{job.name}.json"
     folder = out / job.name
-    record = read_record(file) if file.exists() else trained(job, bench, folder)
+    record = json.loads(file.read_text("utf-8")) if file.exists() else trained(job, bench, folder)
     generators = RunFolder(folder).generators()
     for path in generators:
         kimg = f"{int(path.stem.rpartition('-')[2]) / 1000:g}"
@@ -297,15 +295,10 @@ def write_record(file: Path, record: Record) -> None:
     ALLOW_OVERWRITE.text(file, json.dumps(record, indent=1) + "\n")
 
 
-def read_record(file: Path) -> Record:
-    record: Record = json.loads(file.read_text(encoding="utf-8"))
-    return record
-
-
 def read_records(*folders: Path) -> dict[str, Record]:
     """Finished trainings by name; those of later folders win."""
     files = [file for folder in folders for file in sorted(folder.glob("*.json"))]
-    records = {file.stem: read_record(file) for file in files}
+    records = {file.stem: json.loads(file.read_text("utf-8")) for file in files}
     return {name: record for name, record in records.items() if "done" in record}
 
 
@@ -670,9 +663,11 @@ def main(
     records = records or out / "records"
     for folder in (out, records):
         folder.mkdir(parents=True, exist_ok=True)
-    device = "cpu" if device == "auto" and not torch.cuda.is_available() else device
+    device = str(resolve_device(device))
     if train and not data:
         raise click.UsageError("training needs --data; --no-train writes what is measured already")
+    if unknown := [row for row in rows.split(",") if row not in ROWS]:
+        raise click.UsageError(f"--rows {unknown[0]}: expected some of {', '.join(ROWS)}")
     if train and data:
         bench = Bench(
             data, held_out, out / "readers", out / "features", resolution, device, samples, distance
