@@ -363,7 +363,7 @@ def inspect_inputs(
         )
         raise FileNotFoundError(not_found(run.path, how, what="run"))
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
-    is_own = path.resolve() != bundled(BUNDLED_DATA).resolve()
+    is_own = not is_bundled(path)
     remembered = str(run.config_file)
     base = request.config or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
     if stored and (base == AUTO or (is_own and base == DEFAULT_CONFIG)):  # which chose it
@@ -440,9 +440,13 @@ def inspect_images(
 
 def usual_folder(config_name: str | None, data: str | Path | None) -> Path:
     """The default run folder, `runs/<config>`."""
-    is_own = data is not None and Path(data).resolve() != bundled(BUNDLED_DATA).resolve()
-    usual = AUTO if is_own else DEFAULT_CONFIG
+    usual = DEFAULT_CONFIG if data is None or is_bundled(data) else AUTO
     return Path("runs") / (usual if config_name is None else Path(config_name).stem)
+
+
+def is_bundled(data: str | Path) -> bool:
+    """Whether a path is that of the bundled images."""
+    return Path(data).resolve() == bundled(BUNDLED_DATA).resolve()
 
 
 def data_of(run: RunFolder) -> Path:

@@ -213,7 +213,7 @@ def carry_out(job: Job, bench: Bench, out: Path, records: Path) -> str:
     torch.set_num_threads(1)
     file = records / f"{job.name}.json"
     folder = out / job.name
-    record = json.loads(file.read_text("utf-8")) if file.exists() else trained(job, bench, folder)
+    record = read_record(file) if file.exists() else trained(job, bench, folder)
     generators = RunFolder(folder).generators()
     for path in generators:
         kimg = f"{int(path.stem.rpartition('-')[2]) / 1000:g}"
@@ -295,10 +295,14 @@ def write_record(file: Path, record: Record) -> None:
     ALLOW_OVERWRITE.text(file, json.dumps(record, indent=1) + "\n")
 
 
+def read_record(file: Path) -> Record:
+    return json.loads(file.read_text("utf-8"))
+
+
 def read_records(*folders: Path) -> dict[str, Record]:
     """Finished trainings by name; those of later folders win."""
     files = [file for folder in folders for file in sorted(folder.glob("*.json"))]
-    records = {file.stem: json.loads(file.read_text("utf-8")) for file in files}
+    records = {file.stem: read_record(file) for file in files}
     return {name: record for name, record in records.items() if "done" in record}
 
 
