@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -335,7 +336,7 @@ def test_project_continues_after_an_interruption(folder, monkeypatch):
     [
         ("a.png", ["--starts", 2], "with another starts;"),
         ("a.png", ["--space", "w+"], "with another space;"),
-        ("a.png b.png", [], "latents.npz exists"),  # of all
+        ("b.png", [], "latents.npz exists"),  # of all
         ("other/a.png", [], "image_sha256"),
     ],
 )
@@ -347,6 +348,22 @@ def test_project_refuses_results_of_another_request(folder, images, options, oth
     message = run_fails(*request(folder, images, *options))
     assert other in message and "pass --overwrite" in message
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*")}
+
+
+def test_project_keeps_what_is_done_beside_added_images_and_from_another_folder(
+    folder, monkeypatch
+):
+    words = request(folder, "a.png bad.png c.png")
+    run_fails(*words)
+    before = (folder / "out/c/result.json").stat().st_mtime_ns
+    shutil.copy(folder / "b.png", folder / "bad.png")  # repaired
+    monkeypatch.chdir(folder)
+    words[1] = "mine.pt"
+    printed = run_ok(*words)
+    assert "kept in " in printed and ": 2 projections" in printed
+    assert (folder / "out/c/result.json").stat().st_mtime_ns == before
+    of_each = [np.load(folder / "out" / name / "latents.npz")["ws"] for name in ("a", "bad", "c")]
+    assert np.array_equal(np.load(folder / "out/latents.npz")["ws"], np.concatenate(of_each))
 
 
 @pytest.mark.parametrize("file", ["target.png", "mine.txt"])

@@ -131,8 +131,8 @@ def folder(tmp_path, monkeypatch):
 
 def test_project_tune_writes_a_generator_for_the_same_latents(folder):
     out, words = folder / "out", ["project", folder / "mine.pt", folder / "a.png", folder / "b.png"]
-    words += ["--out", out, "--steps", 3, "--device", "cpu", "--tune", "--tune-steps", 40]
-    printed = run_ok(*words).splitlines()
+    projecting = [*words, "--out", out, "--steps", 3, "--device", "cpu", "--tune"]
+    printed = run_ok(*projecting, "--tune-steps", 40).splitlines()
     before = [json.loads((out / name / "result.json").read_text())["psnr_db"] for name in "ab"]
     after = [float(line.split()[-4]) for line in printed if "after tuning" in line]
     assert all(b > a for a, b in zip(before, after, strict=True))
@@ -142,6 +142,8 @@ def test_project_tune_writes_a_generator_for_the_same_latents(folder):
     for i, name in enumerate("ab"):
         again = pixels(folder / "new" / f"latent000{i}.png")
         assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
+    (out / "tuned.pt").unlink()
+    run_ok(*projecting, "--tune-steps", 2)  # with another picture
     lineage = load_generator(out / "tuned.pt").lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].license == NVIDIA

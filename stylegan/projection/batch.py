@@ -24,6 +24,7 @@ from stylegan.sampling import Rectangle
 from stylegan.sampling.pretrained import Pretrained, weights_sha256
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.filesystem import (
+    ALLOW_OVERWRITE,
     KEEP_EXISTING,
     OutputWriter,
     as_value_error,
@@ -172,8 +173,11 @@ def project_files(
     if not targets:
         return 0, errors
     new = [path for path in targets if not is_done(request, path, out / output_stem(path))]
+    names = {output_stem(path) for path in targets}
+    is_added = len(new) < len(targets) and {x.parent.name for x in out.glob(f"*/{RESULT}")} <= names
+    outputs = ALLOW_OVERWRITE if is_added else request.outputs
     if new:
-        request.outputs.check(out / LATENTS)  # that of other images would be lost
+        outputs.check(out / LATENTS)  # that of other images would be lost
     search_steps = len(new) * request.starts * request.search.steps
     total = search_steps + (request.tuning.steps if request.tuning else 0)
 
@@ -193,7 +197,7 @@ def project_files(
     ws = torch.cat([latents.ws for latents in found]).to(network.w_avg)
     maps = zip(*(latents.noise for latents in found if latents.noise), strict=True)
     noise = [torch.cat(of_layer).to(ws) for of_layer in maps] or None
-    write_latents(out / LATENTS, ws, noise, outputs=request.outputs)
+    write_latents(out / LATENTS, ws, noise, outputs=outputs)
     if request.outputs.overwrite:
         (out / TUNED).unlink(missing_ok=True)  # of the latents before
     if request.tuning is not None:
@@ -236,6 +240,7 @@ def is_done(request: ProjectionRequest, path: Path, folder: Path) -> bool:
     with as_value_error(file, "is damaged", "pass --overwrite"):
         asked, done = ({**values, **values["settings"]} for values in map(json.loads, texts))
     asked.pop("settings")  # compared one by one
+    asked.pop("generator")  # a path; its hash is compared
     if other := [name for name, value in asked.items() if done.get(name) != value]:
         raise ValueError(
             f"{file} exists, with another {join_truncated(other, 3, ', ')}; pass --overwrite, or "
@@ -326,7 +331,9 @@ def write_tuned(
         maps = [noise_map[row] for noise_map in noise or ()]
         with torch.no_grad(), sampling.deterministic_fp32():
             image = loaded.settings.synthesize(generator, ws[row], maps or "const")
-        write_image(request, out / output_stem(path) / TUNED_PICTURE, image)
+        # An older one is of a file that is gone: `project_files` refuses if there is one.
+        replacing = dataclasses.replace(request, outputs=ALLOW_OVERWRITE)
+        write_image(replacing, out / output_stem(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), request.rectangle))
         console.info(f"{path}: PSNR {near:.1f} dB after tuning")
     origin = f"{loaded.origin}, tuned to {pluralize(len(targets), 'image')}"
