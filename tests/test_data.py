@@ -103,6 +103,19 @@ def test_check_disk_space_runs_before_anything_is_written(tmp_path, monkeypatch)
     assert os.listdir(tmp_path) == ["images"]
 
 
+def test_check_disk_space_counts_the_room_of_unfinished_stores(tmp_path, monkeypatch):
+    left = tmp_path / ".store.unfinished"
+    left.mkdir()
+    usage = shutil.disk_usage(tmp_path)
+
+    def usage_of(path):
+        return usage._replace(free=50_000 if left.exists() and any(left.iterdir()) else 2**30)
+
+    (left / "64.npy").touch()
+    monkeypatch.setattr(shutil, "disk_usage", usage_of)
+    store_of(tmp_path, {"0.png": png(64, 64)})
+
+
 def test_prepare_leaves_nothing_when_interrupted(tmp_path):
     def interrupt(done, total):
         assert any(name.endswith(".unfinished") for name in os.listdir(tmp_path))

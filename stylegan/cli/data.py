@@ -18,7 +18,7 @@ from stylegan.data.images import MODES
 from stylegan.data.prepare import format_bytes
 from stylegan.metrics.cache import FEATURES
 from stylegan.utils.caches import entries
-from stylegan.utils.filesystem import OutputWriter
+from stylegan.utils.filesystem import OutputWriter, remove_unfinished
 from stylegan.utils.text import align_columns, join_truncated, pluralize, suggestion
 
 READING = options.combine(
@@ -152,6 +152,7 @@ def cache(names: tuple[str, ...], clear: bool, unused_for: float | None) -> None
     )
     total += f", {format_bytes(sum(entry.size_bytes for entry in found))}"
     if clear:
+        remove_unfinished(folder)
         for entry in found:
             entry.kind.remove(entry.path)
         echo(f"removed {total}, from {folder}")

@@ -53,9 +53,9 @@ def prepare(
     fingerprint = source.fingerprint()  # first, as files may change meanwhile
     resolution = preparation.resolution or detect_resolution(source, preparation.fit)
     preparation = dataclasses.replace(preparation, resolution=resolution)
-    console.info(f"preparing {check_disk_space(out, len(source.names), preparation)}")
     waiting = f"another process prepares {out}: waiting for it"
-    with atomic_folder(out, lambda: console.info(waiting)) as folder:
+    with atomic_folder(out, lambda: console.info(waiting)) as folder:  # removes unfinished ones
+        console.info(f"preparing {check_disk_space(out, len(source.names), preparation)}")
         load = functools.partial(levels_of, source, preparation)
         places: list[int] = []  # in the source, of the images that are in the store
         skipped: list[Skipped] = []
