@@ -83,6 +83,17 @@ def test_check_folder_rejects_read_only_folders(tmp_path, monkeypatch):
     check_folder(tmp_path / "mine" / "new")
 
 
+def test_check_folder_rejects_broken_links_and_a_shells_own_folder(tmp_path, monkeypatch):
+    (tmp_path / "drive").symlink_to(tmp_path / "not mounted")
+    for path in (tmp_path / "drive", tmp_path / "drive" / "new"):
+        with pytest.raises(ValueError, match=f"{tmp_path / 'drive'} is a broken link"):
+            check_folder(path)
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("."), tmp_path):
+        with pytest.raises(ValueError, match=f"{path} is the current folder"):
+            check_folder(path, empty=True)
+
+
 HOLDER = """
 import sys
 from pathlib import Path
@@ -104,6 +115,20 @@ def test_lock_has_one_holder_until_it_exits_or_is_killed(tmp_path):
         with lock(path), pytest.raises(BlockingIOError):
             lock(path).__enter__()
         assert not any(tmp_path.iterdir())
+
+
+def test_lock_leaves_that_of_another_holder_after_its_folder_was_moved(tmp_path):
+    path = tmp_path / "run" / ".lock"
+    path.parent.mkdir()
+    with lock(path):
+        path.parent.rename(tmp_path / "moved")
+        path.parent.mkdir()
+        other = lock(path)
+        other.__enter__()
+    with pytest.raises(BlockingIOError):
+        lock(path).__enter__()
+    other.__exit__(None, None, None)
+    assert not any(path.parent.iterdir())
 
 
 def test_lock_is_skipped_on_drives_without_locks(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import shutil
 
 import pytest
 
@@ -92,6 +93,7 @@ def test_locked_removes_only_our_own_partial_files(tmp_path):
     ours = [".config.toml.", ".state-000000144.pt.", ".report.html.", "samples/.000600.png."]
     left = [f"{name}0123456789abcdef.partial" for name in ours]
     mine = ["state-000000144.partial", "thesis.partial", ".notes.partial"]
+    mine.append(".film.webp.0123456789abcdef.partial")  # perhaps another command writes it
     for name in [*left, *mine]:
         (tmp_path / name).touch()
     with run.locked():
@@ -99,6 +101,27 @@ def test_locked_removes_only_our_own_partial_files(tmp_path):
     assert all((tmp_path / name).exists() for name in mine)
     with pytest.raises(ValueError, match="is not empty"):
         run.stored_config()
+
+
+def test_keep_locked_locks_a_new_folder_unless_another_process_trains_there(tmp_path):
+    run, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with run.locked():
+        run.keep_locked()
+        shutil.rmtree(run.path)
+        run.keep_locked()
+        with pytest.raises(ValueError, match="another process is training in"), other.locked():
+            pass
+        run.path.rename(tmp_path / "mine")
+        with other.locked():
+            with pytest.raises(BlockingIOError, match="another process is training"):
+                run.keep_locked()
+            other.keep_locked()
+
+
+def test_sample_file_is_named_by_images_where_kimg_would_be_equal(tmp_path):
+    run = RunFolder(tmp_path)
+    names = [run.sample_file(images, tick).name for images in (3000, 3250) for tick in (0.25, 4)]
+    assert names == ["000003.png", "000003.png", "000003_250.png", "000003.png"]
 
 
 FIRST, TICK, SAVED = ({"event": event} for event in ("start", "progress", "saved"))

@@ -256,7 +256,7 @@ def test_full_disk_is_reported_and_training_continues(store, whole, tmp_path):
         state, told, _ = going(tiny_config(), store, out, {60: fill, 100: make_room})
     reason = os.strerror(27)
     good = "last good state: state-000000040.pt; going on"
-    files = ("log.jsonl", "000000.png", "generator-000000080.pt", "state-000000080.pt")
+    files = ("log.jsonl", "000000_080.png", "generator-000000080.pt", "state-000000080.pt")
     assert told == [f"could not write {name}: {reason}; {good}" for name in files]
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
@@ -315,6 +315,8 @@ def test_evaluation_best_by_may_change_between_resumes(store, tmp_path):
         loaded = load_generator(tmp_path / "run" / "generator-best.pt")
         best.append(loaded.images_seen)
     assert best == [12, 24, 24, 48, 48]
+    kept = [load_generator(tmp_path / "run" / f"generator-best-{name}.pt") for name in "ab"]
+    assert [loaded.images_seen for loaded in kept] == [12, 24]
 
 
 def test_evaluation_may_stop_the_run_as_in_docs_library(store, tmp_path):

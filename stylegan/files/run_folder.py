@@ -1,6 +1,7 @@
 """Run folders: names, numbering and retention of files, and the lock for training."""
 
 import contextlib
+import errno
 import os
 import re
 import tomllib
@@ -10,7 +11,15 @@ from pathlib import Path
 
 from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.utils.distributed import run_on_rank0
-from stylegan.utils.filesystem import ALLOW_OVERWRITE, LOCK, check_folder, lock, unfinished
+from stylegan.utils.filesystem import (
+    ALLOW_OVERWRITE,
+    LOCK,
+    LockId,
+    check_folder,
+    lock,
+    lock_id,
+    unfinished,
+)
 from stylegan.utils.lineage import SECTION, Lineage, from_dicts, sha256_of
 from stylegan.utils.lineage import to_toml as lineage_toml
 from stylegan.utils.records import append_line, read_lines
@@ -19,6 +28,15 @@ from stylegan.utils.toml import read_toml
 
 CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # log events that follow a saved state
+# How the temporary files of a training begin; others in the folder may be somebody's, unfinished.
+TEMPORARY = (
+    ".state-",
+    ".generator-",
+    ".config.toml.",
+    ".data.txt.",
+    ".reals.png.",
+    ".report.html.",
+)
 
 
 class RunFolder:
@@ -36,6 +54,7 @@ class RunFolder:
         self.samples = self.path / "samples"
         self.tensorboard = self.path / "tensorboard"
         self.best_generator = self.path / "generator-best.pt"
+        self.lock_id: LockId | None = None  # while this process trains here
 
     @staticmethod
     def of(source: str | Path) -> "RunFolder | None":
@@ -119,10 +138,11 @@ class RunFolder:
     def generator_file(self, images_seen: int) -> Path:
         return self.path / f"generator-{images_seen:09d}.pt"
 
-    def sample_file(self, images_seen: int) -> Path:
-        """Sample file, named by kimg; in the first kimg after a transfer by images, too."""
+    def sample_file(self, images_seen: int, tick_kimg: float = 1) -> Path:
+        """Sample file, named by kimg; by images, too, for the first kimg after a transfer and ticks
+        of less than 1 kimg."""
         kimg, images = divmod(images_seen, 1000)
-        if kimg == 0 and images and self.lineage():
+        if images and (tick_kimg < 1 or (kimg == 0 and self.lineage())):
             return self.samples / f"{kimg:06d}_{images:03d}.png"
         return self.samples / f"{kimg:06d}.png"
 
@@ -197,15 +217,32 @@ class RunFolder:
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         held.callback(remove_empty, made)  # after the lock file is removed
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            held.enter_context(lock(self.path / LOCK))
+            self.lock(held)
         except BlockingIOError as error:
             raise ValueError(
                 f"another process is training in {self.path}; wait until it ends, or choose "
                 "another --out"
             ) from error
         for path in unfinished(self.path, self.samples):
-            path.unlink()
+            if path.parent == self.samples or path.name.startswith(TEMPORARY):
+                path.unlink()
+
+    def lock(self, held: ExitStack) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock_id = held.enter_context(lock(self.path / LOCK))
+        self.held = held
+
+    def keep_locked(self) -> None:
+        """Lock a new folder if that of `locked` was moved or deleted.
+
+        Raises BlockingIOError if another process trains there by now.
+        """
+        found = lock_id(self.path / LOCK)
+        if found == self.lock_id:
+            return
+        if found:
+            raise OSError(errno.EAGAIN, "another process is training in this folder")
+        self.lock(self.held)
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -140,7 +140,8 @@ def evaluate(
             save(recorder, health)
         raise
     if state.best_by not in ("", evaluation.best_by):
-        state.scores.clear()  # of another metric
+        recorder.set_best_aside(state.best_by)
+        state.scores.clear()
     state.best_by = evaluation.best_by
     state.scores.append({"images_seen": state.images_seen, **scores})
     recorder.write_scores(state.scores[-1], evaluation.records)

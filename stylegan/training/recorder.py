@@ -106,6 +106,7 @@ class Recorder:
         Files that were saved before stay as they are.
         """
         try:
+            self.folder.keep_locked()
             write()
         except OSError as error:
             if path not in self.refused:
@@ -192,7 +193,7 @@ class Recorder:
         rows = sampling.generate_batches(
             generator, settings, seeds, labels=labels, batch=GRID_COLUMNS
         )
-        path = self.folder.sample_file(self.state.images_seen)
+        path = self.folder.sample_file(self.state.images_seen, stage.tick_kimg)
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 
     def write_grid(self, path: Path, images: np.ndarray, name: str) -> None:
@@ -270,6 +271,14 @@ class Recorder:
                 outputs=ALLOW_OVERWRITE,
             ),
         )
+
+    def set_best_aside(self, metric: str) -> None:
+        """Rename the best generator by a metric that decides no more."""
+        best = self.folder.best_generator
+        if self.writes and best.is_file():
+            kept = best.with_stem(f"{best.stem}-{metric.replace('/', '-')}")
+            if self.try_write(best, lambda: os.replace(best, kept)):
+                self.console.info(f"{kept.name} is the best by {metric}")
 
     def write_on_rank0(self, path: Path, write: Callable[[], None]) -> bool:
         """Call `write` on rank 0; every rank returns whether it succeeded."""

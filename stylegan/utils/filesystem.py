@@ -22,6 +22,7 @@ UNFINISHED = ".unfinished"  # suffix of a folder while it is written
 LOCK = ".lock"  # file that a process locks to own a folder
 LOCK_SECONDS = 0.2  # to retry, as a process that ends removes the lock file
 NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL
+LockId = tuple[int, int]
 NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
 
 
@@ -123,8 +124,8 @@ def wait_for_disk(descriptor: int) -> None:
 
 
 @contextmanager
-def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock file `path`, created here and removed on exit.
+def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[LockId | None]:
+    """Hold the lock file `path`, created here and removed on exit; yield its `lock_id`.
 
     If another process holds it, call `waiting` and block; without `waiting`, raise BlockingIOError.
     Nothing is checked on file systems without locks.
@@ -141,12 +142,19 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
+    ours = lock_id(path)
     try:
-        yield
+        yield ours
     finally:
         with contextlib.suppress(OSError):  # on Windows `release` removes it
-            path.unlink()
+            if lock_id(path) == ours:  # else the folder was moved, and another process locks here
+                path.unlink()
         holder.release()
+
+
+def lock_id(path: Path) -> LockId | None:
+    """Identity of a lock file; None if there is none."""
+    return file_id(path) if path.exists() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,12 +292,15 @@ def check_not_placeholder(path: Path) -> None:
 def check_folder(folder: Path, *, empty: bool = False, written: bool = True) -> None:
     """Raise ValueError unless `folder` is or can become a folder, `empty` and `written` into."""
     for path in (folder, *folder.parents):
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is a file; choose another folder")
+        if is_there(path) and not path.is_dir():
+            what = "file" if path.exists() else "broken link"
+            raise ValueError(f"{path} is a {what}; choose another folder")
     places = (folder, *folder.absolute().parents)
     place = next((path for path in places if path.exists()), places[-1])
     if written and not os.access(place, os.W_OK):  # now, not after the work
         raise ValueError(f"the folder {place} is not writable; choose another folder")
+    if empty and folder.is_dir() and folder.samefile("."):  # a shell would stay in the removed one
+        raise ValueError(f"{folder} is the current folder; choose a new one in it")
     if empty and os.path.ismount(folder):
         raise ValueError(
             f"{folder} is a disk or volume; choose a new folder in it, such as {folder / 'store'}"
