@@ -26,7 +26,7 @@ from stylegan.config import (
 )
 from stylegan.data import Findings, Source, Store, check, is_store, open_source
 from stylegan.data.check import detect_channels, grouped
-from stylegan.data.images import channels_of
+from stylegan.data.images import MODES, channels_of
 from stylegan.data.prepare import refuse_skipped
 from stylegan.data.sources import kinds_of
 from stylegan.files.loading import open_weights
@@ -363,6 +363,11 @@ def inspect_inputs(
         )
         raise FileNotFoundError(not_found(run.path, how, what="run"))
     path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
+    if request.data and stored and not run.states() and run.data() not in (None, path.resolve()):
+        raise ValueError(
+            f"{run.path} was begun with the images of {run.data()}, for which its options were "
+            "chosen, and has saved no state; remove it, or choose another --out"
+        )
     is_own = not is_bundled(path)
     remembered = str(run.config_file)
     base = request.config or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
@@ -372,11 +377,15 @@ def inspect_inputs(
     if stored and request.config and base != request.config:
         lines.append(f"{run.path} keeps the options that it was started with")
     weights: Weights | None = None
+    channels = request.channels
     given: dict[str, object] = {}
     if (origin := request.init_from) is not None and not stored:  # first, to fail early
         weights = run_on_all_ranks(lambda: open_weights(origin, need="training"))
         if request.config in (None, AUTO):
             given |= sizes(weights, max_channels=request.max_channels)
+            mode = MODES[weights.require_loaded().generator.config.image_channels]
+            if mode != "RGB" and channels is None:
+                lines.append(f"channels: {mode}, as {weights} has (--channels RGB for color)")
     crop = weights.require_loaded().crop if weights else stored.data.crop if stored else ""
     is_fixed = base != AUTO and CROP in read_options(base)
     fits = run_on_rank0(lambda: not is_store(path) or Store(path).meta.crop == crop)
@@ -400,7 +409,6 @@ def inspect_inputs(
     if is_looked_at and not is_store(path):
         run_on_rank0(lambda: opened.append(open_source(path, include=include)))
     data = opened[0] if opened else path
-    channels = request.channels
     if channels == "auto" and stored:  # what was found then
         channels = stored.network.image_channels
     elif channels == "auto":

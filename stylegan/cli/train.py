@@ -68,7 +68,12 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 @click.option(
     "--labels", "--cond", "labels", help="Condition on the class of each image.", **options.SWITCH
 )
-@click.option("--mirror", help="Flip half of the images left to right.", **options.SWITCH)
+@click.option(
+    "--mirror",
+    help="Flip half of the images left to right; --mirror=false: none.  [default: as configured; "
+    "auto: below 50,000 images]",
+    **options.SWITCH,
+)
 @options.SHAPE
 @options.channels_option()
 @click.option("--strict", is_flag=True, help="Fail if an image cannot be used.")
