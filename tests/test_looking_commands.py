@@ -162,6 +162,8 @@ def test_figure_timelapse_of_few_files_uses_the_sample_grids(run_folder, tmp_pat
     middles = image[-50 - 100 :: 100, -50 - 300 :: 100]  # of pictures of 96 pixels, 4 apart
     assert middles[..., 0].tolist() == [[0, 10, 30, 40]] * 2
     assert middles[:, 0, 1].tolist() == [45, 150]
+    few = rendered(tmp_path / "few.png", "timelapse", run_folder, "--seeds", "9", "--snapshots", 2)
+    assert few[-50, -50 - 100 :: 100, 0].tolist() == [0, 40]  # of grids, too: files are late ones
     of_files = rendered(tmp_path / "b.png", "timelapse", run_folder, "--psi", 1)
     assert of_files.shape[1] < image.shape[1]
 

@@ -379,6 +379,16 @@ def test_metrics_sweep_prints_a_table_and_writes_json_lines(faces, tmp_path):
     assert json.loads(printed)["protocol"]["fakes"]["psi"] == 1
 
 
+def test_check_sources_requires_mirroring_for_folders_beside_generators(tmp_path):
+    save_picture(tmp_path / "samples/a.png", np.zeros((8, 8, 3), np.uint8))
+    sources = [str(tmp_path / "samples"), "faces64"]
+    with pytest.raises(ValueError, match=r"samples holds images.*pass --mirror or --no-mirror"):
+        check_sources(sources, Conditions(), centers=None)
+    check_sources(sources, Conditions(mirror=False), centers=None)
+    for source in sources:
+        check_sources([source], Conditions(), centers=None)
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_check_sources_refuses_missing_generators_before_any_work(source, begun, tmp_path):
     later = tmp_path / "later"
@@ -394,7 +404,7 @@ def test_check_sources_refuses_missing_generators_before_any_work(source, begun,
 def test_metrics_does_not_mix_sizes_under_one_name(source, tmp_path):
     write_pictures(tmp_path / "theirs", n=30, size=16)
     words = ["metrics", source, tmp_path / "theirs", "--data", tmp_path / "theirs"]
-    words += ["--metrics", "swd8", "--resolution"]
+    words += ["--no-mirror", "--metrics", "swd8", "--resolution"]
     assert "generates 16x16, and --resolution resizes image folders only" in run_fails(*words, 8)
     assert "| psi | swd8 | swd8/swd-16 |" in run_ok(*words, 16)
 

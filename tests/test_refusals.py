@@ -49,6 +49,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("figure timelapse faces64", "faces64 is not a folder", 1),
     ("figure classes classes.pt --classes=dog", "there is no class 'dog'", 1),
     ("figure neighbors g.pt", "pass --data", 1),
+    ("figure neighbors g.pt --out there.webp", "there.webp exists; pass --overwrite", 1),
     ("generate faces64 --seeds a", "is neither a seed nor a range", 2),
     ("generate faces64 --batch 0", "0 is not in the range 1<=x<=", 2),
     ("generate faces64 --psi nan", "nan is not a finite number", 2),

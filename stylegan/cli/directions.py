@@ -82,7 +82,7 @@ TARGET = options.combine(
         "--seed", "Seed of the image in the figure.", default=0, least=0, most=param_types.MAX_SEED
     ),
     options.number_option("--psi", "Truncation of that image.  [default: as in the file]"),
-    options.CLASS,
+    options.class_option("alternating classes; required with --figure by networks with labels"),
     options.DEVICE,
     options.OVERWRITE,
 )

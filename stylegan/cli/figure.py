@@ -50,8 +50,9 @@ def figure_command(
         @functools.wraps(draw)
         def command(out: Path, outputs: OutputWriter, **given: object) -> None:
             selection, own = Selection.split(given, seeds)
-            # An existing file is fine if it has the same content.
-            outputs.check(out, endings=FORMATS, exist_ok=True)
+            # An existing file is fine if it has the same content; `neighbors`, which has no seeds,
+            # is not drawn for that, as it reads all training images.
+            outputs.check(out, endings=FORMATS, exist_ok=bool(seeds))
             image = draw(selection, **own)
             save_image(out, image, outputs=outputs)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
@@ -186,7 +187,7 @@ def timelapse(selection: Selection, snapshots: int) -> Image:
     seeds = selection.chosen_seeds
     asked = (selection.psi, selection.cutoff, selection.noise, selection.class_name)
     show_grids = asked == (None, None, None, None) and max(seeds) < SAMPLE_IMAGES
-    if show_grids and len(files) < min(snapshots, len(grids)):
+    if show_grids and len(files) < len(grids):
         spread = figures.evenly([kimg for kimg, _ in grids], snapshots)
         shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
         return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)

@@ -41,7 +41,8 @@ from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
     "psis",
     type=param_types.NUMBERS,
     default="1",
-    help="Truncation; 1 is none. Several values, as in 1,0.7,0.5, are a sweep.",
+    help="Truncation of the layers that the file truncates, usually the first 8; 1 is none. "
+    "Several values, as in 1,0.7,0.5, are a sweep.",
 )
 @click.option(
     "--real-baseline",
@@ -98,7 +99,7 @@ def metrics(
     stylegan metrics runs/mine --real-baseline
     stylegan metrics runs/mine --metrics eff-fd,eff-pr --psi 1,0.8,0.6,0.4
     stylegan metrics ffhq.pkl --data ffhq/ --metrics fid50k,ppl-w-end --mirror
-    stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
+    stylegan metrics runs/mine samples/ --data photos/ --no-mirror --metrics eff-fd1k
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
     conditions = library.Conditions(**given)

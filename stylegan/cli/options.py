@@ -113,7 +113,9 @@ LATENTS = click.option(
     help="File of latents (ws, w or z, optionally with noise) to use instead of seeds.",
 )
 MIRROR = click.option(
-    "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as in training]"
+    "--mirror/--no-mirror",
+    default=None,
+    help="Flip half of the reals.  [default: as in training; none for folders]",
 )
 PSI = number_option(
     "--psi",

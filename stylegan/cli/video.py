@@ -107,7 +107,8 @@ def video_command(
         "--space",
         type=click.Choice(["w", "z"]),
         default="w",
-        help="Latent space of the walk; in z it follows great circles.",
+        help="Latent space of the walk; in z it follows great circles, and networks with labels "
+        "require --class.",
     ),
     LOOP,
     click.option(

@@ -164,5 +164,10 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
             f"{folders[0]} holds images; --psi, --centers and --noise apply to generators only. "
             "Measure the images in another command"
         )
+    if folders and len(folders) < len(sources) and conditions.mirror is None:
+        raise ValueError(
+            f"{folders[0]} holds images, and other sources are generators: for the same reals, "
+            "pass --mirror or --no-mirror"
+        )
     if conditions.resolution is not None and not folders:
         raise ValueError("--resolution applies to image folders only; a generator has its own")
