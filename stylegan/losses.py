@@ -117,6 +117,7 @@ class DiscriminatorLoss:
     fake: LogitsLoss
     gradient_penalty: bool = False  # adds WGAN-GP's, weighted by `gp_weight`
     drift: bool = False  # pass the configuration's weight `drift` to `real`
+    signed: bool = False  # 0 separates logits of reals and fakes, as adaptive augmentation needs
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,16 @@ GENERATOR_LOSSES: dict[str, LogitsLoss | PairLoss] = {
     "relativistic": PairLoss(lambda real, fake: relativistic(fake, real)),
 }
 DISCRIMINATOR_LOSSES: dict[str, DiscriminatorLoss | PairLoss] = {
-    "logistic": DiscriminatorLoss(logistic_real, logistic_fake),
+    "logistic": DiscriminatorLoss(logistic_real, logistic_fake, signed=True),
     "wgan": DiscriminatorLoss(wgan_real, wgan_fake, drift=True),
     "wgan_gp": DiscriminatorLoss(wgan_real, wgan_fake, gradient_penalty=True, drift=True),
-    "hinge": DiscriminatorLoss(hinge_real, hinge_fake),
-    "hinge_gp": DiscriminatorLoss(hinge_real, hinge_fake, gradient_penalty=True),
+    "hinge": DiscriminatorLoss(hinge_real, hinge_fake, signed=True),
+    "hinge_gp": DiscriminatorLoss(hinge_real, hinge_fake, gradient_penalty=True, signed=True),
     "relativistic": PairLoss(relativistic),
 }
+
+
+def has_signs(discriminator_loss: str) -> bool:
+    """Whether 0 separates reals from fakes by their logits or, of pairs, by their difference."""
+    loss = DISCRIMINATOR_LOSSES.get(discriminator_loss)
+    return loss.signed if isinstance(loss, DiscriminatorLoss) else loss is not None

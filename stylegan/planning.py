@@ -32,7 +32,7 @@ from stylegan.data.sources import kinds_of
 from stylegan.files.loading import open_weights
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
-from stylegan.losses import full_size_factor
+from stylegan.losses import full_size_factor, has_signs
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import (
     ScheduleConfig,
@@ -563,7 +563,7 @@ def chosen_at(asked: Options, facts: Facts, max_channels: int | None) -> TrainCo
     options[LENGTH] = kimg
     if facts.grown:
         options["schedule.initial_resolution"] = min(facts.grown, size)
-    if few and kimg >= MIN_AUGMENTED_KIMG:
+    if few and kimg >= MIN_AUGMENTED_KIMG and has_signs(config.discriminator_loss):
         options["augment.kind"] = "ada"
     config = load_config(base, {**options, **asked}, machine.processes)
     batch_size = batch_size_at(size, config.schedule)

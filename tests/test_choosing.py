@@ -66,6 +66,7 @@ def chosen(*asked, of=None, max_channels=None):
 
 REACH = {32: 300, 64: 297, 128: 290, 256: 200, 512: 10}  # nine of ten reach 128
 OWN = ("network.resolution=128", "schedule.batch_size=16", "schedule.total_kimg=120")
+RELATIVISTIC = "discriminator_loss='relativistic'", "generator_loss='relativistic'"
 CHOSEN = [  # pictures on a machine, options that were asked for, and some of what is chosen
     (known(300, 64), (), {"r1_gamma": {8: 6.4, 16: 1.6, 32: 0.4, 64: 0.1}}),  # as for each pixel
     (known(300, 64), (), {"schedule.stable_kimg": 7, "schedule.fade_kimg": 5}),
@@ -94,6 +95,9 @@ CHOSEN = [  # pictures on a machine, options that were asked for, and some of wh
     (known(300, 64, "24 GB"), OWN, {"network.resolution": 128, "schedule.batch_size": {4: 16}}),
     (known(300, 64, "24 GB"), OWN, {"schedule.stable_kimg": 7.5}),  # four doublings in half of it
     (known(300, 64), ("augment.kind='diffaugment'",), {"augment.kind": "diffaugment"}),
+    (known(3000, 64, "24 GB"), (), {"augment.kind": "ada"}),
+    (known(3000, 64, "24 GB"), ("discriminator_loss='wgan_gp'",), {"augment.kind": "none"}),
+    (known(3000, 64, "24 GB"), RELATIVISTIC, {"augment.kind": "ada"}),
 ]
 
 

@@ -141,6 +141,20 @@ def test_start_refuses_a_configuration_by_name(store, tmp_path):
         training.start("quickstart", store, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"discriminator_loss": "wgan", "augment": {"kind": "ada"}}, "augment.probability=0.2"),
+        ({"network": {"styles": False}}, "-o network.constant_input=false"),
+        ({"d_only_kimg": 9.0}, "d_only_kimg must be less than"),
+    ],
+)
+def test_start_refuses_options_that_do_not_go_together(options, message, store, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train_tiny(tiny_config(**options), store, tmp_path / "run")
+    assert not any(tmp_path.iterdir())
+
+
 def test_start_with_missing_data_creates_nothing(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone"):
         training.start(tiny_config(), tmp_path / "gone", tmp_path / "run", device="cpu")

@@ -66,9 +66,10 @@ class NetworkConfig:
             )
         if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
             why = ", twice z_dim long because of the labels" if self.label_dim else ""
+            also = f" and network.label_dim {self.label_dim}" if self.label_dim else ""
             raise ValueError(
                 f"without mapping layers w is the latent itself{why}: w_dim must be "
-                f"{self.mapping_inputs()}, got {self.w_dim}"
+                f"{self.mapping_inputs()}, got {self.w_dim}; set network.w_dim{also}"
             )
         if self.channels(4) % self.deviation_features:
             raise ValueError(

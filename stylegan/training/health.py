@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torch.distributed import DistError
 
+from stylegan.losses import DISCRIMINATOR_LOSSES, DiscriminatorLoss
 from stylegan.schedule import Stage
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
@@ -134,8 +135,8 @@ class Health:
         metrics = progress.metrics
         least = max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images)
         window = self.signs.update(metrics["d/real_signs"], progress.images, least)
-        # With WGAN losses, and perhaps a user's, 0 does not separate logits of reals and fakes.
-        comparable = config.discriminator_loss in ("logistic", "hinge", "hinge_gp")
+        loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
+        comparable = isinstance(loss, DiscriminatorLoss) and loss.signed
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
         if window is None or window[0] < OVERFITTED_SIGNS or not comparable or rising:
             return None

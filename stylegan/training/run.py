@@ -16,6 +16,7 @@ from stylegan.data.cache import check_same_images
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
+from stylegan.losses import has_signs
 from stylegan.ops import HALF, has_fast_matmul, has_tf32, override_fp32_precision, resolve_precision
 from stylegan.training import loop
 from stylegan.training.costs import StepCosts, run_preflight
@@ -220,7 +221,7 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
     config = with_precision(config, device, stored)
     check_batches(config, distributed.world_size())
     if stored is None:
-        check_warmup(config)
+        check_new(config)
         return config
     if stored.precision == "auto":  # not resolved yet
         stored = dataclasses.replace(stored, precision=config.precision)
@@ -233,6 +234,20 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
             f"{command_line(folder.path)})"
         )
     return config
+
+
+def check_new(config: TrainConfig) -> None:
+    """Raises ValueError if options of a new run do not go together."""
+    check_warmup(config)
+    if config.augment.adaptive and not has_signs(config.discriminator_loss):
+        raise ValueError(
+            f"augment.probability adapts to the signs of logits, which say nothing with the loss "
+            f"{config.discriminator_loss}: pass a number, such as -o augment.probability=0.2"
+        )
+    if config.network.constant_input and not config.network.styles:
+        raise ValueError(
+            "without styles only the input can depend on z: pass -o network.constant_input=false"
+        )
 
 
 def check_same_on_all_ranks(store: Store, config: TrainConfig) -> None:
