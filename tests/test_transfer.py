@@ -474,7 +474,7 @@ def test_init_from_copies_a_mapping_entirely_or_not_at_all(changed):
         (2, ("a", "b"), ("a", "c"), True),
         (2, (), ("a", "b"), False),  # in order
         (3, (), ("a", "b"), True),
-        (0, (), ("a", "b"), True),
+        (0, (), ("a", "b"), False),  # without an effect at first
     ],
 )
 def test_init_from_measures_w_avg_where_labels_differ(theirs, known, names, is_measured):
@@ -486,13 +486,20 @@ def test_init_from_measures_w_avg_where_labels_differ(theirs, known, names, is_m
         assert distance_of_average(state.generator) < 0.1
 
 
-def test_init_from_an_unlabeled_source_ignores_new_labels_at_first():
-    """Exactly so where latents are not normalized together with the label."""
-    weights = source_of({"normalize_latents": False})
-    state, _ = begun(weights, {"normalize_latents": False, "label_dim": 2}, ("a", "b"), labels=True)
+@pytest.mark.parametrize("normalized", [True, False])
+def test_init_from_an_unlabeled_source_ignores_new_labels_at_first(normalized):
+    options = {"normalize_latents": normalized}
+    weights = source_of(options)
+    state, _ = begun(weights, options | {"label_dim": 2}, ("a", "b"), labels=True)
     given = images_of(weights.generator)
     for label in torch.eye(2):
         assert_close(images_of(state.generator, label), given, rtol=0, atol=5e-5)
+    z = torch.randn(4, state.config.network.z_dim)
+    state.generator.mapping(z, torch.eye(2).repeat(2, 1)).square().sum().backward()
+    assert state.generator.mapping.label_embedding.grad.any(dim=1).all()  # they are learned
+
+
+def test_init_from_a_labeled_source_reinitializes_the_mapping_of_an_unlabeled_run():
     with_labels = source_of({"label_dim": 2})
     state, _ = begun(with_labels, {})
     assert_same_weights(state.generator.mapping, TrainState.create(state.config).generator.mapping)

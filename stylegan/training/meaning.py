@@ -1,7 +1,8 @@
 """Transfer between networks whose tensors have the same shapes but another meaning."""
 
+import math
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan.files.weights import Weights
@@ -78,7 +79,11 @@ def adapted(trained: Network, network: Network) -> dict[str, Tensor]:
             continue
         weight = source.weight.detach().cpu().double() * source.weight_scale
         if name == "mapping.layers.0" and after.label_dim > before.label_dim == 0:
-            weight = F.pad(weight, (0, after.z_dim))
+            if after.normalize_latents:  # together with the label's half, which is 0 at first
+                weight = weight / math.sqrt(2)
+            of_label = layer.weight.detach()[:, after.z_dim :].cpu().double() * layer.weight_scale
+            weight = torch.cat([weight, of_label], dim=1)
+            tensors["mapping.label_embedding"] = torch.zeros(after.label_dim, after.z_dim)
         if source.bias is not None:
             bias = source.bias.detach().cpu().double() * source.lr_multiplier
             if "to_rgb." in name:
