@@ -319,6 +319,18 @@ def test_evaluation_best_by_may_change_between_resumes(store, tmp_path):
     assert [loaded.images_seen for loaded in kept] == [12, 24]
 
 
+def test_evaluation_by_another_metric_survives_a_kill(store, tmp_path):
+    """A state is written with the change, so that a resumed run does not set aside once more."""
+    for metric, kimg in (("a", 0.012), ("b", 0.036)):
+        evaluation = Evaluation(lambda *_: {"a": 1.0, "b": 1.0}, metric, every_kimg=0.02)
+        config = tiny_config(schedule=SCHEDULE | {"total_kimg": kimg, "tick_kimg": {4: 9}})
+        train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
+    assert states(tmp_path / "run") == [12, 20, 36]
+    (tmp_path / "run" / "state-000000036.pt").unlink()  # as after a kill before it
+    train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
+    assert load_generator(tmp_path / "run" / "generator-best-a.pt").images_seen == 12
+
+
 def test_evaluation_may_stop_the_run_as_in_docs_library(store, tmp_path):
     (block,) = (b for b in blocks(ROOT / "docs/library.md") if "def patient" in b.text)
     costs = iter([3.0, 1.0, 2.0, 1.5, 1.25])  # at images 20, 40, 60, 80, 100
