@@ -317,7 +317,7 @@ def test_evaluation_of_several_metrics_picks_the_best_by_the_first(tmp_path):
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
         tools = Tools(tmp_path)
         found = evaluation_of(
-            names, 2.5, RunFolder(tmp_path), mirror=False, store=store, tools=tools
+            names, 2.5, RunFolder(tmp_path), config=tiny_config(), store=store, tools=tools
         )
         assert (found.best_by, found.lower_is_better, found.every_kimg) == (best_by, lower, 2.5)
 
@@ -327,7 +327,7 @@ def test_evaluation_continues_if_metrics_jsonl_cannot_be_written(tmp_path):
     config = tiny_config(schedule=SHORT)
     out.mkdir()
     measured = evaluation_of(
-        "swd14", 0.004, RunFolder(out), mirror=False, store=store, tools=Tools(tmp_path)
+        "swd14", 0.004, RunFolder(out), config=config, store=store, tools=Tools(tmp_path)
     )
 
     def refuse(progress):
@@ -377,6 +377,27 @@ def test_metrics_sweep_prints_a_table_and_writes_json_lines(faces, tmp_path):
     assert [row[2].split()[0] for row in table[2:4]] == [f"{none:.4g}", f"{full:.4g}"]
     printed = run_ok("metrics", "faces64", *settings[:2], "--metrics", "swd2", "--json")
     assert json.loads(printed)["protocol"]["fakes"]["psi"] == 1
+
+
+def test_check_sources_refuses_centers_without_truncation():
+    with pytest.raises(ValueError, match="no effect at psi 1; pass --psi"):
+        check_sources(["faces64"], Conditions(), centers=16)
+    check_sources(["faces64"], Conditions(psis=(1.0, 0.5)), centers=16)
+    check_sources(["faces64"], Conditions(), centers="none")
+
+
+@pytest.mark.parametrize("mode", ["random", "const"])
+def test_metrics_draw_noise_as_in_training_unless_asked(mode, store, tmp_path):
+    config, out = tiny_config(schedule=SHORT, noise_mode=mode), tmp_path / "run"
+    tools = Tools(tmp_path)
+    run = RunFolder(out)
+    measured = evaluation_of("swd14", None, run, config=config, store=store, tools=tools)
+    train_tiny(config, store, out, evaluation=measured)
+    run_ok("metrics", out, "--metrics", "swd14", "--device", "cpu")
+    run_ok("metrics", out, "--metrics", "swd14", "--device", "cpu", "--noise", "const")
+    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    noises = [line["protocol"]["fakes"]["noise"] for line in lines]
+    assert noises[-2:] == [mode, "const"] and set(noises[:-2]) == {mode}
 
 
 def test_check_sources_requires_mirroring_for_folders_beside_generators(tmp_path):
@@ -561,7 +582,11 @@ def test_real_baselines_and_intervals_need_enough_images(store, tmp_path):
     ],
 )
 def test_evaluation_of_metrics_that_cannot_be_measured_is_refused(names, fault, store, tmp_path):
-    settings = {"mirror": False, "store": store, "tools": Tools(tmp_path)}
+    settings = {
+        "config": tiny_config(data={"mirror": False}),
+        "store": store,
+        "tools": Tools(tmp_path),
+    }
     with pytest.raises(ValueError, match=fault):
         evaluation_of(names, None, RunFolder(tmp_path), **settings)
     if names != "eff-pr1k":  # that depends on the images

@@ -166,6 +166,22 @@ def test_mixing_walk_moves_only_the_layers_of_its_range(loaded):
             assert_close(row[cell, moving], others[point, moving])
 
 
+def test_with_truncated_keeps_a_walk_smooth_where_the_nearest_center_changes(loaded):
+    centered = with_settings(loaded, psi=0.5, centers=4 * torch.eye(8))
+    ws = points_from_seeds(loaded, range(4)).ws
+    truncated, (knots,) = video.with_truncated(centered, ws)
+    assert torch.equal(knots, centered.settings.truncate_and_edit(ws, loaded.generator.w_avg))
+    at = numbers(*np.linspace(0, 4, 400))
+    shown = [
+        made.settings.truncate_and_edit(spline(of, closed=True)(at).float(), loaded.generator.w_avg)
+        for made, of in ((centered, ws), (truncated, knots))
+    ]
+    jumps, steps = (of.diff(dim=0).abs().max() for of in shown)
+    assert 10 * steps < jumps
+    same, (unchanged,) = video.with_truncated(loaded, ws)
+    assert same is loaded and unchanged is ws
+
+
 def test_between_goes_there_and_back_if_closed():
     assert_close(video.between(1, -1, 4, closed=True), numbers(1, 0, -1, 0))
     assert_close(video.between(1, -1, 5, closed=False), numbers(1, 0.5, 0, -0.5, -1))

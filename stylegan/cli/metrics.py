@@ -53,8 +53,8 @@ from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
 @click.option(
     "--noise",
     type=click.Choice(["random", "const"]),
-    default="random",
-    help="Noise: random, from the seed of each sample, or the stored maps.",
+    help="Noise: random, from the seed of each sample, or the stored maps.  [default: as in "
+    "training, else random]",
 )
 @options.count_option(
     "--seed",

@@ -256,6 +256,12 @@ class Selection:
         edits = None
         if self.edits:
             edits = read_edits(self.edits, loaded, self.source, console=Terminal(say=note_once))
+        if (
+            self.latents is not None
+            and self.psi is None
+            and (self.centers or self.cutoff not in (None, "all"))
+        ):
+            note_once("--cutoff and --centers do nothing at psi 1, that of --latents; pass --psi")
         loaded = loaded.with_settings(
             resolution=self.resolution,
             psi=1.0 if self.psi is None and self.latents is not None else self.psi,

@@ -55,7 +55,9 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
 @options.count_option("--resolution", "Width and height of images: 32, 64, ...", least=4, most=1024)
 @options.number_option("--kimg", "Length, in thousands of real images shown.", least=0.001)
 @options.number_option(
-    "--minutes", "Length, in minutes on this machine, estimated from trial steps.", least=0.5
+    "--minutes",
+    "Length, in minutes on this machine, estimated from trial steps; --metrics come on top.",
+    least=0.5,
 )
 @options.count_option("--max-channels", "Maximum number of channels of a layer.", former="--width")
 @click.option(
@@ -191,9 +193,8 @@ def train(
             opened.append(store)
             if names is None:
                 return None
-            mirror = config.data.mirror
             return evaluation_of(
-                names, metrics_every, folder, mirror=mirror, store=store, tools=tools
+                names, metrics_every, folder, config=config, store=store, tools=tools
             )
 
         with closing(console):

@@ -145,7 +145,8 @@ def walk(
             "requires the same number, at least 2"
         )
     if space == "w" or points.z is None:
-        knots = points.ws.cpu().unflatten(0, (walks, each)).transpose(0, 1)
+        loaded, (ws,) = library.with_truncated(loaded, points.ws)
+        knots = ws.cpu().unflatten(0, (walks, each)).transpose(0, 1)
         styles = spline(knots, closed=loop)
     else:
         curves = [spherical(z, closed=loop) for z in points.z.cpu().split(each)]
@@ -185,7 +186,8 @@ def mixing(
     n = len(others.names)
     if n < 2:
         raise ValueError(f"--seeds-b requires at least 2 {selection.unit}s to walk between")
-    styles = library.mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
+    loaded, (still, moving) = library.with_truncated(loaded, sources.ws, others.ws)
+    styles = library.mixing_walk(loaded, still, moving, ranges, closed=loop)
     t = frame_positions(frames(n), n, closed=loop)
     labels = [f"{name}, {layer_range.label}" for name in sources.names for layer_range in ranges]
     return library.make_clip(

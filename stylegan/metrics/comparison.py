@@ -204,7 +204,7 @@ class Conditions:
     """Settings of comparisons, common to all sources of a command."""
 
     psis: Sequence[float] = (1.0,)  # of generators, each of which is measured at all
-    noise: Literal["const", "random"] = "random"  # of generators
+    noise: Literal["const", "random"] | None = None  # of generators; None: as in training
     resolution: int | None = None  # to which images are resized; None: their own
     mirror: bool | None = None  # flip half of the reals; None: as in training
     real_baseline: bool = False  # also measure half of the reals
@@ -240,7 +240,10 @@ class Comparison:
     ) -> Self:
         """Samples at psi 1, as in the official code, next to the images of a store."""
         samples = GeneratorSamples(
-            loaded.with_settings(psi=1.0), store=store, noise=conditions.noise, seed=conditions.seed
+            loaded.with_settings(psi=1.0),
+            store=store,
+            noise=conditions.noise or "random",
+            seed=conditions.seed,
         )
         reals = conditions.reals(store, loaded.resolution) if store is not None else None
         batch = conditions.batch or sampling.default_batch(loaded.settings.synthesis_resolution)

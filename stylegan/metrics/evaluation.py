@@ -3,6 +3,7 @@
 import math
 
 from stylegan import sampling
+from stylegan.config import TrainConfig
 from stylegan.data import Store
 from stylegan.files.run_folder import RunFolder
 from stylegan.metrics.comparison import Comparison, Conditions, StoreImages
@@ -33,12 +34,13 @@ def evaluation_of(
     every_kimg: float | None,
     run: RunFolder,
     *,
-    mirror: bool,
+    config: TrainConfig,
     store: Store,
     tools: Tools,
 ) -> Evaluation:
-    """Evaluation of a run against its training images. The first of `names` decides which
-    generator is best."""
+    """Evaluation of a run of `config` against its training images. The first of `names` decides
+    which generator is best."""
+    mirror = config.data.mirror
     reals = StoreImages(store=store, resolution=store.resolution, mirror=mirror)
     requests = measurable(names, reals)
     first = requests[0]
@@ -55,7 +57,7 @@ def evaluation_of(
             images_seen=state.images_seen,
         )
         batch = min(sampling.default_batch(stage.resolution), stage.batch_size)
-        conditions = Conditions(mirror=mirror, batch=batch)
+        conditions = Conditions(mirror=mirror, noise=config.noise_mode, batch=batch)
         comparison = Comparison.from_generator(average, store, conditions, tools.console)
         scores: dict[str, float] = {"resolution": stage.resolution}
         for result in evaluate(comparison, requests, tools):

@@ -119,6 +119,8 @@ def compare_with_reals(
     if conditions.mirror is None:
         trained_on = run.config().data if run else loaded.trained_on
         conditions = replace(conditions, mirror=bool(trained_on and trained_on.mirror))
+    if conditions.noise is None and run:
+        conditions = replace(conditions, noise=run.config().noise_mode)
     return Comparison.from_generator(loaded, store, conditions, console)
 
 
@@ -158,12 +160,14 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
         if source not in folders:
             check_there(source)
     if folders and (
-        set(conditions.psis) != {1} or conditions.noise != "random" or centers is not None
+        set(conditions.psis) != {1} or conditions.noise is not None or centers is not None
     ):
         raise ValueError(
             f"{folders[0]} holds images; --psi, --centers and --noise apply to generators only. "
             "Measure the images in another command"
         )
+    if centers not in (None, "none") and set(conditions.psis) == {1}:
+        raise ValueError("--centers has no effect at psi 1; pass --psi, such as 0.5")
     if folders and len(folders) < len(sources) and conditions.mirror is None:
         raise ValueError(
             f"{folders[0]} holds images, and other sources are generators: for the same reals, "

@@ -10,5 +10,6 @@ from stylegan.video.clips import (
     timelapse_clip,
     truncation_clip,
     walk_in_z,
+    with_truncated,
 )
 from stylegan.video.encoding import FORMATS, check_clip, write_video

@@ -100,6 +100,18 @@ def make_clip(
     return Clip(frames, len(t), loaded.image_size(), columns, labels)
 
 
+def with_truncated(loaded: Pretrained, *points: Tensor) -> tuple[Pretrained, list[Tensor]]:
+    """Truncate the ws (N, num_ws, w_dim) of points already, if the generator has centers.
+
+    A video would jump where the nearest center of its frames changes.
+    """
+    if loaded.settings.centers is None:
+        return loaded, [*points]
+    w_avg = loaded.generator.w_avg
+    truncated = [loaded.settings.truncate_and_edit(ws, w_avg) for ws in points]
+    return loaded.with_settings(psi=1, edits=()), truncated
+
+
 def walk_in_z(loaded: Pretrained, curves: Sequence[Curve], labels: Tensor | None = None) -> Styles:
     """Styles of a cell for each curve through z; labels (1 or cells, label_dim) or None."""
 
