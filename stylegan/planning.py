@@ -341,10 +341,13 @@ def plan(
     if facts.init_weights:
         check_frozen(config, facts.init_weights)
         check_meaning(facts.init_weights, config.network)
-    data = facts.data
-    if isinstance(data, Path) and is_store(data):
-        run_on_rank0(lambda: Store(data).check_fits(preparation_for(config)))
+    run_on_rank0(lambda: check_store(facts.data, config))
     return Plan(config, [*lines, *more], request, facts, threads, costs)
+
+
+def check_store(data: Path | Source, config: TrainConfig) -> None:
+    if isinstance(data, Path) and is_store(data):
+        Store(data).check_fits(preparation_for(config))
 
 
 # The facts
@@ -355,19 +358,15 @@ def inspect_inputs(
 ) -> tuple[Facts, list[str]]:
     """Open the run and the weights and inspect the images, on rank 0 for all; lines on these."""
     run = RunFolder(request.out or usual_folder(request.config, request.data))
-    stored = run_on_all_ranks(run.stored_config)
+    stored = run_on_rank0(run.stored_config)
     if request.out is not None and not stored and request == TrainRequest(request.out):
         how = (
             "to resume one, go to its folder; to start one, add --data IMAGES, or --config "
             "quickstart for the bundled faces"
         )
         raise FileNotFoundError(not_found(run.path, how, what="run"))
-    path = Path(request.data or (data_of(run) if stored else bundled(BUNDLED_DATA)))
-    if request.data and stored and not run.states() and run.data() not in (None, path.resolve()):
-        raise ValueError(
-            f"{run.path} was begun with the images of {run.data()}, for which its options were "
-            "chosen, and has saved no state; remove it, or choose another --out"
-        )
+    remembered_data = run_on_rank0(lambda: data_of(run)) if stored and not request.data else None
+    path = Path(request.data or remembered_data or bundled(BUNDLED_DATA))
     is_own = not is_bundled(path)
     remembered = str(run.config_file)
     base = request.config or (remembered if stored else AUTO if is_own else DEFAULT_CONFIG)
@@ -384,7 +383,11 @@ def inspect_inputs(
         if request.config in (None, AUTO):
             given |= sizes(weights, max_channels=request.max_channels)
             mode = MODES[weights.require_loaded().generator.config.image_channels]
-            if mode != "RGB" and channels is None:
+            if (
+                mode != "RGB"
+                and channels is None
+                and "network.image_channels" not in request.options
+            ):
                 lines.append(f"channels: {mode}, as {weights} has (--channels RGB for color)")
     crop = weights.require_loaded().crop if weights else stored.data.crop if stored else ""
     is_fixed = base != AUTO and CROP in read_options(base)
@@ -406,7 +409,7 @@ def inspect_inputs(
         lines.append(f"crop: {weights} has {crop}, the run {of_data.crop} (--crop, --aspect)")
     is_looked_at = base == AUTO or (is_own and not stored)
     opened: list[Source] = []  # on rank 0, which alone lists the files
-    if is_looked_at and not is_store(path):
+    if is_looked_at and not run_on_rank0(lambda: is_store(path)):
         run_on_rank0(lambda: opened.append(open_source(path, include=include)))
     data = opened[0] if opened else path
     if channels == "auto" and stored:  # what was found then

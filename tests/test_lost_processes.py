@@ -103,6 +103,30 @@ def test_train_saves_and_exits_when_another_process_is_lost(folder, number, why)
     assert log_of(out)[0]["processes"] == 2
 
 
+TWICE = """
+import torch
+from stylegan.utils import distributed
+for _ in range(2):
+    with distributed.process_group(torch.device("cpu")):
+        print(distributed.all_gather(distributed.rank()), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_torchrun_may_meet_twice(tmp_path):
+    (tmp_path / "twice.py").write_text(TWICE)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    found = subprocess.run(
+        [*torchrun, "twice.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert found.stdout.count("[0, 1]") == 4, found.stderr
+
+
 def test_process_group_does_not_wait_if_torchrun_is_gone(monkeypatch):
     for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")):
         monkeypatch.setenv(name, value)
@@ -164,6 +188,7 @@ def test_process_group_of_gpus_is_left_after_an_error(device, error, destroyed, 
     called = []
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
     monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
     monkeypatch.setattr(dist, "destroy_process_group", lambda: called.append("destroy"))
     monkeypatch.setattr(distributed, "control_group", lambda: None)

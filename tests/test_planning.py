@@ -186,15 +186,6 @@ def test_plan_of_a_run_keeps_its_configuration(pictures, tmp_path):
     assert decided(pictures, "seed=3", config="auto", out=run, kimg=20).config == first.config
 
 
-def test_plan_of_a_run_without_a_state_refuses_other_images(pictures, tmp_path):
-    run = begin(tmp_path / "run", decided(pictures))
-    write_pictures(tmp_path / "others", n=4, size=32)
-    with pytest.raises(ValueError, match=f"images of {pictures}.* has saved no state; remove it"):
-        decided(tmp_path / "others", out=run)
-    (run / "state-000000012.pt").touch()
-    decided(tmp_path / "others", out=run)  # the state says more
-
-
 def test_plan_of_a_run_keeps_the_channels_that_were_found(tmp_path):
     write_pictures(tmp_path / "gray", n=4, size=32)
     for path in (tmp_path / "gray").rglob("*.png"):

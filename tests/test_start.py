@@ -7,10 +7,17 @@ import sys
 import pytest
 import torch
 from helpers.consoles import RecordingConsole
-from helpers.tiny_training import QUIET, SHORT, differing, tiny_config, train_tiny
+from helpers.tiny_training import (
+    QUIET,
+    SHORT,
+    differing,
+    tiny_config,
+    train_tiny,
+    write_pictures,
+)
 
 from stylegan import training
-from stylegan.data import Store
+from stylegan.data import Preparation, Store, prepare
 from stylegan.files.run_folder import RunFolder
 from stylegan.training import Evaluation, Stopped
 
@@ -153,6 +160,23 @@ def test_start_refuses_options_that_do_not_go_together(options, message, store, 
     with pytest.raises(ValueError, match=message):
         train_tiny(tiny_config(**options), store, tmp_path / "run")
     assert not any(tmp_path.iterdir())
+
+
+def test_start_of_a_run_without_a_state_refuses_other_images(store, tmp_path):
+    run = tmp_path / "run"
+    others = prepare(
+        write_pictures(tmp_path / "others", seed=1), tmp_path / "other", Preparation(resolution=16)
+    )
+    train_tiny(tiny_config(schedule=SHORT), store, run)
+    for state in run.glob("state-*.pt"):
+        state.unlink()
+    (run / "log.jsonl").unlink()  # as after a kill before the first state
+    with pytest.raises(
+        ValueError, match=f"images of {store.origin}, and has no state; choose another"
+    ):
+        train_tiny(tiny_config(schedule=SHORT), others, run)
+    with torch.no_grad():  # of a notebook
+        train_tiny(tiny_config(schedule=SHORT), store, run)
 
 
 def test_start_with_missing_data_creates_nothing(tmp_path):

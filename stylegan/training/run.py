@@ -71,7 +71,8 @@ def start(
     folder = RunFolder(out)
     with ignore_save_signal(), distributed.process_group(device, console):
         config = resolve_config(config, folder, device)  # before images are prepared
-        with backend_flags(config), folder.locked():
+        # A notebook may have disabled gradients.
+        with torch.enable_grad(), backend_flags(config), folder.locked():
             prepared = preparation_for(config)
             store = cached_store(
                 data, prepared, labels=config.data.labels, strict=strict, console=console
@@ -86,6 +87,8 @@ def start(
             newest, payload = newest_state(folder, rank0_console)
             if newest is not None:  # refuses other images before steps are tried
                 check_resumable(config, payload, newest, store, folder)
+            else:
+                run_on_rank0(lambda: check_same_source(folder, store))
             lines = set_threads(threads, payload)
             if preflight:
                 lines += run_preflight(config, device, folder, rank0_console, costs)
@@ -214,8 +217,8 @@ def preparation_for(config: TrainConfig) -> Preparation:
 def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device) -> TrainConfig:
     """Resolve the precision of `config` for the device.
 
-    Raises ValueError if the ranks cannot share the batches, if a new run would never train the
-    generator, or if the run in `folder` was begun with other settings.
+    Raises ValueError if the ranks cannot share the batches, if options of a new run do not go
+    together, or if the run in `folder` was begun with other settings.
     """
     stored = run_on_rank0(folder.stored_config)
     config = with_precision(config, device, stored)
@@ -237,16 +240,28 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
 
 
 def check_new(config: TrainConfig) -> None:
-    """Raises ValueError if options of a new run do not go together."""
+    """Raise ValueError if options of a new run do not go together."""
     check_warmup(config)
     if config.augment.adaptive and not has_signs(config.discriminator_loss):
         raise ValueError(
-            f"augment.probability adapts to the signs of logits, which say nothing with the loss "
-            f"{config.discriminator_loss}: pass a number, such as -o augment.probability=0.2"
+            "augment.probability adapts to the signs of logits, which say nothing with the loss "
+            f"{config.discriminator_loss} (or signed=True is missing in your DiscriminatorLoss): "
+            "pass a number, such as -o augment.probability=0.2"
         )
     if config.network.constant_input and not config.network.styles:
         raise ValueError(
             "without styles only the input can depend on z: pass -o network.constant_input=false"
+        )
+
+
+def check_same_source(folder: RunFolder, store: Store) -> None:
+    """Raise ValueError if a run without a state was begun with other images, which are still there:
+    its options may have been chosen for them."""
+    begun = folder.data()
+    if begun and begun.exists() and begun != store.origin.resolve():
+        raise ValueError(
+            f"{folder.path} was begun with the images of {begun}, and has no state; choose another "
+            "--out"
         )
 
 

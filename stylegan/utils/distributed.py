@@ -1,6 +1,7 @@
 """One process per GPU, or a single one: the few collectives that training needs."""
 
 import functools
+import itertools
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ CONNECT_SECONDS = 60.0  # to torchrun's store, which is open before the processe
 PATIENCE = timedelta(days=7)  # timeout while one process prepares data or measures
 MAX_STEP = timedelta(minutes=30)  # timeout of collectives in training
 LATE_SECONDS = 10.0  # after which the console reports processes that have not joined
+MEETINGS = itertools.count()  # of the groups of this process
 Value = TypeVar("Value")
 
 
@@ -83,6 +85,7 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current device
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
+        console_module.joined_rank = rank()
         yield
         return
     gpu = device if device.type == "cuda" else None
@@ -97,7 +100,18 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
             # a signal ends the wait at once; Python would handle it only afterwards
             with signal_handler(termination_signals(), signal.SIG_DFL):
                 backend = "nccl" if gpu else "gloo"
-                dist.init_process_group(backend, device_id=gpu, timeout=MAX_STEP)
+                store, own, world = next(dist.rendezvous("env://", timeout=MAX_STEP))
+                store.set_timeout(MAX_STEP)
+                # torchrun's store keeps the addresses of a group that has ended
+                store = dist.PrefixStore(f"stylegan/{next(MEETINGS)}", store)
+                dist.init_process_group(
+                    backend,
+                    store=store,
+                    rank=own,
+                    world_size=world,
+                    device_id=gpu,
+                    timeout=MAX_STEP,
+                )
                 console_module.joined_rank = rank()
                 control_group()
         finally:
