@@ -32,9 +32,10 @@ class GainMapping(MappingNetwork):
     def __init__(self, config):
         super().__init__(config)
         self.gain = nn.Parameter(torch.full((config.w_dim,), 1.5))
+        self.register_buffer("one", torch.ones(1), persistent=False)
 
     def forward(self, z, labels=None):
-        return super().forward(z, labels) * self.gain
+        return super().forward(z, labels) * self.gain * self.one
 
 
 class GainGenerator(Generator):
@@ -67,7 +68,9 @@ def test_custom_networks_and_losses_resume_exactly(own, tmp_path):
     assert isinstance(state.discriminator, DoubledDiscriminator)
     gain = state.generator_ema.mapping.gain
     assert not torch.equal(gain, torch.full((7,), 1.5))
-    assert torch.equal(load_generator(tmp_path / "run").generator.mapping.gain, gain)
+    mapping = load_generator(tmp_path / "run").generator.mapping
+    assert torch.equal(mapping.gain, gain)
+    assert torch.equal(mapping.one, torch.ones(1))  # is in no file
     log = (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8")
     assert all(f'"{name}"' in log for name in ("g/own", "d/own_pair_real", "d/own_pair"))
     for table, name in ((GENERATORS, "gain"), (DISCRIMINATORS, "doubled")):

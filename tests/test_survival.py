@@ -320,12 +320,12 @@ def test_evaluation_best_by_may_change_between_resumes(store, tmp_path):
 
 
 def test_evaluation_by_another_metric_survives_a_kill(store, tmp_path):
-    """A state is written with the change, so that a resumed run does not set aside once more."""
+    """A resumed run does not set aside once more."""
     for metric, kimg in (("a", 0.012), ("b", 0.036)):
         evaluation = Evaluation(lambda *_: {"a": 1.0, "b": 1.0}, metric, every_kimg=0.02)
         config = tiny_config(schedule=SCHEDULE | {"total_kimg": kimg, "tick_kimg": {4: 9}})
         train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
-    assert states(tmp_path / "run") == [12, 20, 36]
+    assert states(tmp_path / "run") == [12, 36]
     (tmp_path / "run" / "state-000000036.pt").unlink()  # as after a kill before it
     train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
     assert load_generator(tmp_path / "run" / "generator-best-a.pt").images_seen == 12
@@ -346,11 +346,13 @@ def test_evaluation_may_stop_the_run_as_in_docs_library(store, tmp_path):
 
 def test_evaluation_best_by_must_be_measured(store, tmp_path):
     config = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.05}, snapshot_ticks=1)
-    numbers = {"resolution": 8, "x": np.float32(0.5), "y": torch.tensor(2.0)}
+    numbers = {"resolution": 8, "x": np.float32(0.5), "y": torch.tensor(2.0), "event": True}
     evaluation = Evaluation(lambda state, stage: numbers, "x")
     state = train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
     kept = {name: state.scores[-1][name] for name in numbers}
-    assert json.dumps(kept) == '{"resolution": 8, "x": 0.5, "y": 2.0}'
+    assert json.dumps(kept) == '{"resolution": 8, "x": 0.5, "y": 2.0, "event": 1.0}'
+    longer = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.06}, snapshot_ticks=1)
+    assert train_tiny(longer, store, tmp_path / "run", evaluation=evaluation).images_seen == 60
     for measured, message in (
         (numbers, "must be one of its results .resolution.*, got 'z'"),
         (0.5, "the evaluation must return numbers by name, .* got a float"),

@@ -256,6 +256,13 @@ def test_initialize_from_a_larger_source_refits_the_rgb_layers(folder, resolutio
             assert torch.equal(now[part], tensors[part]) is (layer not in fitted), part
 
 
+def test_initialize_from_needs_weights_that_no_other_training_took(folder):
+    weights = open_weights(folder / "run", need="training")
+    initialize_from(TrainState.create(tiny_config()), weights)
+    with pytest.raises(ValueError, match="went into another training; open them again"):
+        initialize_from(TrainState.create(tiny_config()), weights)
+
+
 def test_initialize_from_an_equal_source_copies_every_layer(folder):
     config = tiny_config(schedule=SHORT | {"initial_resolution": 16})
     state = TrainState.create(config)

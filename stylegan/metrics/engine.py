@@ -91,7 +91,7 @@ METRICS: dict[str, Metric] = {  # a script may add its own
     ),
 }
 LINE_BEGINS = b'{"metric":'  # the start of each line in a file of results
-PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # metric, number of images
+PATTERN = re.compile(r"(.+?)(?:(\d+)(k?))?")  # metric, number of images
 
 
 class MetricRequest(NamedTuple):

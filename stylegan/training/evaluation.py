@@ -30,7 +30,7 @@ class Evaluation:
                 'the evaluation must return numbers by name, as in {"contrast": 0.5}, '
                 f"got a {type(measured).__name__}"
             )
-        scores = {name: x if isinstance(x, int) else float(x) for name, x in measured.items()}
+        scores = {name: x if type(x) is int else float(x) for name, x in measured.items()}
         if self.best_by not in scores:
             raise ValueError(
                 "best_by of the evaluation must be one of its results "

@@ -139,8 +139,7 @@ def evaluate(
         if distributed.world_size() == 1:  # other ranks may be waiting in a collective
             save(recorder, health)
         raise
-    is_other = state.best_by not in ("", evaluation.best_by)
-    if is_other:
+    if state.best_by not in ("", evaluation.best_by):
         recorder.set_best_aside(state.best_by)
         state.scores.clear()
     state.best_by = evaluation.best_by
@@ -151,8 +150,6 @@ def evaluate(
     written = recorder.write_generator(stage, recorder.folder.best_generator)
     if not written:
         state.scores.pop()  # so that a later one counts as best, and is written
-    if is_other:
-        save(recorder, health)  # so that a resumed run does not set another file aside
     return written
 
 

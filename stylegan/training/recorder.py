@@ -93,11 +93,12 @@ class Recorder:
             reals = self.store.unpremultiplied(np.array(shown)).transpose(0, 2, 3, 1)
             self.write_grid(self.folder.reals_file, reals, "reals")
 
-    def line(self, event: str, **values: object) -> None:
+    def line(self, event: str, /, **values: object) -> None:
         """Append a JSON object to log.jsonl; non-finite numbers become null."""
         if not self.writes:
             return
-        text = to_line({"event": event, "time": round(time.time(), 3), **values})
+        own = {"event": event, "time": round(time.time(), 3)}
+        text = to_line(own | values | own)  # first in the line, and not replaced by a measurement
         self.try_write(self.folder.log_file, lambda: append_line(self.folder.log_file, text))
 
     def try_write(self, path: Path, write: Callable[[], None]) -> bool:
@@ -273,12 +274,13 @@ class Recorder:
         )
 
     def set_best_aside(self, metric: str) -> None:
-        """Rename the best generator by a metric that decides no more."""
+        """Rename the best generator by a metric that no longer decides, unless that was done: a
+        run that was killed since repeats it."""
         best = self.folder.best_generator
-        if self.writes and best.is_file():
-            kept = best.with_stem(f"{best.stem}-{metric.replace('/', '-')}")
-            if self.try_write(best, lambda: os.replace(best, kept)):
-                self.console.info(f"{kept.name} is the best by {metric}")
+        kept = best.with_stem(f"{best.stem}-{metric.replace('/', '-')}")
+        is_due = self.writes and best.is_file() and not kept.exists()
+        if is_due and self.try_write(best, lambda: os.replace(best, kept)):
+            self.console.info(f"{kept.name} is the best by {metric}")
 
     def write_on_rank0(self, path: Path, write: Callable[[], None]) -> bool:
         """Call `write` on rank 0; every rank returns whether it succeeded."""

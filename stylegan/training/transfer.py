@@ -142,6 +142,8 @@ def initialize_from(
         weights = source
     else:
         weights = run_on_all_ranks(lambda: open_weights(source, need="training"))
+    if weights.require_loaded().generator.w_avg.is_meta:
+        raise ValueError(f"the networks of {weights} went into another training; open them again")
     resolution = state.config.network.resolution
     check_frozen(state.config, weights)
     meaning.check_meaning(weights, state.config.network)

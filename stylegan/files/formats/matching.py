@@ -89,6 +89,10 @@ def network_from(
     for match in table:
         ours[match.name].copy_(match.to_ours(tensors[match.path].detach()))
     network.load_state_dict(ours, assign=True)
+    if any(buffer.is_meta for buffer in network.buffers()):  # of no file: as the constructor's
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            network = make()
+        network.load_state_dict(ours, assign=True)
     return network.eval()
 
 
