@@ -142,7 +142,10 @@ def test_cache_command_lists_and_clears_stores(tmp_path, monkeypatch):
     assert run_ok("cache", "--older", "5").splitlines()[2].startswith(b.name)
     assert run_ok("cache", "--clear", "--older", "5").startswith("removed 1 store")
     assert sorted(os.listdir(tmp_path / "cache")) == sorted([a.name, c.name])
+    write_folder(tmp_path / "cache" / ".other.unfinished", {"0016.npy": b""})  # of a killed process
+    (tmp_path / "cache" / ".other.unfinished.lock").touch()
     assert run_ok("cache", "--clear").startswith("removed 2 stores")
+    assert os.listdir(tmp_path / "cache") == []
     assert run_ok("cache") == f"{tmp_path / 'cache'}: 0 stores, 0.0 MiB\n"
     monkeypatch.setenv("STYLEGAN_CACHE", "~nobody-here")
     assert "Set STYLEGAN_CACHE" in run_fails("cache")

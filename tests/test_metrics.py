@@ -102,11 +102,13 @@ def test_as_rgb_repeats_gray_and_puts_transparency_on_white():
     assert as_rgb(images.float()).flatten(1).tolist() == expected
 
 
-def test_parse_of_metric_names_reads_the_number_of_images():
+def test_parse_of_metric_names_reads_the_number_of_images(monkeypatch):
     requests = [("fid", 50_000), ("kid", 5_000), ("ppl-w-end", 10_000), ("swd", 16_384)]
     assert parse("fid50k, fid ,kid5k,ppl-w-end10k,swd") == [MetricRequest(*x) for x in requests]
     names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k", "kid1k"]
     assert [request.name for request in parse(",".join(names))] == names
+    monkeypatch.setitem(METRICS, "my_Metric", METRICS["swd"])
+    assert parse("my_Metric64") == [MetricRequest("my_Metric", 64)]
     named = [score_name("fid50k", "fid"), score_name("pr5k", "recall"), score_name("is2", "is")]
     assert named == ["fid50k", "pr5k/recall", "is2"]
     assert MetricRequest("swd", 0).name == "swd0"
@@ -379,11 +381,14 @@ def test_metrics_sweep_prints_a_table_and_writes_json_lines(faces, tmp_path):
     assert json.loads(printed)["protocol"]["fakes"]["psi"] == 1
 
 
+SWD = parse("swd")
+
+
 def test_check_sources_refuses_centers_without_truncation():
     with pytest.raises(ValueError, match="no effect at psi 1; pass --psi"):
-        check_sources(["faces64"], Conditions(), centers=16)
-    check_sources(["faces64"], Conditions(psis=(1.0, 0.5)), centers=16)
-    check_sources(["faces64"], Conditions(), centers="none")
+        check_sources(["faces64"], Conditions(), SWD, centers=16)
+    check_sources(["faces64"], Conditions(psis=(1.0, 0.5)), SWD, centers=16)
+    check_sources(["faces64"], Conditions(), SWD, centers="none")
 
 
 @pytest.mark.parametrize("mode", ["random", "const"])
@@ -404,10 +409,11 @@ def test_check_sources_requires_mirroring_for_folders_beside_generators(tmp_path
     save_picture(tmp_path / "samples/a.png", np.zeros((8, 8, 3), np.uint8))
     sources = [str(tmp_path / "samples"), "faces64"]
     with pytest.raises(ValueError, match=r"samples holds images.*pass --mirror or --no-mirror"):
-        check_sources(sources, Conditions(), centers=None)
-    check_sources(sources, Conditions(mirror=False), centers=None)
+        check_sources(sources, Conditions(), SWD, centers=None)
+    check_sources(sources, Conditions(mirror=False), SWD, centers=None)
+    check_sources(sources, Conditions(), parse("is"), centers=None)  # without reals
     for source in sources:
-        check_sources([source], Conditions(), centers=None)
+        check_sources([source], Conditions(), SWD, centers=None)
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -419,7 +425,7 @@ def test_check_sources_refuses_missing_generators_before_any_work(source, begun,
         (later / "data.txt").write_text("photos\n")
     words = "holds neither" if begun else "there is no"
     with pytest.raises(FileNotFoundError, match=words):
-        check_sources([str(source), "faces64", str(later)], Conditions(), centers=None)
+        check_sources([str(source), "faces64", str(later)], Conditions(), SWD, centers=None)
 
 
 def test_metrics_does_not_mix_sizes_under_one_name(source, tmp_path):

@@ -113,9 +113,17 @@ def test_keep_locked_locks_a_new_folder_unless_another_process_trains_there(tmp_
             pass
         run.path.rename(tmp_path / "mine")
         with other.locked():
-            with pytest.raises(BlockingIOError, match="another process is training"):
+            with pytest.raises(BlockingIOError, match="another run is in this folder"):
                 run.keep_locked()
             other.keep_locked()
+            other.config_file.touch()
+        other.keep_locked()  # does nothing without a lock
+        with pytest.raises(BlockingIOError):  # the other run has ended
+            run.keep_locked()
+        shutil.rmtree(run.path)
+        (tmp_path / "mine").rename(run.path)
+        run.config_file.touch()
+        run.keep_locked()  # our own folder again
 
 
 def test_sample_file_is_named_by_images_where_kimg_would_be_equal(tmp_path):

@@ -71,7 +71,7 @@ def test_tensorboard_has_the_grids_of_samples_and_reals(plain):
     assert sorted(reader.Tags()["images"]) == ["reals", "samples"]
     assert [event.step for event in reader.Images("reals")] == [0]
     assert [event.step for event in reader.Images("samples")] == [8, 12]
-    for name, path in (("reals", "reals.png"), ("samples", "samples/000000.png")):
+    for name, path in (("reals", "reals.png"), ("samples", "samples/000000_012.png")):
         last = reader.Images(name)[-1]
         with (
             Image.open(io.BytesIO(last.encoded_image_string)) as shown,

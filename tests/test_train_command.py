@@ -116,8 +116,9 @@ def test_train_writes_config_log_images_states_and_generators(finished):
         "state-000000008.pt",
         "state-000000012.pt",
     ]
-    assert [path.name for path in (out / "samples").iterdir()] == ["000000.png"]
-    for name, rows in (("reals.png", 2), ("samples/000000.png", 4)):
+    grids = sorted(path.name for path in (out / "samples").iterdir())
+    assert grids == ["000000_008.png", "000000_012.png"]
+    for name, rows in (("reals.png", 2), ("samples/000000_012.png", 4)):
         assert commands.open_image(out / name).size == (8 * 16, rows * 16)
     loaded = load_generator(out / "generator-000000012.pt")
     assert (loaded.images_seen, loaded.resolution, loaded.settings.alpha) == (12, 16, 1.0)

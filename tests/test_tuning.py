@@ -143,7 +143,8 @@ def test_project_tune_writes_a_generator_for_the_same_latents(folder):
         again = pixels(folder / "new" / f"latent000{i}.png")
         assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
     (out / "tuned.pt").unlink()
-    run_ok(*projecting, "--tune-steps", 2)  # with another picture
+    run_ok(*projecting, "--tune-steps", 2)
+    assert abs(pixels(out / "b/tuned.png") - again).max() > 1  # of the latest tuning
     lineage = load_generator(out / "tuned.pt").lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].license == NVIDIA

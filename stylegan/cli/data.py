@@ -115,7 +115,7 @@ def check(source: Path, strict: bool, every: bool, workers: int | None, **readin
 
 @click.command(cls=Command)
 @click.argument("names", nargs=-1)
-@click.option("--clear", is_flag=True, help="Remove what is listed.")
+@click.option("--clear", is_flag=True, help="Remove what is listed, and what killed commands left.")
 @click.option(
     "--unused-for",
     "--older",

@@ -115,7 +115,7 @@ def metrics(
     requests = library.parse(wanted)  # raises on mistakes before any work
     if names is not None:
         require_libraries(requests)
-    library.check_sources(sources, conditions, centers=centers)
+    library.check_sources(sources, conditions, requests, centers=centers)
     if names is None and weights_path() is None:
         note(f"measuring only swd, which is blind to content; for eff-fd: {HOW_TO_GET}")
     rows: list[MeasuredSource] = []

@@ -98,7 +98,7 @@ def source_b_option(default: str) -> Decorator:
 
 def channels_option(default: str | None = None) -> Decorator:
     text = "L for gray, RGB, RGBA for color with alpha; auto: as the images."
-    text += "" if default else "  [default: RGB, or as configured]"
+    text += "" if default else "  [default: RGB, or as configured or --init-from]"
     return click.option("--channels", type=param_types.CHANNEL, default=default, help=text)
 
 
@@ -256,12 +256,11 @@ class Selection:
         edits = None
         if self.edits:
             edits = read_edits(self.edits, loaded, self.source, console=Terminal(say=note_once))
-        if (
-            self.latents is not None
-            and self.psi is None
-            and (self.centers or self.cutoff not in (None, "all"))
-        ):
-            note_once("--cutoff and --centers do nothing at psi 1, that of --latents; pass --psi")
+        if self.latents is not None and self.psi is None:
+            idle = {"--centers": self.centers, "--cutoff": self.cutoff}
+            for option, value in idle.items():
+                if value not in (None, "none", "all"):
+                    note_once(f"{option} has no effect at psi 1, that of --latents; pass --psi")
         loaded = loaded.with_settings(
             resolution=self.resolution,
             psi=1.0 if self.psi is None and self.latents is not None else self.psi,

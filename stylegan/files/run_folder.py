@@ -16,6 +16,7 @@ from stylegan.utils.filesystem import (
     LOCK,
     LockId,
     check_folder,
+    file_id,
     lock,
     lock_id,
     unfinished,
@@ -54,7 +55,7 @@ class RunFolder:
         self.samples = self.path / "samples"
         self.tensorboard = self.path / "tensorboard"
         self.best_generator = self.path / "generator-best.pt"
-        self.lock_id: LockId | None = None  # while this process trains here
+        self.held_lock: LockId | None = None  # while this process trains here
 
     @staticmethod
     def of(source: str | Path) -> "RunFolder | None":
@@ -217,7 +218,7 @@ class RunFolder:
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         held.callback(remove_empty, made)  # after the lock file is removed
         try:
-            self.lock(held)
+            self.acquire(held)
         except BlockingIOError as error:
             raise ValueError(
                 f"another process is training in {self.path}; wait until it ends, or choose "
@@ -227,22 +228,26 @@ class RunFolder:
             if path.parent == self.samples or path.name.startswith(TEMPORARY):
                 path.unlink()
 
-    def lock(self, held: ExitStack) -> None:
+    def acquire(self, held: ExitStack) -> None:
+        """Lock the folder, created if missing, until `held` ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.lock_id = held.enter_context(lock(self.path / LOCK))
+        self.held_lock = held.enter_context(lock(self.path / LOCK))
+        self.held_folder = file_id(self.path)
         self.held = held
+        held.callback(setattr, self, "held_lock", None)
 
     def keep_locked(self) -> None:
         """Lock a new folder if that of `locked` was moved or deleted.
 
-        Raises BlockingIOError if another process trains there by now.
+        Raises BlockingIOError if the new one is another run's. Does nothing without a lock.
         """
         found = lock_id(self.path / LOCK)
-        if found == self.lock_id:
+        if self.held_lock in (None, found):
             return
-        if found:
-            raise OSError(errno.EAGAIN, "another process is training in this folder")
-        self.lock(self.held)
+        is_new = not self.path.exists() or file_id(self.path) != self.held_folder
+        if found or (is_new and self.config_file.exists()):
+            raise OSError(errno.EAGAIN, "another run is in this folder by now")
+        self.acquire(self.held)
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -116,11 +116,12 @@ def compare_with_reals(
     """Samples of a generator at psi 1, and the reals of `data` or of the run."""
     labeled = loaded.generator.config.label_dim > 0
     store = store_of(loaded, run, data, console=console) if needs_reals or labeled else None
+    config = run.config() if run else None
     if conditions.mirror is None:
-        trained_on = run.config().data if run else loaded.trained_on
+        trained_on = config.data if config else loaded.trained_on
         conditions = replace(conditions, mirror=bool(trained_on and trained_on.mirror))
-    if conditions.noise is None and run:
-        conditions = replace(conditions, noise=run.config().noise_mode)
+    if conditions.noise is None and config:
+        conditions = replace(conditions, noise=config.noise_mode)
     return Comparison.from_generator(loaded, store, conditions, console)
 
 
@@ -149,7 +150,13 @@ def real_baselines(row: MeasuredSource, console: Console) -> list[MeasuredSource
     ]
 
 
-def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: object) -> None:
+def check_sources(
+    sources: Sequence[str],
+    conditions: Conditions,
+    requests: Sequence[MetricRequest],
+    *,
+    centers: object,
+) -> None:
     """Before any work, raise ValueError if an option does not apply or a source is a single image,
     FileNotFoundError if a source is missing or a run has not saved anything."""
     for path in map(Path, sources):
@@ -168,7 +175,9 @@ def check_sources(sources: Sequence[str], conditions: Conditions, *, centers: ob
         )
     if centers not in (None, "none") and set(conditions.psis) == {1}:
         raise ValueError("--centers has no effect at psi 1; pass --psi, such as 0.5")
-    if folders and len(folders) < len(sources) and conditions.mirror is None:
+    with_reals = any(METRICS[request.kind].reals for request in requests)
+    is_mixed = folders and len(folders) < len(sources)
+    if with_reals and is_mixed and conditions.mirror is None:
         raise ValueError(
             f"{folders[0]} holds images, and other sources are generators: for the same reals, "
             "pass --mirror or --no-mirror"

@@ -173,8 +173,11 @@ def project_files(
     if not targets:
         return 0, errors
     new = [path for path in targets if not is_done(request, path, out / output_stem(path))]
+    # Latents of all may replace those of some of them: the folder of each image has its own.
     names = {output_stem(path) for path in targets}
-    is_added = len(new) < len(targets) and {x.parent.name for x in out.glob(f"*/{RESULT}")} <= names
+    is_added = 0 < len(new) < len(targets) and names.issuperset(
+        file.parent.name for file in out.glob(f"*/{RESULT}")
+    )
     outputs = ALLOW_OVERWRITE if is_added else request.outputs
     if new:
         outputs.check(out / LATENTS)  # that of other images would be lost
@@ -326,13 +329,13 @@ def write_tuned(
 ) -> None:
     """Write a tuned generator, and its image of each target's latents."""
     loaded = request.loaded
+    # `project_files` has refused an existing tuned.pt, so an older image belongs to none.
+    replacing = dataclasses.replace(request, outputs=ALLOW_OVERWRITE)
     for i, (path, target) in enumerate(targets.items()):
         row = slice(i, i + 1)
         maps = [noise_map[row] for noise_map in noise or ()]
         with torch.no_grad(), sampling.deterministic_fp32():
             image = loaded.settings.synthesize(generator, ws[row], maps or "const")
-        # An older one is of a file that is gone: `project_files` refuses if there is one.
-        replacing = dataclasses.replace(request, outputs=ALLOW_OVERWRITE)
         write_image(replacing, out / output_stem(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), request.rectangle))
         console.info(f"{path}: PSNR {near:.1f} dB after tuning")

@@ -125,10 +125,10 @@ def wait_for_disk(descriptor: int) -> None:
 
 @contextmanager
 def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[LockId | None]:
-    """Hold the lock file `path`, created here and removed on exit; yield its `lock_id`.
+    """Hold the lock file `path`, created here and removed on exit; yield its `lock_id`, or None
+    on file systems without locks, where nothing is checked.
 
     If another process holds it, call `waiting` and block; without `waiting`, raise BlockingIOError.
-    Nothing is checked on file systems without locks.
     """
     holder = FileLock(path, timeout=LOCK_SECONDS)
     try:
@@ -142,12 +142,13 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Lock
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
-    ours = lock_id(path)
+    ours = lock_id(path) if holder.is_locked else None
     try:
         yield ours
     finally:
         with contextlib.suppress(OSError):  # on Windows `release` removes it
-            if lock_id(path) == ours:  # else the folder was moved, and another process locks here
+            # else the folder was moved, and another process locks here
+            if ours in (None, lock_id(path)):
                 path.unlink()
         holder.release()
 
