@@ -332,7 +332,7 @@ def plan(
     costs: StepCosts | None = None
     if request.minutes is None:
         config, more = decide(request, facts)
-    elif stored and facts.run.latest_images_seen():
+    elif stored and run_on_rank0(facts.run.latest_images_seen):
         kimg = stored.schedule.total_kimg
         config, more = decide(dataclasses.replace(request, minutes=None, kimg=kimg), facts)
         more.append(f"{facts.run.path} keeps its length of {kimg:g} kimg; --kimg changes it")
@@ -365,7 +365,9 @@ def inspect_inputs(
             "quickstart for the bundled faces"
         )
         raise FileNotFoundError(not_found(run.path, how, what="run"))
-    remembered_data = run_on_rank0(lambda: data_of(run)) if stored and not request.data else None
+    remembered_data = (
+        run_on_all_ranks(lambda: data_of(run)) if stored and not request.data else None
+    )
     path = Path(request.data or remembered_data or bundled(BUNDLED_DATA))
     is_own = not is_bundled(path)
     remembered = str(run.config_file)

@@ -349,6 +349,7 @@ def test_evaluation_best_by_must_be_measured(store, tmp_path):
     numbers = {"resolution": 8, "x": np.float32(0.5), "y": torch.tensor(2.0), "event": True}
     evaluation = Evaluation(lambda state, stage: numbers, "x")
     state = train_tiny(config, store, tmp_path / "run", evaluation=evaluation)
+    assert len(log_of(tmp_path / "run", "metrics")) == len(state.scores) > 0
     kept = {name: state.scores[-1][name] for name in numbers}
     assert json.dumps(kept) == '{"resolution": 8, "x": 0.5, "y": 2.0, "event": 1.0}'
     longer = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.06}, snapshot_ticks=1)

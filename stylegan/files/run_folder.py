@@ -108,6 +108,7 @@ class RunFolder:
         lineage: Lineage = (),
     ) -> list[str]:
         """Write configuration, lineage, data path and unusable images; return notes to print."""
+        self.keep_locked()
         notes: list[str] = []
         text = to_toml(config) + lineage_toml(lineage)
         stored = read_toml(self.config_file) if self.config_file.is_file() else None

@@ -88,7 +88,7 @@ def start(
             if newest is not None:  # refuses other images before steps are tried
                 check_resumable(config, payload, newest, store, folder)
             else:
-                run_on_rank0(lambda: check_same_source(folder, store))
+                run_on_rank0(lambda: check_same_source(folder, store.origin))
             lines = set_threads(threads, payload)
             if preflight:
                 lines += run_preflight(config, device, folder, rank0_console, costs)
@@ -254,11 +254,11 @@ def check_new(config: TrainConfig) -> None:
         )
 
 
-def check_same_source(folder: RunFolder, store: Store) -> None:
+def check_same_source(folder: RunFolder, origin: Path) -> None:
     """Raise ValueError if a run without a state was begun with other images, which are still there:
     its options may have been chosen for them."""
     begun = folder.data()
-    if begun and begun.exists() and begun != store.origin.resolve():
+    if begun and begun.exists() and begun.resolve() != origin.resolve():
         raise ValueError(
             f"{folder.path} was begun with the images of {begun}, and has no state; choose another "
             "--out"

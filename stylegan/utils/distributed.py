@@ -102,8 +102,11 @@ def process_group(device: torch.device, console: Console = SILENT) -> Iterator[N
                 backend = "nccl" if gpu else "gloo"
                 store, own, world = next(dist.rendezvous("env://", timeout=MAX_STEP))
                 store.set_timeout(MAX_STEP)
-                # torchrun's store keeps the addresses of a group that has ended
-                store = dist.PrefixStore(f"stylegan/{next(MEETINGS)}", store)
+                # torchrun's store keeps the addresses of a group that has ended, also of processes
+                # that it restarts, which it counts for each machine alone
+                alone = os.environ.get("GROUP_WORLD_SIZE") == "1"
+                start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
+                store = dist.PrefixStore(f"stylegan/{start}/{next(MEETINGS)}", store)
                 dist.init_process_group(
                     backend,
                     store=store,

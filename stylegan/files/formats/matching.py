@@ -91,7 +91,7 @@ def network_from(
     network.load_state_dict(ours, assign=True)
     if any(buffer.is_meta for buffer in network.buffers()):  # of no file: as the constructor's
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            network = make()
+            network = make().to(dtype)
         network.load_state_dict(ours, assign=True)
     return network.eval()
 
