@@ -63,6 +63,7 @@ WRONG = [  # the kind of file, the place of a value, the value, and what the lin
     ("state", "config/network/z_dim", 6.0, "z_dim"),
     ("state", "config/schedule/batch_size", 5, "batch"),
     ("state", "images_seen", HUGE, "images_seen"),
+    ("state", "schedule_images", -HUGE, "schedule_images"),
     ("state", "generator/w_avg", torch.zeros(3), "w_avg"),
     ("state", "lineage", {"source": "x"}, "lineage"),
     ("state", "active_rectangle", [0, HUGE, 0, HUGE], "rectangle"),

@@ -74,6 +74,47 @@ TRICKS = {
 }
 
 
+# Instructions that torch allows, and that would take gigabytes -> what the refusal says.
+ENCODER = b"c_codecs\nencode\nq\0"
+GROWING = {
+    "codec": (
+        ENCODER
+        + text("ab")
+        + text("latin1")
+        + b"\x86Rq\1"
+        + (b"h\0h\1" + text("hex") + b"\x86Rq\1") * 33,
+        "encodes something other than a text",
+    ),
+    "text": (
+        text("a" * 2**20)
+        + b"q\1"
+        + ENCODER
+        + b"]("
+        + (b"h\0h\1" + text("latin1") + b"\x86R") * 8192
+        + b"e",
+        "encodes something other than a text",
+    ),
+    "again": (  # the function under another number of the memo
+        ENCODER
+        + b"q\2"
+        + text("ab")
+        + text("latin1")
+        + b"\x86Rq\1"
+        + (b"h\2h\1" + text("hex") + b"\x86Rq\1") * 33,
+        "encodes something other than a text",
+    ),
+    "tensor": (
+        b"ctorch\nTensor\nq\0K\0q\1" + b"](h\1h\1eq\1" * 32 + b"h\0h\1\x85R",
+        "holds a torch Tensor",
+    ),
+    "storage": (
+        name("torch.storage.UntypedStorage") + b"J" + b"\xff\xff\xff\x7f" + b"\x85R",
+        "holds a",
+    ),
+    "names": (b"".join(name(f"of.name{i}") + b"0" for i in range(300)) + b"N", "names 300 classes"),
+}
+
+
 def hostile_pickle(path, program):
     path.write_bytes(b"\x80\x04" + program + b".")
     return path
@@ -179,6 +220,9 @@ def corpus(folder):
         expected[f"call{i}.pkl"] = f"names {named}, which was not looked up or executed"
         hostile_checkpoint(folder / f"call{i}.pt", program)
         expected[f"call{i}.pt"] = f"call{i}.pt"
+    for growing, (program, says) in GROWING.items():
+        hostile_checkpoint(folder / f"{growing}.pt", program)
+        expected[f"{growing}.pt"] = says
     for i, program in enumerate(TRICKS.values()):
         for write, ending in ((hostile_pickle, "pkl"), (hostile_checkpoint, "pt")):
             write(folder / f"trick{i}.{ending}", program)

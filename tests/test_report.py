@@ -14,7 +14,7 @@ from helpers.tiny_generators import random_generator
 from helpers.tiny_training import SHORT, tiny_config, tiny_store, train_tiny
 from PIL import Image
 
-from stylegan import load_generator
+from stylegan import figures, load_generator
 from stylegan.cli.train import write_page
 from stylegan.config import to_toml
 from stylegan.files.formats.native import save_generator
@@ -23,6 +23,7 @@ from stylegan.metrics import Tools
 from stylegan.report import Captioned, Drawings, drawings_of, truncation_sweep, write_report
 from stylegan.report.curves import POINTS, averaged, best_of, by_metric
 from stylegan.report.history import read_run
+from stylegan.report.page import reduced
 from stylegan.utils.filesystem import ALLOW_OVERWRITE
 
 SCHEDULE = {**SHORT, "batch_size": {4: 4}}
@@ -281,6 +282,15 @@ def test_report_says_what_cannot_be_drawn(folder, begun, tmp_path):
     (begun / "generator-000000040.pt").write_bytes(b"no checkpoint")
     run_ok("report", begun)
     assert "No generator of the run can be read" in Page(begun / "report.html").text
+
+
+def test_images_of_a_run_are_never_run_as_postscript(tmp_path, monkeypatch):
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("is run"))
+    path = tmp_path / "000001.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    assert "000001.png cannot be shown: " in reduced(path, 64, "")
+    with pytest.raises(ValueError, match=r"000001\.png"):
+        figures.timelapse_of_samples([(1, path)], [0], columns=1, rows=1)
 
 
 def test_drawings_of_one_training_image_show_it(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from stylegan.config import load_config
 from stylegan.files.run_folder import RunFolder, images_seen_in_name
 from stylegan.metrics.image_folders import holds_images
+from stylegan.utils.lineage import sha256_of
 from stylegan.utils.records import append_line, read_lines, to_line
 
 
@@ -70,6 +71,22 @@ def test_create_rewrites_config_toml_only_if_values_change(tmp_path):
         (note,) = run.create(longer, photos, [])
         (copy,) = run.path.glob("config-*.toml")
         assert str(copy) in note and copy.read_bytes() == edited and run.config() == longer
+
+
+def test_run_folder_of_a_stranger_does_not_write_through_links(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("text\n")
+    run = RunFolder(tmp_path / "run")
+    config = load_config("quickstart")
+    run.create(config, tmp_path, [])
+    run.config_file.write_text(f"# $(run this)\n{run.config_file.read_text()}")
+    (run.path / f"config-{sha256_of(run.config_file)[:8]}.toml").symlink_to(mine)
+    with pytest.raises(ValueError, match="exists"):
+        run.create(dataclasses.replace(config, seed=3), tmp_path, [])
+    run.log_file.symlink_to(mine)
+    with pytest.raises(OSError, match="is a link"):
+        append_line(run.log_file, "{}")
+    assert mine.read_text() == "text\n"
 
 
 def test_create_appends_to_skipped_txt_and_removes_nothing(tmp_path):

@@ -126,6 +126,12 @@ def test_stage_at_starts_at_full_resolution_without_durations():
     assert phases(config) == [(0, 25_000_000, stage)]
 
 
+def test_stage_at_is_the_first_or_the_last_stage_beyond_the_schedule():
+    config = ScheduleConfig(resolution=64, stable_kimg=1e-310, fade_kimg=0.0)
+    assert stage_at(-(10**17), config) == stage_at(0, config)
+    assert stage_at(1, config).growth == (64, False)
+
+
 def test_stage_at_jumps_between_resolutions_without_fades():
     config = ScheduleConfig(resolution=32, stable_kimg=1, fade_kimg=0)
     stages = [stage_at(n, config) for n in (0, 999, 1000, 1999, 2000, 9000)]

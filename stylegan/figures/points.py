@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from PIL.Image import Image
-from PIL.Image import open as open_image
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.data.images import decode
 from stylegan.figures.layout import grid, image_table
 from stylegan.files.latents import read_latents
 from stylegan.networks import Noise
@@ -122,8 +122,7 @@ def timelapse_of_samples(
     fill `rows` of `columns`."""
     shown: list[list[np.ndarray]] = []
     for _, path in grids:
-        with open_image(path) as image:
-            pixels = np.asarray(image.convert("RGB"))
+        pixels = np.asarray(decode(path.read_bytes(), name=str(path)))
         height = pixels.shape[0] // rows
         width = pixels.shape[1] // columns
         places = [(seed // columns * height, seed % columns * width) for seed in seeds]

@@ -1,8 +1,8 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
 import io
-import mmap
 import pickle
+import pickletools
 import re
 import reprlib
 import warnings
@@ -10,7 +10,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import torch
@@ -30,8 +30,10 @@ VERSION = 1
 Kind = Literal["state", "generator", "discriminator"]
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # dtypes of weights
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of files of torch < 1.6
-# In a pickle, names a function that torch allows and that allocates gigabytes from one number.
-BYTEARRAY = b"\nbytearray\n"
+# Names in a pickle that torch allows, and that take any amount of memory from a few bytes.
+ALLOCATING = re.compile(r"bytearray|torch[\w.]* (\w*Tensor|(Unt|T)ypedStorage)$")
+MAX_NAMES = 200  # of classes and functions in a pickle: torch searches them one by one
+OLD_PICKLES = 5  # at the start of a file of torch < 1.6
 MAX_UNPACKED = 2**30  # bytes of compressed arrays
 # Tensors may share storage, so they may take this many bytes per byte of their file; a view that
 # repeats one number must not expand to gigabytes.
@@ -177,19 +179,38 @@ def check_entries(path: Path, *, unpacked: int = 0) -> None:
 
 
 def check_calls(path: Path, *, old: bool) -> None:
-    """Raise ValueError if a pickle in the file names `bytearray`."""
+    """Raise ValueError if a pickle in the file names what could take any amount of memory."""
     if old:
-        with (
-            open(path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            found = content.find(BYTEARRAY) >= 0
+        programs = [io.BytesIO(path.read_bytes())] * OLD_PICKLES
     else:
         with zipfile.ZipFile(path) as archive:
-            entries = (e for e in archive.infolist() if e.filename.lower().endswith(".pkl"))
-            found = any(BYTEARRAY in archive.read(entry) for entry in entries)
-    if found:
-        raise ValueError("it holds a bytearray, which no weights need")
+            names = [name for name in archive.namelist() if name.lower().endswith(".pkl")]
+            programs = [io.BytesIO(archive.read(name)) for name in names]
+    for program in programs:
+        check_names(program)
+
+
+def check_names(program: BinaryIO) -> None:
+    """Check one pickle. Bytes are `_codecs.encode` of a text, which must be written out for each
+    call: encoding a result again, or one text many times, makes gigabytes of a kilobyte."""
+    names = set()
+    encoders: set[object] = set()  # places of the memo
+    is_encoder = False  # what the last instruction has put on the stack
+    for opcode, argument, _ in pickletools.genops(program):
+        if opcode.name.endswith("PUT"):
+            (encoders.add if is_encoder else encoders.discard)(argument)
+            continue
+        if is_encoder and not opcode.name.endswith("UNICODE"):
+            raise ValueError("it encodes something other than a text of its own")
+        is_global = opcode.name == "GLOBAL"
+        is_encoder = is_global and argument == "_codecs encode"
+        is_encoder |= opcode.name.endswith("GET") and argument in encoders
+        if is_global:
+            names.add(argument)
+            if found := ALLOCATING.search(str(argument)):
+                raise ValueError(f"it holds a {found[0]}, which no weights need")
+    if len(names) > MAX_NAMES:
+        raise ValueError(f"it names {len(names)} classes, at most {MAX_NAMES} are read")
 
 
 def check_tensors(content: object, size: int) -> None:

@@ -13,6 +13,7 @@ from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.utils.distributed import run_on_rank0
 from stylegan.utils.filesystem import (
     ALLOW_OVERWRITE,
+    KEEP_EXISTING,
     LOCK,
     LockId,
     check_folder,
@@ -115,7 +116,7 @@ class RunFolder:
         if stored != tomllib.loads(text):
             if stored is not None and b"#" in (before := self.config_file.read_bytes()):
                 copy = self.path / f"config-{sha256_of(self.config_file)[:8]}.toml"
-                copy.write_bytes(before)  # keeps the user's comments
+                KEEP_EXISTING.content(copy, before)  # keeps the user's comments
                 notes.append(f"config.toml changes; the old one with comments is {copy}")
             ALLOW_OVERWRITE.text(self.config_file, text)  # first, as it marks a run
         if self.data() != data.resolve():

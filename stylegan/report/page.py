@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
+from stylegan.data.images import decode
 from stylegan.figures import evenly
 from stylegan.report import curves
 from stylegan.report.curves import short
@@ -87,9 +88,8 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
     """Open an image of the run and downsample it to at most `side` pixels, or give the reason why
     it cannot be shown."""
     try:
-        with Image.open(path) as opened:
-            image = opened.convert("RGBA" if "A" in opened.getbands() else "RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        image = decode(path.read_bytes(), name=path.name)
+    except (OSError, ValueError) as error:
         return f"{path.name} cannot be shown: {error}"
     image.thumbnail((side, side))
     return Captioned(image, caption)

@@ -1,5 +1,6 @@
 """Logs as lines of JSON, and the versions and hardware behind results."""
 
+import errno
 import json
 import math
 import os
@@ -35,12 +36,16 @@ def replace_nonfinite(value: object) -> object:
 def append_line(path: Path, line: str) -> None:
     """Append a line to a text file; other processes may append at the same time.
 
-    A partial last line, as a full disk leaves it, is kept and ended by a line break.
+    A partial last line, as a full disk leaves it, is kept and ended by a line break. A link is
+    refused: in a run folder of somebody else it may lead to any file.
     """
-    with attach_filename(path), open(path, "ab+") as file:
-        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-        is_whole = file.read(1) in (b"", b"\n")
-        file.write((b"" if is_whole else b"\n") + line.encode() + b"\n")
+    with attach_filename(path):
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "is a link, which is not followed")
+        with open(path, "ab+") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+            is_whole = file.read(1) in (b"", b"\n")
+            file.write((b"" if is_whole else b"\n") + line.encode() + b"\n")
 
 
 def read_lines(path: Path, name: str) -> tuple[list[dict[str, object]], int]:

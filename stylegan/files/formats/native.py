@@ -19,7 +19,7 @@ from stylegan.schedule import ScheduleConfig, stage_at
 from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter, as_value_error
 from stylegan.utils.lineage import Lineage, from_dicts, license_of, lineage_entry, to_dicts
 from stylegan.utils.text import require_module
-from stylegan.utils.validation import validate
+from stylegan.utils.validation import NonNegativeInt, validate
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
@@ -56,7 +56,8 @@ def parsed_weights(payload: Payload, path: Path, kind: str) -> Weights:
         critic = network_of(networks.make_discriminator, config, payload["discriminator"])
     if is_state:
         schedule = validate(ScheduleConfig, payload["config"]["schedule"])
-        stage = stage_at(payload["schedule_images"], schedule)
+        images = validate(NonNegativeInt, payload["schedule_images"], "schedule_images")
+        stage = stage_at(images, schedule)
         settings = SamplingSettings(stage.resolution, stage.alpha)
         average = network_of(networks.make_generator, config, payload["generator_ema"])
         generator = network_of(networks.make_generator, config, payload["generator"])
