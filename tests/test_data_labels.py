@@ -13,7 +13,7 @@ from helpers.tiny_training import resumed, tiny_config, train_tiny
 
 from stylegan import load_generator
 from stylegan.data import batches, cached_store, check, open_source, prepare
-from stylegan.data.labels import match_labels
+from stylegan.data.labels import match_labels, read_labels
 from stylegan.training.run import set_label_dim
 
 IMAGES = {"00000/img0.png": png(), "00000/img1.png": png(seed=1), "00001/img2.png": png(seed=2)}
@@ -97,6 +97,7 @@ def test_labels_csv_with_columns_gives_named_vectors(tmp_path):
     (with_json([[0.5], [1e39], [2]]), "numbers of 00000/img1.png must be finite, got 1e+39"),
     (with_json([0, 1, 2], ["00000/img0.png"] * 3), "00000/img0.png has two labels"),
     (IMAGES | {"dataset.json": b"[1, 2"}, "Expecting"),
+    (with_json([[], [], []]), "labels must have at least one number"),
     (with_json(["a", "b", "a"], label_names=["a", "c"]), "label_names needs class numbers"),
     (with_csv("file,a,b", "00000/img0.png,1,2", "00000/img1.png,1"), "expected 3 columns, got 2"),
 ])  # fmt: skip
@@ -141,6 +142,13 @@ def test_cached_store_depends_on_the_labels(tmp_path):
     write_folder(path, {"dataset.json": with_json([1, 1, 0])["dataset.json"]})
     second = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
     assert (first.labels.tolist(), second.labels.tolist()) == ([0, 1, 1], [1, 1, 0])
+
+
+def test_label_files_with_too_many_values_are_refused_before_they_are_parsed(monkeypatch):
+    monkeypatch.setattr("stylegan.data.labels.MAX_LABEL_VALUES", 1000)
+    monkeypatch.setattr("json.loads", lambda _: pytest.fail("is parsed"))
+    with pytest.raises(ValueError, match="2,001 values, at most 1,000"):
+        read_labels("dataset.json", b'{"labels": ' + b"[]," * 1000, ["0.png"])
 
 
 def test_label_vectors_resume_bit_identically(tmp_path):

@@ -208,6 +208,14 @@ def test_bad_rows_and_files_of_parquet_are_named_and_left_out(tmp_path):
     assert "c.parquet cannot be read: expected a column image" in run_fails("check", other)
 
 
+def test_rows_of_parquet_that_repeat_one_large_value_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("stylegan.data.shards.MAX_ROW_GROUP", 10**6)
+    content = png() + bytes(10**4)
+    path = write_parquet(tmp_path / "a.parquet", [content] * 1000, group=1000, label=[0] * 1000)
+    assert path.stat().st_size < 10**5  # the value once, and a thousand numbers of it
+    assert "at most 1000000 bytes" in check(path).skipped[0][1]
+
+
 def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "mine.parquet", [png()])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -1,6 +1,8 @@
 """Latents in files: what is written comes back, and what does not fit is refused by name."""
 
+import io
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -120,6 +122,22 @@ def test_read_latents_refuses_oversized_compressed_files(file, monkeypatch):
     monkeypatch.setattr("stylegan.files.checkpoint.MAX_UNPACKED", 2**19)
     with pytest.raises(ValueError, match="its entries are larger than the file"):
         read_latents(file, random_generator())
+
+
+def test_read_latents_refuses_arrays_that_take_gigabytes(file, monkeypatch):
+    generator = random_generator()
+    np.savez(file, w=np.zeros((2, TINY.w_dim), np.float16))
+    monkeypatch.setattr("stylegan.files.latents.MAX_BYTES", 8 * TINY.num_ws() * TINY.w_dim - 1)
+    with pytest.raises(ValueError, match="its ws take"):
+        read_latents(file, generator)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (10**13,)}
+    )
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("w.npy", header.getvalue())
+    with pytest.raises(ValueError, match="claims a larger array than it holds"):
+        read_latents(file, generator)
 
 
 def test_generate_from_a_latents_file_equals_generate_from_seeds(source, file, tmp_path):

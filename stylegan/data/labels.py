@@ -20,6 +20,8 @@ CSV = "labels.csv"
 MAX_VALUE = 1e30  # numbers of a label are smaller, so that float32 holds them and their sums
 MAX_NUMBERS = 10  # that are classes, such as digits; more need two images each
 NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?", re.IGNORECASE)
+SEPARATORS = b",;\t\n[{"  # of values in a label file
+MAX_LABEL_VALUES = 2**25
 MAX_NAMED = 12  # labels named in a line
 FEW_IMAGES = 50  # a label with fewer is warned of
 
@@ -110,6 +112,7 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
     Raises ValueError, in one line, unless each image has one and all are of the same kind.
     """
     try:
+        check_count(content)
         pairs, names = (parse_json if file == JSON else parse_csv)(content)
         label_of = {composed(name): label for name, label in pairs}
         if len(label_of) < len(pairs):
@@ -124,6 +127,13 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
         return build_labels({name: label_of[composed(name)] for name in images}, names)
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"the labels in {file} cannot be used: {error}") from error
+
+
+def check_count(content: bytes) -> None:
+    """Raise ValueError for more than `MAX_LABEL_VALUES`, before objects are made of them."""
+    count = sum(map(content.count, SEPARATORS))
+    if count > MAX_LABEL_VALUES:
+        raise ValueError(f"there are {count:,} values, at most {MAX_LABEL_VALUES:,} are read")
 
 
 def composed(name: str) -> str:
@@ -197,6 +207,8 @@ def build_labels(labels: Mapping[str, Any], names: list[str] | None) -> Labels:
     if not all(isinstance(value, list) for value in values):
         raise ValueError("labels must be classes of all images, or lists of numbers of all")
     size = len(values[0])
+    if not size:
+        raise ValueError("labels must have at least one number")
     for name, value in labels.items():
         if len(value) != size:
             raise ValueError(f"{name} has {len(value)} numbers, but the first image has {size}")

@@ -266,7 +266,9 @@ def decode_all(
                 raise
             return Skipped(name, error_reason(error).removeprefix(f"{name}: "))
 
-    workers = workers or min(limits().cores, 16)
+    if not workers:  # a large image takes up to 2 GiB while it is decoded
+        cores, memory = limits()
+        workers = max(min(cores, 16, int(memory // 2**31)), 1)
     with quiet_decoding():
         for done, result in enumerate(prefetch_map(attempt, names, workers, 2 * workers), start=1):
             yield result

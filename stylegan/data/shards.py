@@ -15,10 +15,11 @@ from stylegan.utils.filesystem import as_value_error, check_not_placeholder
 from stylegan.utils.text import error_reason, join_truncated, pluralize, require_module, sanitize
 
 from .images import image_errors
-from .labels import Labels, build_labels
+from .labels import Labels, build_labels, check_count
 from .sources import MAX_FILE_BYTES, FileSource, hidden, only_folder, status_of, walk
 
-MAX_ROW_GROUP = 2**31  # bytes of its images
+MAX_ROW_GROUP = 2**31  # bytes of a column in memory
+ROWS_AT_ONCE = 64  # are read before their size is added up
 CONTENT = "image.bytes"  # path of a column
 INTEGER = re.compile(r"[-+]?\d{1,18}", re.ASCII)
 SHARD_NUMBER = re.compile(r"-(\d+-of-\d+.*)$")  # after the name of a split
@@ -135,7 +136,9 @@ class TarSource(ShardSource):
             file = key_of(name) + ending
             if file in self.places and self.places[file][0] == self.places[name][0]:
                 with as_value_error(file, "holds no label"):
-                    text = self.read(file).decode().strip()
+                    content = self.read(file)
+                    check_count(content)
+                    text = content.decode().strip()
                     if ending == ".cls":
                         return int(text) if INTEGER.fullmatch(text) else text
                     read = json.loads(text)
@@ -206,6 +209,8 @@ class ParquetSource(ShardSource):
     def content(self, file: Path, first: int, second: int) -> bytes:
         with self.lock:  # all threads need the same row group
             column = self.column(file, first)
+        if isinstance(column, ValueError):
+            raise column
         image = column[second].as_py()
         if not image or not image["bytes"]:
             raise ValueError("a row without an image")
@@ -238,17 +243,32 @@ def row_counts(path: Path) -> list[int]:
 
 
 def images_of(path: Path, group: int) -> Any:
-    """Column `image` of a row group."""
-    with as_value_error(path, "cannot be read"), open_parquet(path) as file:
-        size = file.metadata.row_group(group).total_byte_size
-        if not 0 <= size <= MAX_ROW_GROUP:
+    """Column `image` of a row group, or the reason, to be cached as well, why it cannot be used."""
+    try:
+        with as_value_error(path, "cannot be read"), open_parquet(path) as file:
+            column = column_of(file, group, CONTENT)
+            column.validate(full=True)
+            return column
+    except ValueError as error:
+        return error
+
+
+def column_of(file: Any, group: int, path: str) -> Any:
+    """One column of a row group that is not empty. The size is that in memory: in the file, rows
+    may be numbers of entries in a dictionary."""
+    import pyarrow
+
+    size, batches = 0, []
+    options = {"row_groups": [group], "columns": [path], "use_threads": False}
+    for batch in file.iter_batches(ROWS_AT_ONCE, **options):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > MAX_ROW_GROUP:
             raise ValueError(
-                f"a row group must have at most {MAX_ROW_GROUP} bytes, got {size}; write it again "
-                "with a smaller row_group_size"
+                f"a row group must have at most {MAX_ROW_GROUP} bytes; write it again with a "
+                "smaller row_group_size"
             )
-        column = file.read_row_group(group, columns=[CONTENT], use_threads=False).column("image")
-        column.validate(full=True)
-        return column
+    return pyarrow.Table.from_batches(batches).column(0)
 
 
 def labels_of(path: Path) -> list[list[Any]]:
@@ -256,13 +276,14 @@ def labels_of(path: Path) -> list[list[Any]]:
     with as_value_error(path, "has no valid labels"), open_parquet(path) as file:
         schema = file.schema_arrow
         name = next((name for name in ("label", "labels") if name in schema.names), None)
+        counts = row_counts(path)
         if name is None:
-            return [[None] * count for count in row_counts(path)]
+            return [[None] * count for count in counts]
         described = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
         classes = described.get("info", {}).get("features", {}).get(name, {}).get("names")
-        groups = range(file.num_row_groups)
-        tables = [file.read_row_group(i, columns=[name], use_threads=False) for i in groups]
-        labels = [table.column(name).to_pylist() for table in tables]
+        labels = [
+            column_of(file, i, name).to_pylist() if count else [] for i, count in enumerate(counts)
+        ]
         if classes is None:
             return labels
         named: dict[Any, Any] = {None: None, -1: None}  # -1 stands for no label

@@ -276,7 +276,7 @@ class TFRecordSource(Source):
         name = os.path.basename(self.label_files[0])
         # what becomes infinite is refused below
         with as_value_error(name, "holds no labels"), np.errstate(over="ignore"):
-            read = np.load(self.label_files[0], allow_pickle=False)
+            read = np.load(self.label_files[0], mmap_mode="r", allow_pickle=False)
             rows = read.astype(np.float32, casting="same_kind")
         if rows.ndim != 2 or len(rows) != len(self.names) or not (np.abs(rows) < MAX_VALUE).all():
             raise ValueError(f"{name} must hold {len(self.names)} rows of finite numbers")

@@ -152,8 +152,11 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
     check_not_placeholder(path)
     with as_value_error(path, "is damaged or not a file of plain arrays"):
         check_entries(path, unpacked=MAX_UNPACKED)
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except MemoryError as error:  # the entries have been found to be small
+            raise ValueError("it claims a larger array than it holds") from error
         others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
         if others:  # NumPy returns the bytes of entries in other formats
             raise ValueError(f"its entry {others[0]} is not an array")

@@ -27,6 +27,7 @@ from stylegan.schedule import resolutions
 from stylegan.utils.filesystem import KEEP_EXISTING, OutputWriter
 from stylegan.utils.text import join_truncated, sanitize
 
+MAX_BYTES = 2**33  # of ws
 DIRECTIONS = "stylegan-directions"  # `format` of a file of directions, which is .npz too
 FORMS = "ws (N, layers, w_dim), w (N, w_dim) or z (N, z_dim)"
 NOISE = re.compile(r"noise_(0|[1-9]\d*)")
@@ -73,6 +74,9 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
             raise ValueError("it contains directions, not latents; pass it to --edit")
         numbers = {name: checked_numbers(name, array) for name, array in arrays.items()}
         kind = latent_kind(numbers, generator.config)
+        size = 4 * len(numbers[kind]) * generator.config.num_ws() * generator.config.w_dim
+        if size > MAX_BYTES:
+            raise ValueError(f"its ws take {size:,} bytes, at most {MAX_BYTES:,} are read")
         noise = noise_of(numbers, generator.config, len(numbers[kind]))
         if kind == "z" and generator.config.label_dim and labels is None:
             raise ValueError("it contains z, and the network has classes; pass --class")

@@ -92,6 +92,7 @@ METRICS: dict[str, Metric] = {  # a script may add its own
 }
 LINE_BEGINS = b'{"metric":'  # the start of each line in a file of results
 PATTERN = re.compile(r"(.+?)(?:(\d+)(k?))?")  # metric, number of images
+MAX_NAME = 200  # characters of a metric's name in a file: the pattern is slow for long ones
 
 
 class MetricRequest(NamedTuple):
@@ -148,7 +149,7 @@ class Result(NamedTuple):
         """Read an untrusted record of a `line`: values that are not numbers become NaN."""
         known = {name: finite_float(value) for name, value in mapping(line.get("values")).items()}
         values = {name: math.nan if value is None else value for name, value in known.items()}
-        return cls(str(line["metric"]), values, mapping(line.get("protocol")))
+        return cls(str(line["metric"])[:MAX_NAME], values, mapping(line.get("protocol")))
 
     @property
     def generator(self) -> Mapping[str, object]:
