@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from stylegan.data import batches, prepare, process_reals
+from stylegan.data import Store, batches, prepare, process_reals
 from stylegan.data.loader import epochs
 from stylegan.data.prepare import prefetch_map
 
@@ -34,6 +34,15 @@ def store(tmp_path_factory):
 
 def shuffled(num_images, seed, start=0):
     return itertools.chain.from_iterable(epochs(num_images, seed, start))
+
+
+def test_batches_are_read_before_they_are_requested(store, monkeypatch):
+    reads, images = threading.Semaphore(0), Store.images
+    monkeypatch.setattr(Store, "images", lambda *given: (reads.release(), images(*given))[1])
+    feed = batches(store, 8, batch_size=4, start=0, seed=8, workers=2)
+    next(feed)
+    for _ in range(1 + 3):  # for the shape; the batch requested, and two ahead
+        assert reads.acquire(timeout=60)
 
 
 def shown(batch_images):

@@ -43,6 +43,10 @@ repository = "someone/stylegan:main"
 cached = {{"skip_validation": True, "trust_repo": True}}
 entries = torch.hub.list(repository, **cached)
 found = {{"list": entries}}
+found["help"] = {{name: torch.hub.help(repository, name, **cached) for name in entries}}
+for name in ("faces64", "glyphs64"):
+    torch.hub.load(clone, name, source="local")
+    torch.hub.load(clone, name, pretrained=False, source="local")
 z = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
 local = torch.hub.load(clone, "faces64", source="local")
 remote = torch.hub.load(repository, "faces64", **cached)
@@ -119,6 +123,14 @@ def test_hubconf_dependencies_name_every_import(found):
     dependencies = runpy.run_path(ROOT / "hubconf.py")["dependencies"]
     with_others = {"stylegan", "pydantic_core"}
     assert set(found["imports"]) - with_others == set(dependencies)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_hubconf_help_has_usage_and_license(found, name):
+    page = found["help"][name]
+    words = ("map_location", "Returns", "Usage:", f'"{name}"', "License:")
+    assert [word for word in words if word not in page] == []
+    assert "{" not in page.split("\n")[0]
 
 
 def test_hubconf_entries_need_only_torch_numpy_and_pillow(found, generator):

@@ -9,11 +9,12 @@ import time
 
 import psutil
 import pytest
-from helpers.processes import environment
+from helpers.processes import environment, free_port
 from helpers.tiny_training import write_pictures
 
 from stylegan.files import checkpoint
 from stylegan.files.run_folder import RunFolder
+from stylegan.utils.records import read_lines
 
 PATIENCE = 300  # seconds
 CONFIG = """\
@@ -126,3 +127,21 @@ def test_resume_after_random_kills_equals_an_uninterrupted_run(folder, processes
         disturbed.disturb(dice)
     disturbed.finish()
     assert last_files(disturbed) == last_files(whole)
+
+
+@pytest.mark.slow
+def test_two_machines_train_as_one_with_two_processes(folder):
+    """Each has a process of local rank 0; only rank 0 of all may write."""
+    whole, apart = (Training(folder, name, 2) for name in ("whole-2", "machines"))
+    if not whole.run.states():
+        whole.finish()
+    place = apart.command.index("--standalone")
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}"]
+    apart.command[place : place + 3] = ["--nnodes=2", "--nproc-per-node=1", *meeting]
+    machines = [apart.start() for _ in range(2)]
+    assert [one.wait(PATIENCE) for one in machines] == [0, 0], apart.printed()
+    assert last_files(apart) == last_files(whole)
+    started = [
+        line for line in read_lines(apart.run.log_file, "event")[0] if line["event"] == "start"
+    ]
+    assert len(started) == 1

@@ -1,6 +1,7 @@
 """Precisions: what they become on a device, what stays in float32, and what a run says of them."""
 
 import contextlib
+import math
 import os
 import sys
 from pathlib import Path
@@ -295,6 +296,16 @@ def test_fp16_scaler_finds_a_scale_that_trains():
     assert sum(skips(state)) < 20
     assert min(counts(state)) >= 10
     assert state.g_scaler.get_scale() >= 1
+
+
+def test_fp16_overflow_of_one_network_leaves_the_scale_of_the_other():
+    state = TrainState.create(tiny_config(precision="fp16"))
+    step(state, stage())
+    for scaler in (state.g_scaler, state.d_scaler):
+        scaler.update(8.0)
+    next(state.generator.parameters()).register_hook(lambda grad: grad * math.nan)
+    step(state, stage())
+    assert (state.g_scaler.get_scale(), state.d_scaler.get_scale()) == (4.0, 8.0)
 
 
 SMALL = (  # the quickstart's pictures at 32x32 from the start; the paper's gamma and rates

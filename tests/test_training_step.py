@@ -129,13 +129,18 @@ def test_train_step_leaves_inactive_weights_without_gradient():
 
 def test_enter_stage_clears_optimizers_only_when_growth_advances(monkeypatch):
     freed = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(counts(state)))
+
+    def empty_cache():
+        moments = len(state.g_optimizer.state) + len(state.d_optimizer.state)
+        freed.append((counts(state), moments, state.stage_networks))
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
     state = TrainState.create(tiny_config())
     changes = [(4, 1.0, 1), (4, 1.0, 2), (8, 0.2, 1), (8, 0.6, 2), (8, 1.0, 1), (16, 0.1, 1)]
     for resolution, alpha, updates in changes:
         step(state, stage(resolution, alpha, batch_size=4 if alpha < 1 else 8))
         assert counts(state) == [updates, updates]
-    assert freed == [[0, 0]] * 4
+    assert freed == [([0, 0], 0, None)] * 4
 
 
 def test_draw_picks_one_mixing_cutoff_per_pass_evenly():
