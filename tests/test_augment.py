@@ -22,8 +22,8 @@ def drawn(module, shape, names, probability=1.0, seed=0):
     return module.draw(shape, names, probability, torch.Generator().manual_seed(seed))
 
 
-def test_the_official_pipeline_has_54_cases():
-    assert len(META["cases"]) == 54  # none would be skipped in silence
+def test_the_official_pipeline_has_108_cases():
+    assert len(META["cases"]) == 108  # 54 of color, 54 of gray: no case would be skipped in silence
 
 
 @pytest.mark.parametrize("case", META["cases"])
