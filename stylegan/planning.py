@@ -46,6 +46,7 @@ from stylegan.training.meaning import check_meaning
 from stylegan.training.run import (
     backend_flags,
     check_resumable,
+    check_unstarted,
     newest_state,
     preparation_for,
     resolve_config,
@@ -101,8 +102,9 @@ CPU_RESOLUTION = 64  # upper limit with two cores, or from weights that have gro
 CPU_KIMG_AT_32 = 48.0  # the length doubles with the resolution: at 64, an hour on two cores
 CPU_BATCH = 16
 CPU_PHASES = {"schedule.stable_kimg": 7.0, "schedule.fade_kimg": 5.0}  # tested with few images
-CPU_RATES = 0.004, 0.004  # learning rates of G and D
-CPU_TRANSFER_RATES = 0.001, 0.002  # higher ones destroy a trained generator
+CPU_RATES = {"schedule.g_lr": 0.004, "schedule.d_lr": 0.004}
+# Higher ones destroy a trained generator.
+CPU_TRANSFER_RATES = {"schedule.g_lr": 0.001, "schedule.d_lr": 0.002}
 GPU_BATCH = 32  # the paper's images per step
 # By number of GPUs and resolution: length of 15 days on V100s, as published.
 GPU_KIMG: Mapping[int, Mapping[int, float]] = {1: {1024: 10_300, 512: 16_900}, 2: {1024: 18_200}}
@@ -202,12 +204,6 @@ class Facts:
         return self.findings.counts_by_resolution()
 
     @property
-    def possible(self) -> int:
-        """Largest resolution that nine of ten images reach."""
-        enough = (r for r, n in self.reach.items() if n >= MAX_REACH * self.images)
-        return max(enough, default=min(self.reach))
-
-    @property
     def grown(self) -> int:
         """Resolution that the weights to start from have grown to; 0 without weights."""
         return self.init_weights.require_loaded().grown_resolution if self.init_weights else 0
@@ -240,37 +236,32 @@ class Plan:
             **rest,
         )
 
-    def advice(self) -> list[str]:
-        """Advice for a new run on the user's images."""
-        facts = self.facts
-        if facts.stored_config or not facts.is_own or facts.findings is None:
-            return []
-        images = facts.images_at(self.config.network.resolution)
-        return advice(images, self.config, started=facts.init_weights is not None)
-
     def preview(self, *, strict: bool = False, console: Console = SILENT) -> list[str]:
         """Decode all images and try steps at every resolution, without writing anything.
 
-        Returns lines on skipped images, which `strict` refuses, advice, and the memory and time of
-        each phase.
+        Returns lines on skipped images, which `strict` refuses, and the memory and time of each
+        phase.
         """
         facts = self.facts
         device = facts.machine.device
-        findings = inspect_images(facts.data, self.config, decode=True, console=console)
-        config = set_label_dim(resolve_config(self.config, facts.run, device), findings)
+        config = resolve_config(self.config, facts.run, device)  # before images are decoded
+        findings = inspect_images(facts.data, config, decode=True, console=console)
+        config = set_label_dim(config, findings)
         if strict:
             refuse_skipped(findings.skipped, findings.num_usable, findings.path)
-        lines = self.image_lines(findings, config)
+        lines = left_out_lines(findings)
         with backend_flags(config):
             newest, payload = newest_state(facts.run)
             if newest:
                 check_resumable(config, payload, newest, findings, facts.run)
+            else:
+                init_from = facts.init_weights or self.request.init_from
+                run_on_rank0(lambda: check_unstarted(facts.run, findings.path, init_from))
             of_threads = set_threads(self.threads, payload)
             stages = remaining_stages(config.schedule, 0)
             costs = possible_costs(config, device, stages, console, self.costs)
         lines += [*plan_lines(config, costs, device), *of_threads]
-        images_seen = facts.run.latest_images_seen()
-        return [*lines, *cost_lines(config, costs, device, facts.run, images_seen)]
+        return [*lines, *cost_lines(config, costs, device, facts.run, payload)]
 
     def preview_elsewhere(self) -> list[str]:
         """Preview for GPUs of another machine: no steps are tried, so no times are known."""
@@ -280,7 +271,7 @@ class Plan:
         if self.facts.is_own:  # the bundled images are there, too
             findings = inspect_images(self.facts.data, config, decode=True)
             config = set_label_dim(config, findings)
-            lines = self.image_lines(findings, config)
+            lines = left_out_lines(findings)
         check_batches(config, machine.processes)
         costs = StepCosts.estimate(config, machine.processes)
         at = costs.largest
@@ -291,14 +282,6 @@ class Plan:
             f"start it by torchrun --nproc-per-node {machine.processes} -m stylegan train with the "
             "options of this command, except --dry-run, --plan-gpus and --device",
         ]
-
-    def image_lines(self, findings: Findings, config: TrainConfig) -> list[str]:
-        """Lines on skipped images, and advice."""
-        lines = [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
-        if self.facts.is_own:
-            started = self.facts.init_weights is not None or bool(self.facts.run.lineage())
-            lines += advice(findings.num_usable, config, started=started)
-        return lines
 
 
 def plan(
@@ -342,6 +325,9 @@ def plan(
         check_frozen(config, facts.init_weights)
         check_meaning(facts.init_weights, config.network)
     run_on_rank0(lambda: check_store(facts.data, config))
+    if facts.findings and facts.is_own and not stored:
+        images = facts.images_at(config.network.resolution)
+        lines += advice(images, config, started=facts.init_weights is not None)
     return Plan(config, [*lines, *more], request, facts, threads, costs)
 
 
@@ -384,7 +370,8 @@ def inspect_inputs(
         weights = run_on_all_ranks(lambda: open_weights(origin, need="training"))
         if request.config in (None, AUTO):
             given |= sizes(weights, max_channels=request.max_channels)
-            mode = MODES[weights.require_loaded().generator.config.image_channels]
+            number = weights.require_loaded().generator.config.image_channels
+            mode = MODES.get(number, f"{number} channels")
             if (
                 mode != "RGB"
                 and channels is None
@@ -527,24 +514,22 @@ def chosen(asked: Options, facts: Facts, max_channels: int | None) -> tuple[Trai
     """Choose what is not requested, by images and machine, at the largest sensible resolution."""
     if any(name.startswith("augment.") for name in asked):  # without effect unless a kind is set
         asked = {"augment.kind": "ada", **asked}
-    hindrance = ""
-    fixed = RESOLUTION in asked
-    machine = facts.machine
-    for size in [None] if fixed else reversed(schedule.resolutions(facts.possible)):
-        config = chosen_at(
-            asked if size is None else {**asked, RESOLUTION: size}, facts, max_channels
-        )
-        too_fine = size not in (None, schedule.MIN_RESOLUTION)
-        problem = too_large(facts, config) if too_fine else ""
+    sizes_: list[object] = [r for r in facts.reach if facts.images_at(r) == facts.images]
+    if RESOLUTION in asked:
+        sizes_ = [asked[RESOLUTION]]
+    hindrances = []
+    for size in reversed(sizes_):
+        config = chosen_at({**asked, RESOLUTION: size}, facts, max_channels)
+        is_last = size == sizes_[0]
+        problem = "" if is_last else too_large(facts, config)
         if not problem:
             if "batch_gpu" not in asked:
-                config = images_at_once(config, machine)
-            if fits_in_memory(config, machine):
+                config = images_at_once(config, facts.machine)
+            if is_last or fits_in_memory(config, facts.machine):
                 break
-            problem = f"takes more memory than {gib(machine.memory)}"
-        if not fixed:
-            hindrance = hindrance or f"not a larger resolution: {facts.possible} {problem}"
-    return config, [chosen_line(config), *filter(None, [hindrance])]
+            problem = f"takes more memory than {gib(facts.machine.memory)}"
+        hindrances.append(f"not a larger resolution: {size} {problem}")
+    return config, [chosen_line(config), *hindrances[:1]]
 
 
 def chosen_at(asked: Options, facts: Facts, max_channels: int | None) -> TrainConfig:
@@ -553,22 +538,18 @@ def chosen_at(asked: Options, facts: Facts, max_channels: int | None) -> TrainCo
     on_cpu = machine.on_cpu
     base = CPU_BASE if on_cpu else None
     usual = load_config(base).network.resolution
-    size = asked[RESOLUTION]
-    images = facts.images_at(size) if isinstance(size, int) else facts.images
+    size: Any = asked[RESOLUTION]  # validated by `of_images`
+    images = facts.images_at(size)
     few = images < PLENTY
-    batches = whole_batches(images, machine)
-    options: dict[str, object] = {"data.mirror": few, "schedule.batch_size": batches}
+    options: dict[str, object] = {"data.mirror": few, LENGTH: length(facts, size)}
+    options["schedule.batch_size"] = whole_batches(images, machine)
     if on_cpu:
-        rates = CPU_TRANSFER_RATES if facts.grown else CPU_RATES
-        tables = ({schedule.MIN_RESOLUTION: rate} for rate in rates)
-        options |= CPU_PHASES | dict(zip(("schedule.g_lr", "schedule.d_lr"), tables, strict=True))
-    config = load_config(base, {**options, **asked}, machine.processes)
-    size = config.network.resolution
-    kimg = config.schedule.total_kimg if LENGTH in asked else length(facts, size)
-    options[LENGTH] = kimg
+        options |= CPU_PHASES | (CPU_TRANSFER_RATES if facts.grown else CPU_RATES)
     if facts.grown:
-        options["schedule.initial_resolution"] = min(facts.grown, size)
-    if few and kimg >= MIN_AUGMENTED_KIMG and has_signs(config.discriminator_loss):
+        options[INITIAL_RESOLUTION] = min(facts.grown, size)
+    config = load_config(base, {**options, **asked}, machine.processes)
+    is_long = config.schedule.total_kimg >= MIN_AUGMENTED_KIMG
+    if few and is_long and has_signs(config.discriminator_loss):
         options["augment.kind"] = "ada"
     config = load_config(base, {**options, **asked}, machine.processes)
     batch_size = batch_size_at(size, config.schedule)
@@ -627,44 +608,37 @@ def length(facts: Facts, resolution: int) -> float:
 
 
 def gamma_for(config: TrainConfig, batch_size: int, *, on_cpu: bool) -> float | dict[int, float]:
-    """Weight of R1 by the published rule; on a CPU, equally strong per pixel at every stage."""
+    """Weight of R1 by the published rule; on a CPU, equally strong per pixel at every stage.
+
+    The official penalty is that of images enlarged to the full size. It is tiny at low resolutions,
+    where a narrow discriminator then wins immediately.
+    """
     size = config.network.resolution
     gamma = short(R1_RULE * size**2 / batch_size, digits=2)
     if not on_cpu:
         return max(gamma, MIN_GAMMA)
-    per_pixel = dict.fromkeys(stages_of(config), max(gamma, CPU_LEAST_GAMMA))
-    return gammas_of(per_pixel) if len(per_pixel) > 1 else per_pixel[size]
+    gamma = max(gamma, CPU_LEAST_GAMMA)
+    gammas = {r: short(gamma / full_size_factor(size, r) ** 2, digits=2) for r in stages_of(config)}
+    return gammas if len(gammas) > 1 else gamma
 
 
 def gamma_of_size(config: TrainConfig, usual_resolution: int) -> float | dict[int, float]:
     """Scale R1 from `usual_resolution` to that of `config`, equally strong per pixel as before."""
     if not isinstance(config.r1_gamma, Mapping):
         return config.r1_gamma
-    per_pixel = {}
+    size = config.network.resolution
+    gammas = {}
     for stage in stages_of(config):
         like = min(stage, usual_resolution)
-        factor = full_size_factor(usual_resolution, like)
-        per_pixel[stage] = config.r1_gamma_at(like) * factor**2
-    return gammas_of(per_pixel)
+        factor = full_size_factor(usual_resolution, like) / full_size_factor(size, stage)
+        gammas[stage] = short(config.r1_gamma_at(like) * factor**2, digits=2)
+    return gammas
 
 
 def stages_of(config: TrainConfig) -> list[int]:
     """Resolutions that are trained."""
     sizes_ = schedule.resolutions(config.network.resolution)
     return [r for r in sizes_ if r >= config.schedule.start_resolution]
-
-
-def gammas_of(per_pixel: Mapping[int, float]) -> dict[int, float]:
-    """Weights of R1 by resolution that act `per_pixel`.
-
-    The official penalty is that of images enlarged to the full size. It is tiny at low resolutions,
-    where a narrow discriminator then wins immediately.
-    """
-    size = max(per_pixel)
-    return {
-        stage: short(gamma / full_size_factor(size, stage) ** 2, digits=2)
-        for stage, gamma in per_pixel.items()
-    }
 
 
 def images_at_once(config: TrainConfig, machine: Machine) -> TrainConfig:
@@ -752,14 +726,17 @@ def decide_within(
     """The configuration with the length that takes `minutes`, lines on it, and the tried costs."""
     is_chosen = facts.base == AUTO and RESOLUTION not in request.explicit_options
     is_free = is_chosen and facts.init_weights is None
-    trial = dataclasses.replace(request, minutes=None)
+    trial = of_size = dataclasses.replace(request, minutes=None)
     rejected: list[str] = []
+
+    def config_of(kimg: float) -> TrainConfig:
+        return decide(dataclasses.replace(of_size, kimg=kimg), facts)[0]
+
     while True:
         usual, _ = decide(trial, facts)
         size = usual.network.resolution
         usual_kimg = usual.schedule.total_kimg
         of_size = dataclasses.replace(trial, resolution=size) if is_chosen else trial
-        config_of = functools.partial(config_of_length, request=of_size, facts=facts)
         costs = costs_here(usual, facts, threads)
         kimg = kimg_within(minutes, config_of, costs)
         if kimg and config_of(kimg).augment.kind != usual.augment.kind:  # depends on the length
@@ -774,7 +751,7 @@ def decide_within(
         rejected.append(f"not {size}x{size}: {kimg:g} of the usual {usual_kimg:g} kimg would fit")
         trial = dataclasses.replace(trial, resolution=size // 2)
     if kimg < MIN_KIMG:
-        least = seconds_of(MIN_KIMG, config_of, costs) / (60 * TRAINING_SHARE)
+        least = costs.seconds_left(config_of(MIN_KIMG).schedule) / (60 * TRAINING_SHARE)
         share = minutes / least  # of the time at `size`
         quick = [r for r, s in costs.seconds.items() if s < share * costs.seconds[size]]
         smaller = f" or --resolution {max(quick)}" if quick else ""
@@ -797,15 +774,6 @@ def costs_here(config: TrainConfig, facts: Facts, threads: int | None) -> StepCo
         return StepCosts.measure(config, device, remaining_stages(shortened(config.schedule), 0))
 
 
-def config_of_length(kimg: float, request: TrainRequest, facts: Facts) -> TrainConfig:
-    return decide(dataclasses.replace(request, kimg=kimg), facts)[0]
-
-
-def seconds_of(kimg: float, config_of: Callable[[float], TrainConfig], costs: StepCosts) -> float:
-    """Seconds that the training of the configuration for a length takes."""
-    return costs.seconds_left(config_of(kimg).schedule)
-
-
 def kimg_within(
     minutes: float, config_of: Callable[[float], TrainConfig], costs: StepCosts
 ) -> float:
@@ -813,11 +781,11 @@ def kimg_within(
     seconds = 60 * TRAINING_SHARE * minutes
     shortest = MIN_KIMG
     longest = seconds / min(costs.seconds.values()) / 1000
-    if seconds_of(shortest, config_of, costs) > seconds:
+    if costs.seconds_left(config_of(shortest).schedule) > seconds:
         return 0.0
     while longest > 1.001 * shortest:
         middle = math.sqrt(shortest * longest)
-        if seconds_of(middle, config_of, costs) <= seconds:
+        if costs.seconds_left(config_of(middle).schedule) <= seconds:
             shortest = middle
         else:
             longest = middle
@@ -851,6 +819,10 @@ def found_lines(findings: Findings) -> list[str]:
         number = pluralize(len(labels.names), "number" if labels.are_vectors else "class")
         lines.append(f"{number} for --labels: {join_truncated(labels.names, 12, ', ')}")
     return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
+
+
+def left_out_lines(findings: Findings) -> list[str]:
+    return [*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped))]
 
 
 def chosen_line(config: TrainConfig) -> str:

@@ -22,10 +22,10 @@ from stylegan.training import Share, TrainState, draw, step, train_step
 from stylegan.training.costs import (
     StepCosts,
     busy_warning,
-    cost_line,
+    cost_lines,
     disk_warning,
     flops_per_image,
-    run_preflight,
+    possible_costs,
     step_bytes,
 )
 
@@ -67,7 +67,7 @@ def traces():
     return generators, random.getstate(), products, torch.get_num_threads()
 
 
-def test_run_preflight_reports_time_and_memory_without_side_effects(tmp_path, monkeypatch):
+def test_possible_costs_are_time_and_memory_and_memory_without_side_effects(tmp_path, monkeypatch):
     states, create = [], TrainState.create
 
     def created(*arguments, **options):
@@ -78,7 +78,10 @@ def test_run_preflight_reports_time_and_memory_without_side_effects(tmp_path, mo
     monkeypatch.setattr(TrainState, "create", created)
     monkeypatch.setattr("psutil.getloadavg", lambda: (0.0, 0.0, 0.0))
     folder, before, told = RunFolder(tmp_path / "run"), traces(), []
-    (line,) = run_preflight(tiny_config(), CPU, folder, RecordingConsole(told))
+    config = tiny_config()
+    stages = remaining_stages(config.schedule, 0)
+    costs = possible_costs(config, CPU, stages, RecordingConsole(told))
+    (line,) = cost_lines(config, costs, CPU, folder, {})
     assert re.fullmatch(
         r"about \d+ seconds? on this CPU; "
         r"memory: about \d+\.\d\d GiB, at 16x16",
@@ -122,9 +125,11 @@ def test_seconds_left_uses_the_speed_of_each_resolution():
         assert costs.seconds_left(plan, images_seen) == pytest.approx(left)
 
 
-def test_cost_line_covers_only_what_is_left_of_a_run():
+def test_cost_lines_cover_only_what_is_left_of_a_run(tmp_path):
     costs = StepCosts(dict.fromkeys((4, 8, 16), 1.0), dict.fromkeys((4, 8, 16), 1))
-    told = [cost_line(tiny_config(), costs, CPU, seen) for seen in (0, 140, 160)]
+    config, run = tiny_config(), RunFolder(tmp_path)
+    payloads = ({}, {"images_seen": 140}, {"images_seen": 160})
+    told = [cost_lines(config, costs, CPU, run, payload)[0] for payload in payloads]
     assert " more on this CPU" not in told[0] and " more on this CPU" in told[1]
     assert "finished" in told[2]
 

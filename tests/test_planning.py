@@ -67,7 +67,7 @@ def test_plan_for_own_images_chooses_and_explains_a_resolution(pictures):
     found = decided(pictures)
     assert (found.config.network.resolution, found.config.network.channels(64)) == (64, 16)
     assert (found.config.schedule.total_kimg, found.config.data.include) == (96, ())
-    first, sizes, reach, classes, ignored, options = found.lines
+    first, sizes, reach, classes, ignored, *_, options = found.lines
     assert "52 " in first and "16x16 to 80x80" in first
     assert (sizes.split()[-2:], reach.split()[-2:]) == (["32", "64"], ["50", "50"])
     assert "a, b, small" in classes and "1 .txt file" in ignored
@@ -112,6 +112,30 @@ def test_plan_preview_refuses_what_train_would_refuse(pictures):
         planned.preview()
     more = decided(pictures, "keep_states=1000000000", resolution=8, max_channels=8)
     assert "(keep_states)" in more.preview()[-1]
+
+
+def test_plan_preview_refuses_a_run_without_a_state_as_its_start_does(pictures, tmp_path):
+    small = {"resolution": 8, "max_channels": 8, "kimg": 0.1, "out": tmp_path / "run"}
+    begin(tmp_path / "run", decided(pictures, **small))
+    other = shutil.copytree(pictures, tmp_path / "other")
+    with pytest.raises(ValueError, match=r"run was begun with the images of .*photos, and has no"):
+        decided(other, **small).preview()
+    save_loaded(tmp_path / "start.pt", loaded_of(random_generator()))
+    begin(
+        tmp_path / "from",
+        decided(pictures, **small | {"out": "none", "init_from": tmp_path / "start.pt"}),
+    )
+    with pytest.raises(ValueError, match=r"was to start from .* but has no state yet"):
+        decided(pictures, **small | {"out": tmp_path / "from"}).preview()
+
+
+def test_plan_from_weights_takes_tables_that_begin_where_training_does(pictures, tmp_path):
+    save_loaded(tmp_path / "start.pt", loaded_of(random_generator(), resolution=16))
+    start = {"init_from": tmp_path / "start.pt", "resolution": 16}
+    config = decided(
+        pictures, "r1_gamma={ 16 = 0.1 }", "schedule.g_lr={ 16 = 0.001 }", **start
+    ).config
+    assert (config.schedule.initial_resolution, config.r1_gamma_at(16)) == (16, 0.1)
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])

@@ -74,7 +74,7 @@ def test_resume_refusal_of_more_images_names_a_command_before_any_step(tmp_path,
     run = tmp_path / "my run"
     train_tiny(config, before, run, stop_at=20)
     (tmp_path / "my run-2").mkdir()
-    monkeypatch.setattr("stylegan.training.run.run_preflight", None)
+    monkeypatch.setattr("stylegan.training.run.possible_costs", None)
     words = f"--data {after.origin} --init-from '{run}' --out '{run}-3'"
     pattern = rf"now \(4 images then, 6 now\); use .*: stylegan train {re.escape(words)}$"
     with pytest.raises(ValueError, match=pattern):

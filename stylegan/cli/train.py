@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,6 @@ from stylegan.utils.distributed import process_group
 from stylegan.utils.text import duration, gib
 
 MEMORY_OF_GPU = 16 * 2**30  # bytes, assumed by --plan-gpus: of the smaller V100
-
-
-def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[str, object]:
-    """Configuration options given by -o or `flags`. Raises click.UsageError if one is in both."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    asked = parse_options(overrides)
-    if twice := sorted(given.keys() & asked.keys()):
-        raise click.UsageError(f"{twice[0]} is given by -o and by an option of its own")
-    return asked | given
 
 
 @click.command(cls=common.Command)
@@ -90,11 +80,7 @@ def options_of(overrides: tuple[str, ...], flags: Mapping[str, object]) -> dict[
     type=click.Choice(["auto", "fp32", "tf32", "bf16", "fp16"]),
     help="Arithmetic.  [default: auto, which is tf32 on GPUs that have it, else fp32]",
 )
-@click.option(
-    "--batch-gpu",
-    type=click.IntRange(1, param_types.MAX_NUMBER),
-    help="Number of images at a time per process.",
-)
+@options.count_option("--batch-gpu", "Number of images at a time per process.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of all random numbers.")
 @options.DEVICE
 @options.count_option(
@@ -169,7 +155,11 @@ def train(
         "batch_gpu": batch_gpu,
         "seed": seed,
     }
-    request = TrainRequest(options=options_of(overrides, flags), **requested)
+    given = {name: value for name, value in flags.items() if value is not None}
+    asked = parse_options(overrides)
+    if twice := sorted(given.keys() & asked.keys()):
+        raise click.UsageError(f"{twice[0]} is given by -o and by an option of its own")
+    request = TrainRequest(options=asked | given, **requested)
     if plan_gpus is not None:
         show_plan_elsewhere(request, plan_gpus, device, dry_run=dry_run)
         return
@@ -186,7 +176,6 @@ def train(
             return
         folder = planned.facts.run
         begun = folder.latest_images_seen()
-        print_hint(*planned.advice())
         opened: list[Store] = []
 
         def evaluation(config: TrainConfig, store: Store) -> Evaluation | None:

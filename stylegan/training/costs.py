@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import psutil
 import torch
@@ -218,10 +218,18 @@ def step_seconds(state: TrainState, stage: Stage) -> float:
     return statistics.median(seconds[1:])
 
 
-def cost_line(config: TrainConfig, costs: StepCosts, device: torch.device, images_seen: int) -> str:
-    """A line on the time and memory that training will take."""
+def cost_lines(
+    config: TrainConfig,
+    costs: StepCosts,
+    device: torch.device,
+    folder: RunFolder,
+    payload: Mapping[str, Any],
+) -> list[str]:
+    """Lines on time, memory and disk space that training takes from the state `payload` on, if it
+    is not empty."""
+    images_seen = payload.get("images_seen", 0)
     if not remaining_stages(config.schedule, images_seen):
-        return "the run is finished; --kimg makes it longer"
+        return ["the run is finished; --kimg makes it longer"]
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
     left = approximate_duration(costs.seconds_left(config.schedule, images_seen))
     left += " more" if images_seen else ""
@@ -230,30 +238,7 @@ def cost_line(config: TrainConfig, costs: StepCosts, device: torch.device, image
         needed += psutil.Process().memory_info().rss
     each = " for each process" if distributed.world_size() > 1 else ""
     size = f"{costs.largest}x{costs.largest}"
-    return f"about {left} on {here}; memory{each}: about {gib(needed)}, at {size}"
-
-
-def run_preflight(
-    config: TrainConfig,
-    device: torch.device,
-    folder: RunFolder,
-    console: Console,
-    tried: StepCosts | None = None,
-) -> list[str]:
-    """Try steps unless `tried`: lines on time, memory and disk space, none for a finished run."""
-    images_seen = distributed.max_over_ranks(folder.latest_images_seen())
-    stages = remaining_stages(config.schedule, images_seen)
-    if not stages:
-        return []
-    costs = possible_costs(config, device, stages, console, tried)
-    return cost_lines(config, costs, device, folder, images_seen)
-
-
-def cost_lines(
-    config: TrainConfig, costs: StepCosts, device: torch.device, folder: RunFolder, images_seen: int
-) -> list[str]:
-    """Lines on time, memory and disk space that training from `images_seen` on will take."""
-    line = cost_line(config, costs, device, images_seen)
+    line = f"about {left} on {here}; memory{each}: about {gib(needed)}, at {size}"
     return [line, *busy_warning(device), *disk_warning(config, folder)]
 
 

@@ -94,34 +94,24 @@ def draw(
     # The order of the draws is part of what a seed means: never change it.
     rng = streams.step_rng(config.seed, images_seen)
     noise_rng = streams.noise_rng(config.seed, images_seen, share.rank, share.device)
-    transforms = draw_transforms(config, images_seen, stage, share, probability)
-    of_reals, of_fakes, of_generated = transforms
+    # One call draws the augmentations of the reals, of the fakes in D's update, and of those in
+    # G's, because launching the operations costs more than the numbers.
+    n = stage.batch_size
+    shape = (3 * n, config.network.image_channels, stage.resolution, stage.resolution)
+    augment_rng = streams.augment_rng(config.seed, images_seen)
+    drawn = augment.draw(shape, config.augment, probability, augment_rng)
+    own = share.slice_of(n)
+    device = torch.device(share.device)
+    of_reals, of_fakes, of_generated = (
+        augment.to_device(augment.select_rows(drawn, rows), device, share.dtype)
+        for rows in (slice(start + own.start, start + own.stop) for start in (0, n, 2 * n))
+    )
     return Draws(
         discriminator=draw_pass(config, stage, None, share, rng, noise_rng, of_fakes),
         generator=draw_pass(config, stage, label_pool, share, rng, noise_rng, of_generated),
         penalty_mix=share.floats(torch.rand(stage.batch_size, generator=rng)),
         real_transform=of_reals,
     )
-
-
-def draw_transforms(
-    config: TrainConfig, images_seen: int, stage: Stage, share: Share, probability: float
-) -> list[Transform | None]:
-    """Augmentations of the reals, of the fakes in D's update, and of those in G's.
-
-    One call draws all three, because launching the operations costs more than the numbers.
-    """
-    n = stage.batch_size
-    resolution = stage.resolution
-    shape = (3 * n, config.network.image_channels, resolution, resolution)
-    rng = streams.augment_rng(config.seed, images_seen)
-    drawn = augment.draw(shape, config.augment, probability, rng)
-    own_rows = share.slice_of(n)
-    device = torch.device(share.device)
-    parts = [slice(start + own_rows.start, start + own_rows.stop) for start in (0, n, 2 * n)]
-    return [
-        augment.to_device(augment.select_rows(drawn, rows), device, share.dtype) for rows in parts
-    ]
 
 
 def draw_pass(

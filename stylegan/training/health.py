@@ -82,17 +82,13 @@ class Health:
     @property
     def in_doubt(self) -> bool:
         """Whether updates are being skipped or logits are saturated: no state should be saved."""
-        return max(self.skipped_in_a_row().values()) >= DOUBTFUL_SKIPS or self.saturated_images > 0
-
-    def skipped_in_a_row(self) -> dict[str, int]:
-        """Consecutive skipped updates up to now, by network. Waits for the device."""
-        counts = self.state.skipped()
-        names = {"generator": "skipped_in_a_row_g", "discriminator": "skipped_in_a_row_d"}
-        return {network: counts[name] for network, name in names.items()}
+        in_a_row = self.state.skips[1].max()  # waits for the device
+        return int(in_a_row) >= DOUBTFUL_SKIPS or self.saturated_images > 0
 
     def check_updates(self) -> None:
         """Raises Diverged if `max_skipped` consecutive updates were skipped."""
-        for network, skipped in self.skipped_in_a_row().items():
+        in_a_row = self.state.skips[1].tolist()
+        for network, skipped in zip(("generator", "discriminator"), in_a_row, strict=True):
             if skipped >= self.state.config.max_skipped:
                 raise Diverged(
                     f"the gradients of the {network} were not finite in {skipped} consecutive "

@@ -67,8 +67,9 @@ def train(
             if due(stage.tick_kimg):
                 recorder.write_samples(stage)
             if evaluation and due(evaluation.every_kimg or files_kimg):
-                with meter.paused():
-                    evaluate(evaluation, state, stage, recorder, health)
+                began = time.perf_counter()
+                evaluate(evaluation, state, stage, recorder, health)
+                meter.since += time.perf_counter() - began  # no part of the speed
             if due(files_kimg):
                 recorder.write_generator(stage)
             if due(stage.tick_kimg):  # last, so that a resumed run repeats what a kill prevented

@@ -1,8 +1,6 @@
 """Averages between two lines of a run's log."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -73,12 +71,3 @@ class Meter:
             skipped_updates=counts["skipped_g"] + counts["skipped_d"],
             config=state.config,
         )
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Exclude the time inside from the training speed."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.since += time.perf_counter() - began

@@ -18,14 +18,15 @@ from stylegan.files.run_folder import RunFolder
 from stylegan.files.weights import Weights
 from stylegan.losses import has_signs
 from stylegan.ops import HALF, has_fast_matmul, has_tf32, override_fp32_precision, resolve_precision
+from stylegan.schedule import remaining_stages
 from stylegan.training import loop
-from stylegan.training.costs import StepCosts, run_preflight
+from stylegan.training.costs import StepCosts, cost_lines, possible_costs
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.health import runtime_errors_explained
 from stylegan.training.interrupts import collect_signals, ignore_save_signal
 from stylegan.training.recorder import Recorder
 from stylegan.training.state import Counters, Payload, TrainState
-from stylegan.training.transfer import check_frozen, check_warmup, initialize_from
+from stylegan.training.transfer import check_frozen, initialize_from
 from stylegan.utils import distributed
 from stylegan.utils.console import SILENT, Console
 from stylegan.utils.distributed import run_on_all_ranks, run_on_rank0
@@ -88,10 +89,12 @@ def start(
             if newest is not None:  # refuses other images before steps are tried
                 check_resumable(config, payload, newest, store, folder)
             else:
-                run_on_rank0(lambda: check_same_source(folder, store.origin))
+                run_on_rank0(lambda: check_unstarted(folder, store.origin, init_from))
             lines = set_threads(threads, payload)
-            if preflight:
-                lines += run_preflight(config, device, folder, rank0_console, costs)
+            stages = remaining_stages(config.schedule, payload.get("images_seen", 0))
+            if preflight and stages:
+                costs = possible_costs(config, device, stages, rank0_console, costs)
+                lines += cost_lines(config, costs, device, folder, payload)
             state, changes = load_state(config, device, store, folder, init_from, newest, payload)
             del payload  # as large as the networks and their moments
             lines += run_on_rank0(
@@ -136,11 +139,6 @@ def load_state(
         if names and store.has_vector_labels:
             rows = torch.from_numpy(store.sample_labels(1024))
         return state, initialize_from(state, init_from, names, store.has_vector_labels, rows)
-    if lost := run_on_all_ranks(folder.lineage):
-        raise ValueError(
-            f"{folder.path} was to start from {lost[-1].source} but has no state yet; pass "
-            "--init-from again, or choose another --out"
-        )
     check_frozen(config, None)
     return state, []
 
@@ -241,7 +239,11 @@ def resolve_config(config: TrainConfig, folder: RunFolder, device: torch.device)
 
 def check_new(config: TrainConfig) -> None:
     """Raise ValueError if options of a new run do not go together."""
-    check_warmup(config)
+    length, alone = config.schedule.total_kimg, config.d_only_kimg
+    if alone >= length:
+        raise ValueError(
+            f"d_only_kimg must be less than the length of {length:g} kimg (--kimg), got {alone:g}"
+        )
     if config.augment.adaptive and not has_signs(config.discriminator_loss):
         raise ValueError(
             "augment.probability adapts to the signs of logits, which say nothing with the loss "
@@ -254,9 +256,14 @@ def check_new(config: TrainConfig) -> None:
         )
 
 
-def check_same_source(folder: RunFolder, origin: Path) -> None:
-    """Raise ValueError if a run without a state was begun with other images, which are still there:
-    its options may have been chosen for them."""
+def check_unstarted(folder: RunFolder, origin: Path, init_from: object) -> None:
+    """Raise ValueError if a run without a state was begun from weights, and `init_from` is None, or
+    with other images, which are still there: its options may have been chosen for them."""
+    if init_from is None and (lost := folder.lineage()):
+        raise ValueError(
+            f"{folder.path} was to start from {lost[-1].source} but has no state yet; pass "
+            "--init-from again, or choose another --out"
+        )
     begun = folder.data()
     if begun and begun.exists() and begun.resolve() != origin.resolve():
         raise ValueError(

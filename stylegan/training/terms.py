@@ -69,12 +69,14 @@ def discriminator_images(
 
 
 def penalty_weights(config: TrainConfig, images_seen: int, stage: Stage) -> dict[Kind, float]:
-    """Weight of the gradient penalty in this step, by kind of image; 0: none."""
-    return {
-        "between": config.gp_weight,
-        "fake": config.r2_gamma,
-        "real": lazy_r1_gamma(config, images_seen, stage),
-    }
+    """Weight of the gradient penalty in this step, by kind of image; 0: none.
+
+    R1 is lazy: `r1_interval` times as large in every such step, 0 in between. Karras et al. 2020,
+    section 3.1; not in the StyleGAN paper.
+    """
+    due = images_seen // stage.batch_size % config.r1_interval == 0
+    r1_gamma = config.r1_gamma_at(stage.resolution) * config.r1_interval * due
+    return {"between": config.gp_weight, "fake": config.r2_gamma, "real": r1_gamma}
 
 
 def penalizes_between(config: TrainConfig) -> bool:
@@ -155,12 +157,3 @@ def discriminator_terms(
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
     dtype = ops.HALF.get(config.precision)
     return ops.autocast(device.type, dtype) if dtype else nullcontext()
-
-
-def lazy_r1_gamma(config: TrainConfig, images_seen: int, stage: Stage) -> float:
-    """Weight of R1 in this step: `r1_interval` times as large in every such step, 0 in between.
-
-    Lazy regularization, Karras et al. 2020, section 3.1; not in the StyleGAN paper.
-    """
-    due = images_seen // stage.batch_size % config.r1_interval == 0
-    return config.r1_gamma_at(stage.resolution) * config.r1_interval * due

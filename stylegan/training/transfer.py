@@ -96,16 +96,6 @@ def warmup_lines(config: TrainConfig) -> list[str]:
     return [f"the discriminator trains alone for the first {alone:g} kimg{growing} (d_only_kimg)"]
 
 
-def check_warmup(config: TrainConfig) -> None:
-    """Raises ValueError if the run would end before its generator is trained."""
-    alone = config.d_only_kimg
-    length = config.schedule.total_kimg
-    if alone >= length:
-        raise ValueError(
-            f"d_only_kimg must be less than the length of {length:g} kimg (--kimg), got {alone:g}"
-        )
-
-
 def check_frozen(config: TrainConfig, weights: Weights | None) -> None:
     """Raises ValueError if `freeze_d_from` would freeze blocks that are not trained."""
     size = config.network.resolution
