@@ -41,6 +41,8 @@ def blend(
     finest). Without `first`, the whole network is blended, mapping included, and truncation is
     toward a new average w. All else is as in the file of `a`, the lineage is that of both:
     open them by `Weights.as_parent`. Raises ValueError if shapes, growth or labels differ."""
+    if not b.lineage:
+        raise ValueError(f"where {b.origin} is from is unknown: open it by Weights.as_parent")
     check_alike(a, b)
     sizes = resolutions(a.generator.config.resolution)
     final = sizes[-1] if last is None else last
@@ -84,12 +86,17 @@ def blend(
 
 
 def check_alike(a: Pretrained, b: Pretrained) -> None:
-    shape_of_b = shape_of(b)
-    different = [
-        f"{name} {value} and {shape_of_b[name]}"
-        for name, value in shape_of(a).items()
-        if value != shape_of_b[name]
-    ]
+    """Raise ValueError if configurations, growth, padding or labels differ."""
+    ours, theirs = (
+        dataclasses.asdict(side.generator.config)
+        | {
+            "resolution reached": side.settings.synthesis_resolution,
+            "alpha": side.settings.alpha,
+            "rectangle": side.settings.active_rectangle,
+        }
+        for side in (a, b)
+    )
+    different = [f"{name} {x} and {theirs[name]}" for name, x in ours.items() if x != theirs[name]]
     vectors = a.has_vector_labels, b.has_vector_labels
     if None in match_labels(a.label_names, b.label_names, vectors):
         labels = [describe_labels(side.label_names, side.has_vector_labels) for side in (a, b)]
@@ -98,13 +105,3 @@ def check_alike(a: Pretrained, b: Pretrained) -> None:
         raise ValueError(
             f"networks that differ cannot be blended: {join_truncated(different, 4, ', ')}"
         )
-
-
-def shape_of(loaded: Pretrained) -> dict[str, object]:
-    """Properties by name in which two blended generators must agree."""
-    settings = {
-        "resolution reached": loaded.settings.synthesis_resolution,
-        "alpha": loaded.settings.alpha,
-        "rectangle": loaded.settings.active_rectangle,
-    }
-    return dataclasses.asdict(loaded.generator.config) | settings

@@ -91,6 +91,12 @@ def test_blend_rejects_networks_that_do_not_match():
             blend(loaded(0), loaded(1), first=first, last=last)
 
 
+def test_blend_refuses_networks_of_unknown_origin(files):
+    a, b = map(load_generator, files)
+    with pytest.raises(ValueError, match="as_parent"):
+        blend(b, a, share=0.5)
+
+
 def test_blend_with_share_0_keeps_the_centers_of_the_first():
     centers = torch.ones(2, 8)
     a = loaded(0).with_settings(centers=centers)

@@ -166,6 +166,10 @@ def test_figure_timelapse_of_few_files_uses_the_sample_grids(run_folder, tmp_pat
     assert few[-50, -50 - 100 :: 100, 0].tolist() == [0, 40]  # of grids, too: files are late ones
     of_files = rendered(tmp_path / "b.png", "timelapse", run_folder, "--psi", 1)
     assert of_files.shape[1] < image.shape[1]
+    for path in run_folder.glob("*.pt"):
+        path.unlink()
+    words = ("timelapse", run_folder, "--seeds", "9,30", "--moments", 4)
+    assert np.array_equal(rendered(tmp_path / "c.png", *words), image)
 
 
 def test_figure_classes_draws_all_or_the_chosen_classes(classes, tmp_path):
@@ -261,6 +265,14 @@ def test_video_clips_change_over_time(source, run_folder, tmp_path, words):
     filmed(run_folder if "timelapse" in words else source, tmp_path / "a.webp", words)
     shown, _ = decoded(tmp_path / "a.webp")
     assert 2 <= len(shown) <= 5 and np.ptp(shown.mean(axis=(1, 2, 3))) > 0  # equal ones are one
+
+
+def test_generate_edit_reaches_the_layers_of_the_chosen_resolution(source, tmp_path):
+    path = tmp_path / "grown.pt"
+    save_generator(path, random_generator(), resolution=8)
+    edit = ("--edit", f"{default_path(source)}:pca:1=+3@4-5", "--out")
+    assert "4 to 5" in commands.run_fails("generate", path, "--seeds", 5, *edit, tmp_path / "a")
+    run_ok("generate", path, "--resolution", 16, "--seeds", 5, *edit, tmp_path / "b")
 
 
 def test_generate_edit_gives_the_pixels_of_the_python_api(source, tmp_path):

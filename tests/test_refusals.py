@@ -42,6 +42,7 @@ MISTAKES = [  # words, what the line says, the exit code
     ("directions find classes.pt --figure d.png", "a class is needed, as in --class ant", 1),
     ("directions learn new.pt a b", "there is no folder or file a with examples", 1),
     ("explore g.pt --port 0.5", "is not a valid integer", 2),
+    ("explore g.pt --directions d.npz --edit pca:1", "leave out --directions", 2),
     ("explore g.pt --export page", "npm install onnxruntime-web", 1),
     ("export g.pt a.txt", "must end in .safetensors, .onnx, .pt2", 1),
     ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),

@@ -5,20 +5,20 @@ import itertools
 import re
 import textwrap
 from dataclasses import fields
-from typing import Literal, NamedTuple, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 import click
 
 from stylegan.cli import param_types
 from stylegan.cli.common import Command, echo
 from stylegan.config import (
-    DERIVED,
     SECTIONS,
     TrainConfig,
     config_file,
     config_names,
     flatten,
     load_config,
+    option_names,
     read_options,
     to_dict,
     to_toml,
@@ -36,12 +36,6 @@ AT_START = {
     "d_only_kimg",
     "data.crop",
 }
-
-
-class Option(NamedTuple):
-    name: str  # or section.name
-    meaning: str  # with the choices, and the unit in brackets
-    default: object
 
 
 @click.command(cls=Command)
@@ -83,7 +77,8 @@ def header(name: str) -> str:
 
 def described(name: str) -> list[str]:
     """Lines of a configuration file, each option below its meaning and the paper's value."""
-    notes = {o.name: f"{o.meaning}; default {toml_value(o.default)}" for o in options()}
+    defaults = flatten(to_dict(TrainConfig()))
+    notes = {n: f"{text}; default {toml_value(defaults[n])}" for n, text in meanings().items()}
     body = to_toml(load_config(name), lambda option: commented(notes[option]))
     for option in AT_START - read_options(name).keys():  # written down, they would be fixed
         key = option.rpartition(".")[2]
@@ -98,24 +93,17 @@ def commented(text: str) -> list[str]:
     return [f"# {line}" for line in textwrap.wrap(text, 78, break_on_hyphens=False)]
 
 
-def options() -> list[Option]:
-    """All options in the order of the dataclasses; meanings are the comments in their source."""
+def meanings() -> dict[str, str]:
+    """Option -> the comments in its source, with its choices, in the order of the dataclasses."""
     config = TrainConfig()
-    lines = []
-    defaults = flatten(to_dict(config))
-    owners = {"": config} | {f"{name}.": getattr(config, name) for name in SECTIONS}
-    for section, owner in owners.items():
-        source = inspect.getsource(type(owner))
-        comments = {
-            name: " ".join([*re.findall(r"# (.+)", above), *filter(None, [behind])])
-            for above, name, behind in re.findall(FIELD, source, re.MULTILINE)
-        }
-        for field in fields(owner):
-            name = f"{section}{field.name}"
-            if name in defaults and name != DERIVED:
-                meaning = comments[field.name]
-                if get_origin(field.type) is Literal:
-                    *most, last = get_args(field.type)
-                    meaning += f" ({', '.join(most)} or {last})"
-                lines.append(Option(name, meaning, defaults[name]))
-    return lines
+    found = {}
+    for section in ("", *SECTIONS):
+        owner = type(getattr(config, section) if section else config)
+        kinds = {field.name: field.type for field in fields(owner)}
+        for above, key, beside in re.findall(FIELD, inspect.getsource(owner), re.MULTILINE):
+            words = [*re.findall(r"# (.+)", above), *filter(None, [beside])]
+            if get_origin(kinds[key]) is Literal:
+                *most, last = get_args(kinds[key])
+                words.append(f"({', '.join(most)} or {last})")
+            found[f"{section}.{key}".removeprefix(".")] = " ".join(words)
+    return {name: found[name] for name in option_names()}

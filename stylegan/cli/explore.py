@@ -64,6 +64,8 @@ def explore(
     """
     if page:
         check_request(page, runtime, outputs)
+    if edits and directions:
+        raise click.UsageError("--edit names its directions; leave out --directions")
     loaded = open_weights(source, map_location=options.use_device(device)).require_loaded()
     if edits:
         moves = moves_of(edits, read_edits(edits, loaded, source, console=Terminal()))

@@ -182,15 +182,17 @@ def timelapse(selection: Selection, snapshots: int) -> Image:
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --snapshots 6 --out timelapse.png
     """
-    files = RunFolder(selection.source).checkpoints()
-    grids = RunFolder(selection.source).grids()
+    run = RunFolder(selection.source)
+    grids = run.grids()
     seeds = selection.chosen_seeds
     asked = (selection.psi, selection.cutoff, selection.noise, selection.class_name)
     show_grids = asked == (None, None, None, None) and max(seeds) < SAMPLE_IMAGES
-    if show_grids and len(files) < len(grids):
+    saved = {images_seen_in_name(path) for path in [*run.states(), *run.generators()]}
+    if show_grids and len(saved) < len(grids):
         spread = figures.evenly([kimg for kimg, _ in grids], snapshots)
         shape = {"columns": GRID_COLUMNS, "rows": SAMPLE_IMAGES // GRID_COLUMNS}
         return figures.timelapse_of_samples([grids[i] for i in spread], seeds, **shape)
+    files = run.checkpoints()
     indices = figures.evenly([images_seen_in_name(path) for path in files], snapshots)
     return figures.timelapse((selection.of_file(files[i]) for i in indices), selection.points)
 

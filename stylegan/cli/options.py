@@ -253,16 +253,11 @@ class Selection:
                 f"trained up to {loaded.resolution}x{loaded.resolution}: finer layers are still "
                 "untrained"
             )
+        loaded = loaded.with_settings(resolution=self.resolution)  # which edits may refer to
         edits = None
         if self.edits:
             edits = read_edits(self.edits, loaded, self.source, console=Terminal(say=note_once))
-        if self.latents is not None and self.psi is None:
-            idle = {"--centers": self.centers, "--cutoff": self.cutoff}
-            for option, value in idle.items():
-                if value not in (None, "none", "all"):
-                    note_once(f"{option} has no effect at psi 1, that of --latents; pass --psi")
         loaded = loaded.with_settings(
-            resolution=self.resolution,
             psi=1.0 if self.psi is None and self.latents is not None else self.psi,
             cutoff=self.cutoff,
             edits=edits,

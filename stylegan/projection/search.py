@@ -99,7 +99,10 @@ def project(
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
     average, spread = spread_of_w(generator, options.samples, labels)
-    first = start_of(generator, average, labels, seed=seed, start=start)
+    first = average
+    if start:
+        z = torch.randn(1, config.z_dim, generator=streams.projection_start_rng(seed, start))
+        first = average.lerp(sampling.map_latents(generator, z, labels)[0], START_PSI)
     w = first.repeat(len(targets), styles if options.space == "w+" else 1, 1)
     maps = first_maps(generator, len(targets), size) if options.fit_noise else []
     fitted = [tensor.requires_grad_() for tensor in (w, *maps)]
@@ -129,16 +132,6 @@ def project(
         optimizer.step()
         for noise_map in maps:
             normalize_(noise_map)
-
-
-def start_of(
-    generator: Generator, average: Tensor, labels: Tensor | None, *, seed: int, start: int
-) -> Tensor:
-    """The w (w_dim,) to begin at: the average, or half way from it to a random one."""
-    if start == 0:
-        return average
-    z = torch.randn(1, generator.config.z_dim, generator=streams.projection_start_rng(seed, start))
-    return average.lerp(sampling.map_latents(generator, z, labels)[0], START_PSI)
 
 
 def first_maps(generator: Generator, n: int, resolution: int) -> list[Tensor]:
