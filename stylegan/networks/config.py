@@ -7,17 +7,12 @@ from pydantic import Field
 from torch import Tensor
 
 from stylegan.ops import Activation
-from stylegan.schedule import check_resolution
+from stylegan.schedule import check_resolution, resolutions
 from stylegan.utils.validation import validated
 
 # Upper bounds are beyond what anyone trains: they reject damaged and hostile files before networks
 # are created.
 Width = Annotated[int, Field(ge=1, le=2**15)]
-
-
-def doublings(resolution: int) -> int:
-    """Number of doublings from 1 to `resolution`."""
-    return resolution.bit_length() - 1
 
 
 @validated
@@ -79,7 +74,7 @@ class NetworkConfig:
 
     def channels(self, resolution: int) -> int:
         """Number of feature maps at `resolution` (2 = the discriminator's last hidden layer)."""
-        stage = doublings(resolution) - 1
+        stage = resolution.bit_length() - 2  # doublings from 2
         wanted = int(self.channel_base / 2 ** (stage * self.channel_decay))
         return max(1, min(wanted, self.max_channels))
 
@@ -89,7 +84,7 @@ class NetworkConfig:
 
     def num_layers(self, resolution: int | None = None) -> int:
         """Number of synthesis layers up to `resolution`, two at each."""
-        return 2 * doublings(self.resolution if resolution is None else resolution) - 2
+        return 2 * len(resolutions(self.resolution if resolution is None else resolution))
 
     def num_ws(self, resolution: int | None = None) -> int:
         """Number of rows of `ws` that are used up to `resolution`: one per synthesis layer, or a
