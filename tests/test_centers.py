@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.commands import pixels, run_fails, run_ok
-from helpers.tiny_generators import LABELED, random_generator, tiny_loaded, with_settings
+from helpers.tiny_generators import LABELED, random_generator, tiny_loaded
 from torch.testing import assert_close
 
 from stylegan import load_generator, sampling
@@ -45,7 +45,7 @@ def test_truncate_and_edit_pulls_toward_the_nearest_center():
 
 def test_centers_equal_to_w_avg_change_nothing():
     loaded = tiny_loaded()
-    same = with_settings(loaded, centers=loaded.generator.w_avg[None])
+    same = loaded.with_settings(centers=loaded.generator.w_avg[None])
     for plain, centered in zip(loaded.generate([1, 2]), same.generate([1, 2]), strict=True):
         assert np.array_equal(plain, centered)
     ws = loaded.map_to_ws(sampling.latents([3], 8))
@@ -99,4 +99,4 @@ def test_centers_option_is_stored_in_files_and_can_be_overridden(source, tmp_pat
 def test_centers_option_rejects_missing_classes_and_wrong_shapes(source):
     assert "no means of classes" in run_fails("generate", source, "--centers", "class")
     with pytest.raises(ValueError, match="centers must be rows of 8 numbers"):
-        with_settings(load_generator(source), centers=torch.zeros(2, 7))
+        load_generator(source).with_settings(centers=torch.zeros(2, 7))

@@ -10,14 +10,7 @@ import torch
 from helpers.charts import cells, enlarged
 from helpers.commands import run_fails, run_ok, stylegan
 from helpers.consoles import RecordingConsole
-from helpers.tiny_generators import (
-    LABELED,
-    TINY,
-    loaded_of,
-    random_generator,
-    tiny_loaded,
-    with_settings,
-)
+from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator, tiny_loaded
 from PIL import Image
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -167,7 +160,7 @@ def test_edits_are_applied_after_truncation_and_not_stored():
     (expected,) = loaded.generate([3], ws=apply_edits(ws, edits), psi=1)
     assert np.array_equal(found, expected)
     assert not np.array_equal(found, next(loaded.generate([3], psi=0.5)))
-    assert with_settings(loaded, edits=edits).description() == loaded.description()
+    assert loaded.with_settings(edits=edits).description() == loaded.description()
 
 
 def test_save_directions_round_trips_through_load_directions(source, tmp_path):
@@ -259,7 +252,7 @@ def test_load_directions_rejects_damaged_files(tmp_path, change, message):
 
 
 def test_draw_directions_shows_the_seed_in_the_middle_of_each_row(source):
-    loaded = with_settings(load_generator(source), psi=0.5)
+    loaded = load_generator(source).with_settings(psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
     expected = enlarged(next(loaded.generate([4]))).astype(int)
     for row in cells(draw_directions(loaded, d, seed=4), 3, 7):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.explorer import explored, values
-from helpers.tiny_generators import LABELED, loaded_of, random_generator, with_settings
+from helpers.tiny_generators import LABELED, loaded_of, random_generator
 from PIL import Image
 from torch.testing import assert_close
 
@@ -80,7 +80,7 @@ def test_explore_mixing_takes_the_layers_of_the_other_seed(page):
 
 
 def test_controls_offer_only_layers_that_have_grown():
-    loaded = with_settings(loaded_of(random_generator()), resolution=8)
+    loaded = loaded_of(random_generator()).with_settings(resolution=8)
     assert Controls(loaded, {}).layers == 6  # averaged down from 16x16
     growing = loaded_of(random_generator(), resolution=8)
     assert Controls(growing, {}).layers == 4

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.charts import cells, enlarged
-from helpers.tiny_generators import (
-    TINY,
-    loaded_of,
-    random_generator,
-    with_fine_noise_only,
-    with_settings,
-)
+from helpers.tiny_generators import TINY, loaded_of, random_generator, with_fine_noise_only
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator, sampling
@@ -138,13 +132,13 @@ def test_mixing_takes_the_chosen_layers_from_source_b(loaded, points):
     for row in rows:
         for cell, picture in zip(row[1:], b, strict=True):
             same(cell, picture)
-    low = with_settings(loaded, resolution=8)
+    low = loaded.with_settings(resolution=8)
     image = figures.mixing(low, points, others, [figures.StyleRange(range(2, 4))])
     assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
 
 
 def test_truncation_goes_from_a_sample_through_w_avg_to_its_opposite(loaded, points):
-    whole = with_settings(loaded, cutoff="all")
+    whole = loaded.with_settings(cutoff="all")
     rows = cells(figures.truncation(whole, points, [1, 0, -1]), 3, 3)
     mirrored = of_styles(whole, 2 * loaded.generator.w_avg - points.ws, psi=1.0)
     for row, full, opposite in zip(rows, one(loaded, [3, 4, 5], psi=1), mirrored, strict=True):

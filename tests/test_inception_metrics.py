@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch_fidelity as fidelity
 from helpers.consoles import RecordingConsole
-from helpers.tiny_generators import with_settings
 from helpers.tiny_training import write_pictures
 
 from stylegan import load_generator
@@ -76,7 +75,7 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    loaded = with_settings(load_generator("faces64"), resolution=32)
+    loaded = load_generator("faces64").with_settings(resolution=32)
     return Comparison.from_generator(loaded, store, Conditions(batch=8, **options))
 
 

@@ -8,7 +8,7 @@ from helpers.charts import cells, enlarged
 from helpers.commands import open_image, run_ok, stylegan
 from helpers.films import decoded
 from helpers.pictures import save_picture
-from helpers.tiny_generators import LABELED, random_generator, with_settings
+from helpers.tiny_generators import LABELED, random_generator
 from torch.testing import assert_close
 
 from stylegan import figures, load_generator
@@ -216,7 +216,7 @@ def test_video_walk_writes_the_frames_of_make_clip(source, tmp_path):
     knots = figures.points_from_seeds(loaded, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
     t = frame_positions(5, 4, closed=True)
     film = library.make_clip(
-        with_settings(loaded, psi=0.3), spline(knots, closed=True), t, columns=2
+        loaded.with_settings(psi=0.3), spline(knots, closed=True), t, columns=2
     )
     library.write_video(own, film.arrange(), count=film.count, fps=10)
     assert out.read_bytes() == own.read_bytes()

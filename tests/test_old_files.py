@@ -2,12 +2,11 @@
 format was settled, and a store, a run, a generator and features of 871c5d9.
 
 assets/old_run: 10 random images of 8x8 in two classes (`store/`); a run that was stopped at image
-52 (`run/`); the state and the generator with which it finished, at image 60. `helpers/old_run.py`
-writes it anew, only where the format has changed on purpose.
+52 (`run/`); the state and the generator with which it finished, at image 60.
 
 assets/files_of_871c5d9, by PyTorch 2.14.1 on one thread: the same of images without classes and
 with ADA, the features that metrics kept (`cache/`), and seeds 0 to 3 of its generator, uint8
-(4, 3, 8, 8) (`pictures.npy`). It is never written anew: it must open after every change.
+(4, 3, 8, 8) (`pictures.npy`). Neither is written anew: they must open after every change.
 """
 
 import os
@@ -18,7 +17,6 @@ import pytest
 import torch
 from helpers import ROOT
 from helpers.commands import run_ok
-from helpers.old_run import END, FOLDER, STOPPED
 from helpers.pictures import names_of
 from helpers.runs import json_lines
 from helpers.tiny_generators import assert_same_weights
@@ -29,7 +27,9 @@ from stylegan.config import flatten, load_config, unflatten
 from stylegan.data import Store
 from stylegan.files import checkpoint
 
-OF_871C5D9 = ROOT / "tests" / "assets" / "files_of_871c5d9"
+ASSETS = ROOT / "tests" / "assets"
+FOLDER, OF_871C5D9 = ASSETS / "old_run", ASSETS / "files_of_871c5d9"
+STOPPED, END = 52, 60  # images
 STATE, LAST = (f"state-{images:09}.pt" for images in (STOPPED, END))
 GENERATOR = "generator-000000040.pt"
 # A bias before a normalization, with next to no gradient: how a processor rounds it decides where

@@ -74,15 +74,6 @@ def going(config, store, out, actions, **options):
     return state, [line for line in told if not line.startswith(usual)], stopped_by
 
 
-def names(folder):
-    return sorted(path.name for path in folder.rglob("*"))
-
-
-def at(images_seen, action):
-    """Reports by which `action` is called after the step that ends at that image."""
-    return lambda progress: action() if progress.images_seen == images_seen else None
-
-
 def states(out):
     return [images_seen_in_name(path) for path in RunFolder(out).states()]
 

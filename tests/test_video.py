@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers.commands import stylegan
 from helpers.films import decoded, each_format
-from helpers.tiny_generators import TINY, loaded_of, random_generator, with_settings
+from helpers.tiny_generators import TINY, loaded_of, random_generator
 from PIL import Image
 from torch.testing import assert_close
 
@@ -167,7 +167,7 @@ def test_mixing_walk_moves_only_the_layers_of_its_range(loaded):
 
 
 def test_with_truncated_keeps_a_walk_smooth_where_the_nearest_center_changes(loaded):
-    centered = with_settings(loaded, psi=0.5, centers=4 * torch.eye(8))
+    centered = loaded.with_settings(psi=0.5, centers=4 * torch.eye(8))
     ws = points_from_seeds(loaded, range(4)).ws
     truncated, (knots,) = video.with_truncated(centered, ws)
     assert torch.equal(knots, centered.settings.truncate_and_edit(ws, loaded.generator.w_avg))
@@ -213,7 +213,7 @@ def test_make_clip_frames_are_the_images_along_the_walk(loaded):
 
 
 def test_truncation_clip_shows_each_psi(loaded):
-    half = with_settings(loaded, cutoff=2)
+    half = loaded.with_settings(cutoff=2)
     made = video.truncation_clip(half, points_from_seeds(half, [3, 4]), numbers(1, 0.6, -0.001, -1))
     frames, captions = zip(*made.frames, strict=True)
     assert captions == ("psi 1.00", "psi 0.60", "psi 0.00", "psi -1.00")

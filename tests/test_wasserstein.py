@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_generators import with_settings
 from scipy import ndimage
 
 from stylegan import load_generator, streams
@@ -116,7 +115,7 @@ def test_swd_does_not_depend_on_batch_and_little_on_seed(pictures, tmp_path):
 
 
 def test_swd_uses_every_real_and_its_mirror_image_if_few(faces, tmp_path):
-    loaded = with_settings(load_generator("faces64"), resolution=16)
+    loaded = load_generator("faces64").with_settings(resolution=16)
     source = Comparison.from_generator(loaded, faces, Conditions(mirror=True))
     values, about = swd_module.swd(Measurement(**vars(source), num=100, tools=Tools(tmp_path)))
     assert list(values) == ["swd", "swd-16"]

@@ -59,18 +59,6 @@ def started_python(code: str, *words: object) -> Iterator["subprocess.Popen[str]
             process.kill()
 
 
-def command(folder: Path, *words: object, **variables: str) -> "subprocess.Popen[str]":
-    """`stylegan` as a process of its own, in `folder` and on one thread."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "stylegan", *map(str, words)],
-        cwd=folder,
-        env=environment(folder, **variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 @contextmanager
 def one_of(world: int, rank: int, port: int) -> Iterator[None]:
     """Be process `rank` of `world`, on one thread, without a GPU."""

@@ -83,11 +83,6 @@ def tiny_loaded(resolution=16):
     return loaded_of(random_generator(), resolution=resolution)
 
 
-def with_settings(loaded, **changes):
-    """The same with another look."""
-    return loaded.with_settings(**changes)
-
-
 def assert_same_weights(a, b, *, but=(), atol=0.0):
     """Of two networks, or of two dictionaries of tensors, `but` for some of these names."""
     weights = [x.state_dict() if isinstance(x, torch.nn.Module) else x for x in (a, b)]
