@@ -204,16 +204,15 @@ def test_im2col_tap_major_conv_gives_the_same_result_in_chunks(monkeypatch):
         assert_close(a, b, rtol=0, atol=1e-13)
 
 
-class AskedGradients(TorchDispatchMode):
-    """What convolutions are asked to differentiate by: image, weight, bias."""
+class Calls(TorchDispatchMode):
+    """The operators that run, and what they are given."""
 
     def __init__(self):
         super().__init__()
-        self.masks = []
+        self.made = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket is torch.ops.aten.convolution_backward:
-            self.masks.append(list(args[-1]))
+        self.made.append((func.name(), args))
         return func(*args, **(kwargs or {}))
 
 
@@ -224,9 +223,10 @@ def test_conv2d_image_gradient_skips_the_weight_gradient(monkeypatch, precision,
     (x, weight), bias = inputs("same", (2, 3, 4, 4)), numbers(7)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         y = ops.conv2d(x, weight, SCALE, bias)
-    with AskedGradients() as asked:
+    with Calls() as calls:
         (grad_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-    assert asked.masks == [[True, False, False]]
+    asked = [list(args[-1]) for name, args in calls.made if "convolution_backward" in name]
+    assert asked == [[True, False, False]]  # image, weight, bias
     grad_x.square().sum().backward()
     z = formulas.conv2d(x, weight, SCALE, bias)
     (grad_x,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
@@ -234,19 +234,6 @@ def test_conv2d_image_gradient_skips_the_weight_gradient(monkeypatch, precision,
     for found, exact in zip((weight.grad, bias.grad), expected, strict=True):
         error = (found - exact).norm() / exact.norm()
         assert error < (1e-12 if precision == "float64" else 0.03)
-
-
-class OperandTypes(TorchDispatchMode):
-    """The types of the tensors that products are made of."""
-
-    def __init__(self):
-        super().__init__()
-        self.types = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(word in func.name() for word in ("convolution", "::mm", "addmm", "linear")):
-            self.types |= {a.dtype for a in args if isinstance(a, torch.Tensor)}
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
@@ -266,12 +253,15 @@ def test_emulate_slow_half_rounds_float32_products(monkeypatch, name, by, half):
 
     def results(place, kind, autocast):
         converted = [v.detach().to(kind).requires_grad_() for v in (x, weight, *bias)]
-        with OperandTypes() as products:
+        with Calls() as calls:
             with torch.autocast("cpu", half, enabled=autocast):
                 y = getattr(place, function)(*converted[:2], SCALE, *converted[2:])
             firsts = torch.autograd.grad(y.float().square().sum(), converted, create_graph=True)
             seconds = torch.autograd.grad(firsts[0].float().square().sum(), converted[:2])
-        return [y, *firsts, *seconds], products.types
+        words = "convolution", "::mm", "addmm", "linear"
+        products = [args for name, args in calls.made if any(word in name for word in words)]
+        types = {a.dtype for args in products for a in args if isinstance(a, torch.Tensor)}
+        return [y, *firsts, *seconds], types
 
     exact, _ = results(formulas, torch.float64, autocast=False)
     found, types = results(ops, half if by == "conversion" else torch.float32, by == "autocast")

@@ -3,10 +3,10 @@
 import io
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import reference
 from helpers.consoles import RecordingConsole
 from helpers.pictures import BAD, MIXED, MIXED_NAMES, names_of, png, store_of
 from PIL import Image
@@ -23,15 +23,13 @@ from stylegan.data import (
 )
 from stylegan.data.sources import SequenceSource
 
-REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
-
 
 def test_pyramid_equals_the_official_one_exactly():
-    with np.load(REFERENCE) as reference:
-        levels = pyramid(reference["pyramid/r64"])
-        assert sorted(levels) == [4, 8, 16, 32, 64]
-        for resolution, level in levels.items():
-            np.testing.assert_array_equal(level, reference[f"pyramid/r{resolution}"])
+    official, _ = reference.load("process_reals")
+    levels = pyramid(official["pyramid/r64"])
+    assert sorted(levels) == [4, 8, 16, 32, 64]
+    for resolution, level in levels.items():
+        np.testing.assert_array_equal(level, official[f"pyramid/r{resolution}"])
 
 
 def test_store_holds_the_images_in_order_with_labels_and_names(mixed, tmp_path):

@@ -1,21 +1,18 @@
 """Order, batches and the processing of real images."""
 
 import itertools
-import json
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers import reference
 from PIL import Image
 from torch.testing import assert_close
 
 from stylegan.data import Store, batches, prepare, process_reals
 from stylegan.data.loader import epochs
 from stylegan.data.prepare import prefetch_map
-
-REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
 
 def take(iterator, count):
@@ -65,20 +62,19 @@ def test_epochs_continue_from_any_start(start):
 
 
 def test_process_reals_equals_the_official_one():
-    with np.load(REFERENCE) as reference:
-        cases = json.loads(str(reference["meta"]))["cases"]
-        assert len(cases) == 6
-        for name, case in cases.items():
-            level = int(np.float32(case["lod"]))
-            alpha = 1 - float(np.float32(case["lod"]) - level)
-            reals = torch.from_numpy(reference[f"{name}/reals_uint8"])
-            expected = torch.from_numpy(reference[f"{name}/processed"])
-            native = expected[:, :, :: 2**level, :: 2**level]
-            processed = process_reals(reals, alpha=alpha)
-            assert processed.shape == native.shape
-            assert_close(processed, native, atol=2e-7, rtol=0)
-            double = process_reals(reals, alpha=alpha, dtype=torch.float64)
-            assert_close(double, native.double(), atol=2e-7, rtol=0)
+    arrays, about = reference.load("process_reals")
+    assert len(about["cases"]) == 6
+    for name, case in about["cases"].items():
+        level = int(np.float32(case["lod"]))
+        alpha = 1 - float(np.float32(case["lod"]) - level)
+        reals = torch.from_numpy(arrays[f"{name}/reals_uint8"])
+        expected = torch.from_numpy(arrays[f"{name}/processed"])
+        native = expected[:, :, :: 2**level, :: 2**level]
+        processed = process_reals(reals, alpha=alpha)
+        assert processed.shape == native.shape
+        assert_close(processed, native, atol=2e-7, rtol=0)
+        double = process_reals(reals, alpha=alpha, dtype=torch.float64)
+        assert_close(double, native.double(), atol=2e-7, rtol=0)
 
 
 def test_process_reals_mirrors_before_the_fade():

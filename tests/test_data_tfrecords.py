@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers.commands import run_fails
-from helpers.pictures import encoded, png, write_folder
+from helpers.pictures import assert_same_store, encoded, png, write_folder
 from helpers.tfrecords import record, write_records
 
 from stylegan.data import Preparation, cached_store, check, open_source, prepare
@@ -34,16 +34,6 @@ def as_folder(path, pixels, classes=None):
         name = f"{'' if classes is None else f'{classes[i]}/'}{i:03}.png"
         files[name] = encoded(image.transpose(1, 2, 0).squeeze())
     return write_folder(path, files)
-
-
-def assert_same_store(found, wanted):
-    """The same pixels and labels, byte for byte."""
-    files = sorted(path.name for path in wanted.path.glob("*.npy"))
-    assert sorted(path.name for path in found.path.glob("*.npy")) == files
-    for name in files:
-        assert (found.path / name).read_bytes() == (wanted.path / name).read_bytes()
-    assert found.label_names == wanted.label_names
-    assert found.pixel_hash(wanted.resolution) == wanted.pixel_hash(wanted.resolution)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -97,9 +97,11 @@ def test_check_folder_rejects_broken_links_and_a_shells_own_folder(tmp_path, mon
 HOLDER = """
 import sys
 from pathlib import Path
-from stylegan.utils.filesystem import lock
-with lock(Path(sys.argv[1])):
-    print("held", flush=True)
+from stylegan.utils import filesystem
+with getattr(filesystem, sys.argv[1])(Path(sys.argv[2])) as held:
+    if isinstance(held, Path):
+        (held / "a").touch()
+    print("begun", flush=True)
     sys.stdin.readline()
 """
 
@@ -107,7 +109,7 @@ with lock(Path(sys.argv[1])):
 def test_lock_has_one_holder_until_it_exits_or_is_killed(tmp_path):
     path = tmp_path / ".lock"
     for kill in (True, False):
-        with started_python(HOLDER, path) as holder:
+        with started_python(HOLDER, "lock", path) as holder:
             with pytest.raises(BlockingIOError, match=f"holds this folder: '{tmp_path}'"):
                 lock(path).__enter__()
             if not kill:
@@ -222,20 +224,9 @@ def test_output_writer_takes_names_as_long_as_the_disk_does(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-UNFINISHED = """
-import sys
-from pathlib import Path
-from stylegan.utils.filesystem import atomic_folder
-with atomic_folder(Path(sys.argv[1])) as folder:
-    (folder / "a").touch()
-    print("begun", flush=True)
-    sys.stdin.readline()
-"""
-
-
 def test_atomic_folder_waits_for_another_writer(tmp_path):
     out, waited = tmp_path / "out", []
-    with started_python(UNFINISHED, out) as writer:
+    with started_python(HOLDER, "atomic_folder", out) as writer:
 
         def waiting():
             waited.append(sorted(path.name for path in tmp_path.iterdir()))
@@ -247,14 +238,12 @@ def test_atomic_folder_waits_for_another_writer(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "a"]
 
 
-def test_atomic_folder_removes_only_leftovers_of_killed_processes(
-    tmp_path,
-):
+def test_atomic_folder_removes_only_leftovers_of_killed_processes(tmp_path):
     (tmp_path / ".mine.unfinished").mkdir()  # no lock: not ours
-    with started_python(UNFINISHED, tmp_path / "killed"):
+    with started_python(HOLDER, "atomic_folder", tmp_path / "killed"):
         pass
     assert (tmp_path / ".killed.unfinished" / "a").exists()
-    with started_python(UNFINISHED, tmp_path / "other") as other:
+    with started_python(HOLDER, "atomic_folder", tmp_path / "other") as other:
         with atomic_folder(tmp_path / "out"):
             pass
         other.communicate("\n")

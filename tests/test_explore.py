@@ -13,18 +13,34 @@ import time
 import numpy as np
 import pytest
 import torch
-from helpers.explorer import explored, values
-from helpers.tiny_generators import LABELED, loaded_of, random_generator
-from PIL import Image
+from helpers.pictures import pixels_of
+from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.explore.controls import Controls, View
-from stylegan.explore.page import final_styles, latents_file, render
+from stylegan.directions import find_directions
+from stylegan.explore.controls import Controls, View, moves_along
+from stylegan.explore.page import Page, final_styles, latents_file, render
 from stylegan.explore.server import FILES, HOST, Server, serving
 from stylegan.files.latents import read_latents
 from stylegan.networks.edits import apply_edits
 from stylegan.ops import truncate
+
+
+def explored(config=TINY, **about):
+    """A page for a tiny generator of loud noise, with two directions of each method."""
+    generator = random_generator(config, noise=0.5)
+    names = ("a", "b", "c") if config.label_dim else ()
+    loaded = loaded_of(generator, label_names=names, **about)
+    directions = find_directions(generator, ("pca", "sefa"), count=2, samples=200)
+    return Page(loaded, moves_along(directions), "tiny")
+
+
+def values(page, **changes):
+    """The values of the page's controls at first, with some moved."""
+    controls = [one for section in page.controls.sections.values() for one in section]
+    first = {one.name: one.value for one in controls}
+    return json.loads(json.dumps(first)) | changes  # as a browser sends them
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +145,9 @@ def test_explore_search_projects_and_edits_a_sample(page):
     decibels = [float(part["caption"].split(" ")[-2]) for part in (first, last)]
     assert decibels[1] > decibels[0] + 10 and last["caption"].startswith("step 200 of 200")
     (shown,) = page.picture(given | {"start": "own", "pca:1": 0})
-    assert difference(pixels(shown["picture"]), pixels(last["picture"])) <= 1
+    assert difference(pixels_of(shown["picture"]), pixels_of(last["picture"])) <= 1
     (moved,) = page.picture(given | {"start": "own", "pca:1": 2})
-    assert difference(pixels(moved["picture"]), pixels(shown["picture"])) > 1
+    assert difference(pixels_of(moved["picture"]), pixels_of(shown["picture"])) > 1
 
 
 def test_explore_search_and_image_requests_alternate(page):
@@ -182,11 +198,6 @@ def asked(port, path, given):
     return status, [json.loads(line) for line in content.splitlines()]
 
 
-def pixels(url):
-    with Image.open(io.BytesIO(base64.b64decode(url.partition("base64,")[2]))) as image:
-        return np.array(image)
-
-
 def test_explore_server_serves_the_page_and_its_images(port, page):
     for address in FILES:
         status, headers, content = sent(port, "GET", address)
@@ -194,7 +205,7 @@ def test_explore_server_serves_the_page_and_its_images(port, page):
         assert "default-src 'none'" in headers["Content-Security-Policy"]
     status, (found,) = asked(port, "/picture", values(page, seed=7, label="1"))
     assert status == 200
-    assert np.array_equal(pixels(found["picture"]), render(page.loaded, View(7, 1)))
+    assert np.array_equal(pixels_of(found["picture"]), render(page.loaded, View(7, 1)))
 
 
 @pytest.mark.parametrize("path", ["/picture", "/search"])

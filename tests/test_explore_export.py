@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import html.parser
 import importlib.resources
-import io
 import json
 import re
 import shutil
@@ -17,8 +16,8 @@ import torch
 from helpers import ROOT
 from helpers.browsing import NEEDS_BROWSER, hosted, launched, runtime, wait
 from helpers.commands import run_fails
+from helpers.pictures import pixels_of
 from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator, with_fine_noise_only
-from PIL import Image
 
 from stylegan import load_generator, sampling, streams
 from stylegan.data.images import Fit
@@ -34,8 +33,7 @@ import { next, ofSeed, ofSequence } from "./random.mjs";
 const of = (seed) => [ofSeed(seed), ofSequence(seed, 1)].map((draws) => [...next(draws, 700)]);
 console.log(JSON.stringify(JSON.parse(process.argv[2]).map(of)));
 """
-SHOWN = """async (change) =>
-  (await ask("picture", {...values(), ...change})).picture.split("base64,")[1]"""
+SHOWN = 'async (change) => (await ask("picture", {...values(), ...change})).picture'
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
@@ -117,9 +115,7 @@ def shows_the_pictures_of(loaded, page, count):
                 change |= {"noise": noise, "noise_seed": seed}
             if classes:
                 change["label"] = str(seed % classes)
-            content = base64.b64decode(page.evaluate(SHOWN, change))
-            with Image.open(io.BytesIO(content)) as image:
-                shown = np.array(image).astype(int)[..., :3]
+            shown = pixels_of(page.evaluate(SHOWN, change)).astype(int)[..., :3]
             assert shown.shape[:2] == picture.shape[:2]
             assert np.abs(shown - picture).max() <= 1
 

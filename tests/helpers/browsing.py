@@ -1,10 +1,8 @@
 """Somebody in front of the explorer's page, in a headless browser."""
 
 import atexit
-import base64
 import functools
 import http.server
-import io
 import re
 import shutil
 import subprocess
@@ -16,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from helpers import ROOT
+from helpers.pictures import pixels_of
 from stylegan.explore.page import render
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -127,9 +125,8 @@ class User:
         expected = render(loaded, view).astype(int)
 
         def same():
-            content = (self.page.get_attribute("#picture img", "src") or "").partition("base64,")[2]
-            with Image.open(io.BytesIO(base64.b64decode(content))) as image:
-                shown = np.array(image)[..., : expected.shape[-1]]  # those of a canvas have alpha
+            shown = pixels_of(self.page.get_attribute("#picture img", "src") or "")
+            shown = shown[..., : expected.shape[-1]]  # those of a canvas have alpha
             return shown.shape == expected.shape and np.abs(shown - expected).max() <= 1
 
         return wait(same)

@@ -1,5 +1,6 @@
 """Small pictures in folders and zips, good and bad ones."""
 
+import base64
 import io
 import random
 import zipfile
@@ -17,6 +18,12 @@ def encoded(image, kind="PNG", **options):
     image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     image.save(file, format=kind, **options)
     return file.getvalue()
+
+
+def pixels_of(url):
+    """Those of a picture in a data URL."""
+    with Image.open(io.BytesIO(base64.b64decode(url.partition("base64,")[2]))) as image:
+        return np.array(image)
 
 
 def save_picture(path, pixels):
@@ -60,6 +67,16 @@ def store_of(root, files, preparation=DEFAULT_PREPARATION, **options):
 def names_of(store):
     """Names of the images of a store in their source."""
     return (store.path / "names.txt").read_bytes().decode(errors="surrogateescape").split("\n")[:-1]
+
+
+def assert_same_store(found, wanted):
+    """The same pixels and labels, byte for byte."""
+    files = sorted(path.name for path in wanted.path.glob("*.npy"))
+    assert sorted(path.name for path in found.path.glob("*.npy")) == files
+    for name in files:
+        assert (found.path / name).read_bytes() == (wanted.path / name).read_bytes()
+    assert found.label_names == wanted.label_names
+    assert found.pixel_hash(wanted.resolution) == wanted.pixel_hash(wanted.resolution)
 
 
 def archive(path, files, method=zipfile.ZIP_DEFLATED):
