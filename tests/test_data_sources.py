@@ -13,7 +13,6 @@ from helpers.commands import run_ok
 from helpers.consoles import RecordingConsole
 from helpers.pictures import MIXED, MIXED_NAMES, archive, names_of, png, store_of, write_folder
 from helpers.tiny_training import write_pictures
-from PIL import Image
 
 from stylegan.data import Preparation, Skipped, Store, check, is_store, open_source, prepare
 from stylegan.data.check import grouped
@@ -93,15 +92,6 @@ def test_prepare_and_check_stop_at_read_errors_and_name_the_file(
         with pytest.raises(type(error()), match=lost):
             read()
     assert not (tmp_path / "store").exists()
-
-
-def test_prepare_skips_truncated_images_despite_an_oserror(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
-    content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "PNG")
-    files = {"cut.png": content.getvalue()[:-300], "whole.png": png()}
-    store = prepare(write_folder(tmp_path / "images", files), tmp_path / "store")
-    assert [image.name for image in store.skipped] == ["cut.png"]
 
 
 NAMES = [os.fsdecode(b"caf\xe9/0.png"), "a\nb/1.png", "a\rb/2\r\n.png", "\x1b[2J/3.png", " / .png"]

@@ -43,9 +43,3 @@ def test_save_folder_card_code_generates_the_same_images(source, tmp_path, label
     label = torch.eye(2)[[0, 1, 0, 1]] if labels else None
     expected = np.stack(list(source.generate(range(4), labels=label)))
     assert np.array_equal(found["images"].permute(0, 2, 3, 1), expected)
-
-
-def test_save_folder_requires_a_license(source, tmp_path):
-    with pytest.raises(ValueError, match="needs the license"):
-        save_folder(source, tmp_path / "mine")
-    assert not list(tmp_path.iterdir())

@@ -1,10 +1,9 @@
-"""Equalized layers, fused resampling, noise and style."""
+"""Equalized layers and fused resampling."""
 
 import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch.testing import assert_close
 
 from stylegan.layers import (
@@ -12,10 +11,7 @@ from stylegan.layers import (
     EqualizedConvDown2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
-    Style,
 )
-from stylegan.networks import NetworkConfig
-from stylegan.networks.generator import Epilogue
 
 
 @pytest.fixture(autouse=True)
@@ -110,28 +106,3 @@ def test_equalized_up_and_down_convolutions_match_hand_computation():
     ones = torch.ones(1, 1, 2, 2).double()
     assert down(ones).item() == pytest.approx(16 * he + 5)
     assert blurred(ones).item() == pytest.approx(9 * he + 5)
-
-
-def test_style_scale_is_centered_at_one():
-    style = Style(6, 4).double()
-    w = torch.randn(5, 6, dtype=torch.float64)
-    scale, bias = style(w)
-    assert_close(torch.cat([scale - 1, bias], dim=1), style.affine(w))
-    assert_close(style(0 * w), (torch.ones_like(scale), torch.zeros_like(bias)))
-    assert style.affine.weight_scale == pytest.approx(1 / math.sqrt(6))  # gain 1
-
-
-def test_epilogue_applies_noise_bias_activation_norm_style_in_order():
-    config = NetworkConfig(resolution=4, max_channels=3, w_dim=5)
-    epilogue = Epilogue(config, 4).double()
-    with torch.no_grad():
-        for parameter in epilogue.parameters():
-            parameter.normal_()
-    x, w = torch.randn(2, 3, 4, 4).double(), torch.randn(2, 5).double()
-    noise = torch.randn(2, 1, 4, 4).double()
-    y = x + noise * epilogue.noise.strength[:, None, None] + epilogue.bias[:, None, None]
-    y = F.leaky_relu(y, 0.2)
-    y = F.instance_norm(y, eps=1e-8)
-    scale, bias = epilogue.style(w)
-    expected = y * scale[:, :, None, None] + bias[:, :, None, None]
-    assert_close(epilogue(x, w, noise), expected, rtol=0, atol=1e-12)

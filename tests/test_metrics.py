@@ -26,6 +26,7 @@ from helpers.tiny_training import (
     write_pictures,
 )
 
+from stylegan import load_generator
 from stylegan.cli.metrics import means, metrics
 from stylegan.cli.train import closing_lines
 from stylegan.config import DataConfig, to_toml
@@ -292,9 +293,14 @@ def test_evaluation_is_best_compares_scores_of_one_resolution():
 
 
 @pytest.mark.parametrize(
-    ("every_kimg", "expected"), [(0.012, [12, 24, 36, 48, 60]), (0.05, [52, 60])]
+    ("every_kimg", "lower", "expected"),
+    [
+        (0.012, True, [12, 24, 36, 48, 60]),
+        (0.05, True, [52, 60]),
+        (None, False, [40, 60]),  # with every generator file
+    ],
 )
-def test_evaluation_every_kimg_loses_and_repeats_none_on_resume(every_kimg, expected, tmp_path):
+def test_evaluation_loses_and_repeats_none_on_resume(every_kimg, lower, expected, tmp_path):
     store, measured, states = tiny_store(tmp_path), {"once": [], "twice": []}, {}
     config = tiny_config(schedule={"total_kimg": 0.06, "tick_kimg": {4: 0.02}})
     for name, stop_at in (("once", None), ("twice", 24), ("twice", 52), ("twice", None)):
@@ -303,15 +309,18 @@ def test_evaluation_every_kimg_loses_and_repeats_none_on_resume(every_kimg, expe
             measured[name].append(state.images_seen)
             return {"x": state.generator_ema.w_avg.norm().item()}
 
-        evaluation = Evaluation(measure, "x", every_kimg=every_kimg)
+        evaluation = Evaluation(measure, "x", lower, every_kimg)
         state = train_tiny(config, store, tmp_path / name, stop_at, evaluation=evaluation)
         states[name] = state.to_payload()
     assert measured == {"once": expected, "twice": expected}
     assert [score["images_seen"] for score in states["once"]["scores"]] == expected
     assert differing(states["once"], states["twice"]) == []
+    best = (min if lower else max)(states["once"]["scores"], key=lambda score: score["x"])
     for name in measured:
         files = sorted(path.name for path in (tmp_path / name).glob("generator-*.pt"))
         assert files == ["generator-000000040.pt", "generator-000000060.pt", "generator-best.pt"]
+        found = load_generator(tmp_path / name / "generator-best.pt")
+        assert found.images_seen == best["images_seen"]
 
 
 def test_evaluation_of_several_metrics_picks_the_best_by_the_first(tmp_path):

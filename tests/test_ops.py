@@ -13,7 +13,6 @@ from stylegan.ops import (
     blur,
     downsample,
     epilogue,
-    fade,
     formulas,
     leaky_relu,
     minibatch_stddev,
@@ -181,12 +180,6 @@ def test_minibatch_stddev_of_equal_images_has_a_finite_gradient():
     x = torch.ones(4, 2, 4, 4, requires_grad=True)
     (grad,) = torch.autograd.grad(minibatch_stddev(x, 4)[:, 2:].sum(), x)
     assert_close(grad, torch.zeros_like(x))
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
-def test_fade_is_the_weighted_mean(alpha):
-    a, b = normal(2, 3), normal(2, 3, seed=1)
-    assert_close(fade(a, b, alpha), (1 - alpha) * a + alpha * b, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("psi", [-0.8, 0.0, 0.5, 1.3])

@@ -154,13 +154,6 @@ def test_stage_at_never_grows_beyond_the_full_resolution(initial):
     assert max(found) == 32
 
 
-def test_batch_size_at_is_divisible_and_limited_per_process():
-    config = ScheduleConfig(resolution=64, batch_size={8: 100, 32: 50}, num_processes=3)
-    assert [schedule.batch_size_at(r, config) for r in (8, 16, 32, 64)] == [99, 99, 48, 48]
-    limited = dataclasses.replace(config, max_batch_per_process={16: 20, 64: 5})
-    assert [schedule.batch_size_at(r, limited) for r in (8, 16, 32, 64)] == [99, 60, 48, 15]
-
-
 def test_ramp_kimg_raises_both_rates_across_resolutions():
     config = ScheduleConfig(resolution=64, ramp_kimg=1000, g_lr={4: 0.004, 16: 0.008}, d_lr={4: 1})
     stages = [stage_at(1000 * kimg, config) for kimg in (0, 500, 750, 1000, 2000)]

@@ -270,30 +270,6 @@ def test_stop_on_a_full_disk_before_the_first_state_can_be_repeated(store, tmp_p
 # Metrics
 
 
-def brightness(state, stage):
-    return {"brightness": state.generator_ema.synthesis.to_rgb["4"].bias.mean().item()}
-
-
-def test_evaluation_scores_and_best_generator_survive_a_stop(store, tmp_path):
-    config = tiny_config(
-        schedule=SCHEDULE | {"total_kimg": 0.08, "tick_kimg": {4: 0.02}}, snapshot_ticks=1
-    )
-    once = train_tiny(
-        config, store, tmp_path / "once", evaluation=Evaluation(brightness, "brightness")
-    )
-    assert [score["images_seen"] for score in once.scores] == [20, 40, 60, 84]
-    best = min(once.scores, key=lambda score: score["brightness"])
-    path = tmp_path / "once" / "generator-best.pt"
-    assert load_generator(path).images_seen == best["images_seen"]
-    for choose, out in ((min, tmp_path / "low"), (max, tmp_path / "high")):
-        evaluation = Evaluation(brightness, "brightness", lower_is_better=choose is min)
-        train_tiny(config, store, out, stop_at=52, evaluation=evaluation)
-        twice = train_tiny(config, store, out, evaluation=evaluation)
-        assert differing(once.to_payload(), twice.to_payload()) == []
-        best = choose(once.scores, key=lambda score: score["brightness"])
-        assert load_generator(out / "generator-best.pt").images_seen == best["images_seen"]
-
-
 def test_evaluation_best_by_may_change_between_resumes(store, tmp_path):
     """Of a and b first a decides, then b, then a again."""
     values = iter([(2, 1), (2, 3), (3, 4), (2, 9), (3, 9)])

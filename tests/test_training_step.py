@@ -58,22 +58,6 @@ def test_update_ema_forgets_half_in_one_half_life():
         assert torch.allclose(value, expected, rtol=1e-14, atol=1e-14), name
 
 
-def test_train_step_averages_the_generator_before_its_update():
-    config = tiny_config(ema_half_life_kimg=0.004, style_mixing=0.0)  # of one batch of 4
-    state, now = TrainState.create(config), stage()
-    step(state, now)
-    before, average = weights_of(state.generator), weights_of(state.generator_ema)
-    draws = draw(config, state.images_seen, now, None, Share())
-    w = state.generator.mapping(draws.discriminator.latents).detach().mean(dim=0)
-    step(state, now)
-    for name, parameter in state.generator_ema.named_parameters():
-        expected = (average[name] + before[name]) / 2
-        assert torch.allclose(parameter, expected, rtol=0, atol=1e-6), name
-    half_way = torch.lerp(w, before["w_avg"], config.w_avg_decay)
-    assert torch.allclose(state.generator_ema.w_avg, half_way, rtol=0, atol=1e-7)
-    assert not torch.allclose(state.generator.w_avg, half_way, rtol=0, atol=1e-7)
-
-
 def test_update_w_avg_drops_an_overflow():
     generator = TrainState.create(tiny_config()).generator
     overflown = torch.ones_like(generator.w_avg)

@@ -263,17 +263,6 @@ def test_initialize_from_needs_weights_that_no_other_training_took(folder):
         initialize_from(TrainState.create(tiny_config()), weights)
 
 
-def test_initialize_from_an_equal_source_copies_every_layer(folder):
-    config = tiny_config(schedule=SHORT | {"initial_resolution": 16})
-    state = TrainState.create(config)
-    weights = open_weights(folder / "run", need="training")
-    given = {name: network.state_dict() for name, network in weights.networks().items()}
-    kept = {name: {k: v.clone() for k, v in tensors.items()} for name, tensors in given.items()}
-    initialize_from(state, weights)
-    for name, tensors in kept.items():
-        assert_same_weights(getattr(state, name), tensors)
-
-
 def test_solve_finds_a_layer_that_gives_the_wanted_output():
     layer = EqualizedConv2d(5, 3, 1)
     wanted = EqualizedConv2d(5, 3, 1).requires_grad_(False)
