@@ -289,18 +289,12 @@ def test_differences_name_every_option_that_matters():
     ]
 
 
-def test_load_config_expands_a_number_to_a_resolution_table():
-    plan = load_config("ffhq-256", ["schedule.batch_size=8", "schedule.g_lr=0.01"]).schedule
-    assert (plan.batch_size, plan.g_lr) == ({4: 8}, {4: 0.01})
-    assert plan.d_lr == load_config("ffhq-256").schedule.d_lr
-
-
-def test_load_config_accepts_options_as_dict_or_strings(tmp_path):
-    texts = ["schedule.batch_size=8", 'data.crop="pad"', "network={z_dim=8, blur=false}"]
-    values = {"schedule.batch_size": 8, "data.crop": "pad", "network.z_dim": 8}
-    assert load_config("ffhq-256", texts) == load_config(
-        "ffhq-256", values | {"network.blur": False}
-    )
+def test_load_config_accepts_options_as_dict_or_strings_and_a_number_as_a_table():
+    texts = ["schedule={batch_size=8, g_lr=0.01}", 'data.crop="pad"', "network.blur=false"]
+    values = {"schedule.batch_size": 8, "schedule.g_lr": 0.01, "data.crop": "pad"}
+    config = load_config("ffhq-256", texts)
+    assert config == load_config("ffhq-256", values | {"network.blur": False})
+    assert (config.schedule.batch_size, config.schedule.g_lr) == ({4: 8}, {4: 0.01})
 
 
 @pytest.mark.parametrize(

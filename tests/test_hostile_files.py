@@ -206,7 +206,6 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
         "holds a bytearray",
     ),
     "packed.pt": (packed, "holds a bytearray"),
-    "pipe.pt": (os.mkfifo, "neither a file nor a folder"),
 }
 
 

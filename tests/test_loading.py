@@ -20,7 +20,7 @@ import stylegan
 from stylegan import load_generator
 from stylegan.config import DataConfig, TrainConfig
 from stylegan.files import checkpoint, download
-from stylegan.files.formats.native import save_discriminator, save_generator, save_loaded
+from stylegan.files.formats.native import save_generator, save_loaded
 from stylegan.files.loading import open_weights
 from stylegan.networks import Discriminator
 from stylegan.schedule import ScheduleConfig, SchedulePosition, stage_at
@@ -96,15 +96,6 @@ def test_load_generator_of_a_state_is_the_ema_at_its_stage(
     assert not loaded.generator.training
 
 
-def test_load_generator_of_a_run_is_the_highest_numbered_file(tmp_path):
-    for seed, number in enumerate(("000000900", "000001000", "1001", "000000999")):
-        save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
-    save_state(tmp_path / "state-000001000.pt")
-    loaded = load_generator(tmp_path)
-    assert_same_weights(loaded.generator, random_generator(seed=2))
-    assert loaded.origin.endswith("generator-1001.pt")
-
-
 def test_open_weights_reads_discriminator_and_half_precision(tmp_path):
     path = tmp_path / "both.pt"
     generator, critic = random_generator().half(), Discriminator(TINY).half()
@@ -126,13 +117,6 @@ def test_open_weights_reads_discriminator_and_half_precision(tmp_path):
         torch.save(payload | {"discriminator": odd}, path)
         with pytest.raises(ValueError, match=message):
             open_weights(path)
-
-
-def test_load_generator_refuses_a_discriminator_file(tmp_path):
-    path = tmp_path / "critic.pt"
-    save_discriminator(path, Discriminator(TINY))
-    with pytest.raises(ValueError, match=r"discriminator file .*critic\.pt holds no generator"):
-        load_generator(path)
 
 
 def test_load_generator_prefers_bundled_names_and_checks_their_hash(tmp_path, monkeypatch):

@@ -49,12 +49,14 @@ def test_open_weights_skips_a_damaged_newest_state_everywhere(tmp_path):
 
 
 def test_open_weights_of_a_run_takes_the_newest_and_of_equals_the_generator_file(tmp_path):
-    network = random_generator()
-    state(tmp_path / "state-000000008.pt", 8)
-    save_generator(tmp_path / "generator-000000004.pt", network, images_seen=4)
-    assert load_generator(tmp_path).origin.startswith("state file")
-    save_generator(tmp_path / "generator-000000008.pt", network, images_seen=8)
-    assert load_generator(tmp_path).origin.startswith("generator file")
+    found = []
+    state(tmp_path / "state-000001000.pt", 1000)
+    for seed, number in enumerate(("000000999", "000001000", "1001", "000000900")):
+        save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
+        found.append(load_generator(tmp_path))
+    names = [loaded.origin.rpartition("/")[2] for loaded in found]
+    assert names == ["state-000001000.pt", "generator-000001000.pt", *["generator-1001.pt"] * 2]
+    assert_same_weights(found[-1].generator, random_generator(seed=2))
     assert open_weights(tmp_path, need="training").discriminator is not None
 
 

@@ -280,26 +280,23 @@ def slower_with_ada(config, *_):
     return StepCosts({r: slower * 0.03 * (r / 64) ** 2 for r in (8, 16, 32, 64)}, {})
 
 
-@pytest.mark.parametrize("minutes", [30, 600])
+@pytest.mark.parametrize(
+    ("minutes", "augmentation", "taken"),
+    [
+        (30, "none", 0.95),
+        (115, "none", 0.73),  # longer, it would be augmented, and take too long
+        *((minutes, "ada", 0.95) for minutes in (125, 135, 180, 600)),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("schedule.fade_kimg=2",)])
 def test_plan_minutes_takes_that_long_with_its_own_phases_and_augmentation(
-    pictures, minutes, monkeypatch
+    pictures, minutes, augmentation, taken, options, monkeypatch
 ):
     monkeypatch.setattr("stylegan.planning.costs_here", slower_with_ada)
-    for options in ((), ("schedule.fade_kimg=2",)):
-        found = decided(pictures, *options, resolution=64, minutes=minutes)
-        taken = slower_with_ada(found.config).seconds_left(found.config.schedule)
-        assert taken == pytest.approx(0.95 * 60 * minutes, rel=0.01)
-        assert (found.config.augment.kind == "ada") == (minutes == 600)
-
-
-@pytest.mark.parametrize("minutes", [115, 125, 135, 180])
-def test_plan_minutes_suffice_where_augmentation_depends_on_the_length(
-    pictures, minutes, monkeypatch
-):
-    monkeypatch.setattr("stylegan.planning.costs_here", slower_with_ada)
-    found = decided(pictures, resolution=64, minutes=minutes)
-    taken = slower_with_ada(found.config).seconds_left(found.config.schedule)
-    assert 0.7 * 60 * minutes < taken <= 1.01 * 0.95 * 60 * minutes
+    found = decided(pictures, *options, resolution=64, minutes=minutes).config
+    seconds = slower_with_ada(found).seconds_left(found.schedule)
+    assert seconds == pytest.approx(taken * 60 * minutes, rel=0.01)
+    assert found.augment.kind == augmentation
 
 
 def test_plan_from_weights_keeps_their_widths_if_they_are_asked_for(pictures):

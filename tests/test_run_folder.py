@@ -199,17 +199,3 @@ def test_append_line_ends_a_partial_line_and_removes_nothing(tmp_path, monkeypat
             racing.setattr("builtins.open", lambda path, mode: File(path, mode.replace("b", "")))
             append_line(path, "{5}")
         assert path.read_bytes() == content + b"{4}\n{5}\n"
-
-
-def test_run_folder_refuses_a_path_that_is_not_a_run(tmp_path):
-    (tmp_path / "notes.txt").touch()
-    for path, words in [
-        ("", "holds no config.toml"),
-        ("gone", "does not exist"),
-        ("notes.txt", "is a file"),
-    ]:
-        with pytest.raises(FileNotFoundError, match=words):
-            RunFolder(tmp_path / path).config()
-    for path, words in [("", "is not empty and holds no config.toml"), ("notes.txt", "is a file")]:
-        with pytest.raises(ValueError, match=words):
-            RunFolder(tmp_path / path).stored_config()

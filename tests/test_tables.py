@@ -23,36 +23,19 @@ from stylegan.config import build_config, flatten, read_options, to_dict
 from stylegan.files.loading import open_weights
 
 DOCS = ROOT / "docs"
-E = {"style_mixing": 0.0}
-D = E | {"network.noise": False}
-C = D | {"network.constant_input": False}
-B = C | {
-    "network.styles": False,
-    "network.mapping_layers": 0,
-    "network.instance_norm": False,
-    "network.pixel_norm": True,
-}
-A = B | {
-    "network.blur": False,
-    "generator_loss": "wgan",
-    "discriminator_loss": "wgan_gp",
-    "r1_gamma": 0.0,
-}
-SWITCHES = {"A": A, "B": B, "C": C, "D": D, "E": E, "F": {}}
-SWITCHES |= {f"mixing-{part}": {"style_mixing": part / 100} for part in (50, 100)}
-SWITCHES |= {f"mapping-{n}": {"network.mapping_layers": n} for n in (0, 1, 2)}
-SWITCHES |= {"traditional-8": {k: y for k, y in B.items() if k != "network.mapping_layers"}}
 
 
 def options_of(row: str, rates: float = 1.0) -> dict:
     return flatten(to_dict(build_config(tables.Job(row, 0, 64.0, rates).values())))
 
 
-def test_job_of_each_row_differs_from_row_f_by_its_switches_alone():
+def test_job_of_each_row_differs_from_row_f_by_the_switches_of_its_file_alone():
     base = options_of("F")
-    for row, switches in SWITCHES.items():
-        assert {name: y for name, y in options_of(row).items() if y != base[name]} == switches
-    assert SWITCHES.keys() == tables.ROWS.keys()
+    for row, (file, *_) in tables.ROWS.items():
+        assert f"-{row.lower().replace('mapping', 'style-based')}-" in f"{file}-"
+        different = {name: y for name, y in options_of(row).items() if y != base[name]}
+        assert read_options(f"paper/{file}") == different | {"data.mirror": True}
+    assert len(tables.ROWS) == len(list((ROOT / "configs" / "paper").glob("*.toml")))
 
 
 def test_job_rates_scale_both_learning_rates():
