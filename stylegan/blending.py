@@ -42,7 +42,7 @@ def blend(
     toward a new average w. All else is as in the file of `a`, the lineage is that of both:
     open them by `Weights.as_parent`. Raises ValueError if shapes, growth or labels differ."""
     if not b.lineage:
-        raise ValueError(f"where {b.origin} is from is unknown: open it by Weights.as_parent")
+        raise ValueError(f"the origin of {b.origin} is unknown; open it by Weights.as_parent")
     check_alike(a, b)
     sizes = resolutions(a.generator.config.resolution)
     final = sizes[-1] if last is None else last

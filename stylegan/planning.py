@@ -250,6 +250,8 @@ class Plan:
         if strict:
             refuse_skipped(findings.skipped, findings.num_usable, findings.path)
         lines = left_out_lines(findings)
+        if facts.is_own and not facts.stored_config and findings.num_usable < HANDFUL:
+            lines += advice(findings.num_usable, config, started=facts.init_weights is not None)
         with backend_flags(config):
             newest, payload = newest_state(facts.run)
             if newest:
@@ -828,7 +830,7 @@ def left_out_lines(findings: Findings) -> list[str]:
 def chosen_line(config: TrainConfig) -> str:
     resolution = config.network.resolution
     line = (
-        f"chosen for them and this machine: --resolution {resolution} "
+        f"chosen for these images and this machine: --resolution {resolution} "
         f"--max-channels {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
         f"-o schedule.batch_size={batch_size_at(resolution, config.schedule)} "
         f"-o 'r1_gamma={toml_value(config.r1_gamma)}' "

@@ -67,7 +67,7 @@ def traces():
     return generators, random.getstate(), products, torch.get_num_threads()
 
 
-def test_possible_costs_are_time_and_memory_and_memory_without_side_effects(tmp_path, monkeypatch):
+def test_possible_costs_are_time_and_memory_without_side_effects(tmp_path, monkeypatch):
     states, create = [], TrainState.create
 
     def created(*arguments, **options):

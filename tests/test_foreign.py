@@ -288,7 +288,13 @@ def test_load_generator_never_runs_objects_next_to_the_weights(tmp_path, monkeyp
     options = ConfigDict(lr=0.1, inner=ConfigDict())
     options.extra = 1
     state = {f"generator_ema.{k}": v for k, v in weights("mmgeneration", "generator").items()}
-    hub = {"losses": HistoryBuffer(), Slots(): options, "began": datetime.now(), "runs": Runs()}
+    hub = {
+        "b": 1,
+        "losses": HistoryBuffer(),
+        Slots(): options,
+        "began": datetime.now(),
+        "runs": Runs(),
+    }
     hub |= {"number": np.float64(1), "set": frozenset([1]), "groups": defaultdict(list, {1: [2]})}
     torch.save({"message_hub": hub, "state_dict": state}, tmp_path / "iter_9.pth")
     monkeypatch.delitem(sys.modules, "mmengine")

@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import sys
+import warnings
 import zipfile
 
 import pytest
@@ -105,11 +106,11 @@ GROWING = {
     ),
     "tensor": (
         b"ctorch\nTensor\nq\0K\0q\1" + b"](h\1h\1eq\1" * 32 + b"h\0h\1\x85R",
-        "holds a torch Tensor",
+        "calls torch.Tensor",
     ),
     "storage": (
         name("torch.storage.UntypedStorage") + b"J" + b"\xff\xff\xff\x7f" + b"\x85R",
-        "holds a",
+        "calls torch.storage.UntypedStorage",
     ),
     "names": (b"".join(name(f"of.name{i}") + b"0" for i in range(300)) + b"N", "names 300 classes"),
 }
@@ -166,6 +167,26 @@ def laughs(depth):
     return inner
 
 
+def twice(path):
+    """An archive with two pickles of one name; which is read depends on the reader."""
+    hostile_checkpoint(path, GROWING["tensor"][0])
+    with zipfile.ZipFile(path) as source:
+        entries = [(info.filename, source.read(info)) for info in source.infolist()]
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "w") as out:
+        for name, content in entries:
+            out.writestr(name, content)
+            if name.endswith("data.pkl"):
+                out.writestr(name, b"\x80\x02}.")
+
+
+def two_formats(path):
+    """An old file of torch to torch, which reads the start, a zip to others, which read the end."""
+    hostile_checkpoint(path, b"}")
+    old = io.BytesIO()
+    torch.save({"a": LARGE}, old, pickle, 2, False)
+    path.write_bytes(old.getvalue().removeprefix(b"\x80\x02") + path.read_bytes())
+
+
 LARGE = Runs(bytearray, 4 << 30)  # takes as much memory as it says, in a file of a kilobyte
 
 
@@ -200,12 +221,14 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
         f"{field}.pt": (saved(**{field: laughs(40)}), f"{field}.pt")
         for field in ("version", "kind", "label_names", "lineage", "psi")
     },
-    "bytes.pt": (lambda path: torch.save({"a": LARGE}, path), "holds a bytearray"),
+    "bytes.pt": (lambda path: torch.save({"a": LARGE}, path), "calls bytearray"),
     "bytes.pth": (
         lambda path: torch.save({"a": LARGE}, path, pickle, 2, False),
-        "holds a bytearray",
+        "calls bytearray",
     ),
-    "packed.pt": (packed, "holds a bytearray"),
+    "twice.pt": (twice, "calls torch.Tensor"),
+    "formats.pt": (two_formats, "formats.pt"),
+    "packed.pt": (packed, "calls bytearray"),
 }
 
 

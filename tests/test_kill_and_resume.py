@@ -139,7 +139,11 @@ def test_two_machines_train_as_one_with_two_processes(folder):
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}"]
     apart.command[place : place + 3] = ["--nnodes=2", "--nproc-per-node=1", *meeting]
     machines = [apart.start() for _ in range(2)]
-    assert [one.wait(PATIENCE) for one in machines] == [0, 0], apart.printed()
+    try:
+        assert [one.wait(PATIENCE) for one in machines] == [0, 0], apart.printed()
+    finally:
+        for one in machines:
+            apart.end(one, signal.SIGKILL)
     assert last_files(apart) == last_files(whole)
     events = [line["event"] for line in read_lines(apart.run.log_file, "event")[0]]
     assert events.count("start") == 1

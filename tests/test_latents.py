@@ -132,7 +132,7 @@ def test_read_latents_refuses_arrays_that_take_gigabytes(file, monkeypatch):
         read_latents(file, generator)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f4", "fortran_order": False, "shape": (10**13,)}
+        header, {"descr": "<f4", "fortran_order": False, "shape": (10**17,)}
     )
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("w.npy", header.getvalue())

@@ -67,7 +67,8 @@ def test_plan_for_own_images_chooses_and_explains_a_resolution(pictures):
     found = decided(pictures)
     assert (found.config.network.resolution, found.config.network.channels(64)) == (64, 16)
     assert (found.config.schedule.total_kimg, found.config.data.include) == (96, ())
-    first, sizes, reach, classes, ignored, *_, options = found.lines
+    first, sizes, reach, classes, ignored, *advised, options = found.lines
+    assert advised == advice(52, found.config, started=False)
     assert "52 " in first and "16x16 to 80x80" in first
     assert (sizes.split()[-2:], reach.split()[-2:]) == (["32", "64"], ["50", "50"])
     assert "a, b, small" in classes and "1 .txt file" in ignored

@@ -108,9 +108,12 @@ def metrics(
     runs = [run for source in sources if (run := RunFolder.of(source))]
     for path in [out] if out else [run.metrics_file for run in runs]:
         KEEP_EXISTING.check(path, exist_ok=True)
+        if out is None and path.is_symlink():  # of a run, perhaps somebody else's
+            raise ValueError(f"{path} is a link, which is not followed; pass --out")
     if out is not None:
         library.check_lines(out)
         out.parent.mkdir(parents=True, exist_ok=True)
+        out = out.resolve()  # a link of the user's own
     wanted = library.default_names() if names is None else names
     requests = library.parse(wanted)  # raises on mistakes before any work
     if names is not None:

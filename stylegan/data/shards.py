@@ -19,7 +19,7 @@ from .labels import Labels, build_labels, check_count
 from .sources import MAX_FILE_BYTES, FileSource, hidden, only_folder, status_of, walk
 
 MAX_ROW_GROUP = 2**31  # bytes of a column in memory
-ROWS_AT_ONCE = 64  # are read before their size is added up
+ROWS_AT_ONCE = 16  # read between two checks of the size
 CONTENT = "image.bytes"  # path of a column
 INTEGER = re.compile(r"[-+]?\d{1,18}", re.ASCII)
 SHARD_NUMBER = re.compile(r"-(\d+-of-\d+.*)$")  # after the name of a split
@@ -209,8 +209,8 @@ class ParquetSource(ShardSource):
     def content(self, file: Path, first: int, second: int) -> bytes:
         with self.lock:  # all threads need the same row group
             column = self.column(file, first)
-        if isinstance(column, ValueError):
-            raise column
+        if isinstance(column, str):
+            raise ValueError(column)
         image = column[second].as_py()
         if not image or not image["bytes"]:
             raise ValueError("a row without an image")
@@ -250,24 +250,27 @@ def images_of(path: Path, group: int) -> Any:
             column.validate(full=True)
             return column
     except ValueError as error:
-        return error
+        return str(error)  # the error itself would keep what was read
 
 
 def column_of(file: Any, group: int, path: str) -> Any:
-    """One column of a row group that is not empty. The size is that in memory: in the file, rows
-    may be numbers of entries in a dictionary."""
+    """Read one column of a row group that is not empty. Raises ValueError above `MAX_ROW_GROUP`
+    bytes in memory, where values that the file has once take their size in each row."""
     import pyarrow
 
+    too_large = ValueError(
+        f"a row group must have at most {MAX_ROW_GROUP} bytes; write it again with a smaller "
+        "row_group_size"
+    )
+    if file.metadata.row_group(group).total_byte_size > MAX_ROW_GROUP:
+        raise too_large
     size, batches = 0, []
     options = {"row_groups": [group], "columns": [path], "use_threads": False}
     for batch in file.iter_batches(ROWS_AT_ONCE, **options):
         batches.append(batch)
         size += batch.nbytes
         if size > MAX_ROW_GROUP:
-            raise ValueError(
-                f"a row group must have at most {MAX_ROW_GROUP} bytes; write it again with a "
-                "smaller row_group_size"
-            )
+            raise too_large
     return pyarrow.Table.from_batches(batches).column(0)
 
 

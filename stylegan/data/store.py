@@ -147,7 +147,7 @@ class Store:
     def array(self, name: str, kind: type, *shape: int) -> np.memmap:
         """Map the array of a file, a row per image. Raises ValueError for another type or shape."""
         if not (self.path / name).is_file():  # opening a pipe might never end
-            raise FileNotFoundError(name)
+            raise FileNotFoundError(f"{name} is missing or not a file")
         with as_value_error(name, "is not an array"):
             array = np.lib.format.open_memmap(self.path / name, mode="r")
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):

@@ -31,7 +31,9 @@ Kind = Literal["state", "generator", "discriminator"]
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # dtypes of weights
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of files of torch < 1.6
 # Names in a pickle that torch allows, and that take any amount of memory from a few bytes.
-ALLOCATING = re.compile(r"bytearray|torch[\w.]* (\w*Tensor|(Unt|T)ypedStorage)$")
+ALLOCATING = re.compile(
+    r"bytearray|torch[\w.]* (\w*Tensor|(Unt|T)ypedStorage|_rebuild_device_tensor\w*)$"
+)
 MAX_NAMES = 200  # of classes and functions in a pickle: torch searches them one by one
 OLD_PICKLES = 5  # at the start of a file of torch < 1.6
 MAX_UNPACKED = 2**30  # bytes of compressed arrays
@@ -51,8 +53,10 @@ def save(
 
 
 def is_zip(path: Path) -> bool:
+    """Whether both torch, which reads the start, and zipfile, which reads the end, find a zip."""
     try:
-        return zipfile.is_zipfile(path)
+        with open(path, "rb") as file:
+            return file.read(4) == b"PK\3\4" and zipfile.is_zipfile(file)
     except zipfile.BadZipFile:  # claims to span several disks
         return False
 
@@ -155,7 +159,9 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-        except MemoryError as error:  # the entries have been found to be small
+        except MemoryError as error:
+            if path.stat().st_size > MAX_UNPACKED:
+                raise
             raise ValueError("it claims a larger array than it holds") from error
         others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
         if others:  # NumPy returns the bytes of entries in other formats
@@ -187,31 +193,39 @@ def check_calls(path: Path, *, old: bool) -> None:
         programs = [io.BytesIO(path.read_bytes())] * OLD_PICKLES
     else:
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.lower().endswith(".pkl")]
-            programs = [io.BytesIO(archive.read(name)) for name in names]
+            # by entry: there may be several of one name
+            entries = [e for e in archive.infolist() if e.filename.lower().endswith(".pkl")]
+            programs = [io.BytesIO(archive.read(entry)) for entry in entries]
     for program in programs:
         check_names(program)
 
 
 def check_names(program: BinaryIO) -> None:
-    """Check one pickle. Bytes are `_codecs.encode` of a text, which must be written out for each
-    call: encoding a result again, or one text many times, makes gigabytes of a kilobyte."""
+    """Raise ValueError if a pickle could take far more memory than its size.
+
+    `_codecs.encode`, by which protocol 2 stores bytes, must get a new text in each call: encoding a
+    result again doubles it. Texts of one character are allowed, which Python has only once.
+    """
     names = set()
-    encoders: set[object] = set()  # places of the memo
-    is_encoder = False  # what the last instruction has put on the stack
+    memo: dict[object, str] = {}
+    top = ""  # what the last instruction has put on the stack: "encoder", "character", or others
     for opcode, argument, _ in pickletools.genops(program):
         if opcode.name.endswith("PUT"):
-            (encoders.add if is_encoder else encoders.discard)(argument)
+            memo[argument] = top
             continue
-        if is_encoder and not opcode.name.endswith("UNICODE"):
-            raise ValueError("it encodes something other than a text of its own")
-        is_global = opcode.name == "GLOBAL"
-        is_encoder = is_global and argument == "_codecs encode"
-        is_encoder |= opcode.name.endswith("GET") and argument in encoders
-        if is_global:
+        before, top = top, ""
+        is_text = opcode.name.endswith("UNICODE")
+        if is_text and len(str(argument)) == 1:
+            top = "character"
+        elif opcode.name.endswith("GET"):
+            top = memo.get(argument, "")
+        elif opcode.name == "GLOBAL":
+            top = "encoder" if argument == "_codecs encode" else ""
             names.add(argument)
             if found := ALLOCATING.search(str(argument)):
-                raise ValueError(f"it holds a {found[0]}, which no weights need")
+                raise ValueError(f"it calls {found[0].replace(' ', '.')}, which no weights need")
+        if before == "encoder" and not is_text and top != "character":
+            raise ValueError("it encodes something other than a text of its own")
     if len(names) > MAX_NAMES:
         raise ValueError(f"it names {len(names)} classes, at most {MAX_NAMES} are read")
 

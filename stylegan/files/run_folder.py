@@ -31,7 +31,7 @@ from stylegan.utils.toml import read_toml
 CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # log events that follow a saved state
 # How the temporary files of a training begin; others in the folder may be somebody's, unfinished.
-TEMPORARY = ".state-", ".generator-", ".config.toml.", ".data.txt.", ".reals.png.", ".report.html."
+TEMPORARY = ".state-", ".generator-", ".config", ".data.txt.", ".reals.png.", ".report.html."
 
 
 class RunFolder:

@@ -19,7 +19,7 @@ from stylegan.report.images import Captioned, Drawings
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, stage_at
 from stylegan.utils.filesystem import ALLOW_OVERWRITE, KEEP_EXISTING, OutputWriter
 from stylegan.utils.records import finite_float
-from stylegan.utils.text import duration, pluralize
+from stylegan.utils.text import duration, error_reason, pluralize
 from stylegan.utils.toml import toml_value
 from stylegan.utils.version import __version__
 
@@ -90,7 +90,8 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
     try:
         image = decode(path.read_bytes(), name=path.name)
     except (OSError, ValueError) as error:
-        return f"{path.name} cannot be shown: {error}"
+        reason = error_reason(error).removeprefix(f"{path.name}: ")
+        return f"{path.name} cannot be shown: {reason}"
     image.thumbnail((side, side))
     return Captioned(image, caption)
 

@@ -225,8 +225,10 @@ def cost_lines(
     folder: RunFolder,
     payload: Mapping[str, Any],
 ) -> list[str]:
-    """Lines on time, memory and disk space that training takes from the state `payload` on, if it
-    is not empty."""
+    """Lines on the time, memory and disk space of the rest of a run.
+
+    payload: the state that it resumes from; empty for a new run.
+    """
     images_seen = payload.get("images_seen", 0)
     if not remaining_stages(config.schedule, images_seen):
         return ["the run is finished; --kimg makes it longer"]

@@ -257,8 +257,11 @@ def check_new(config: TrainConfig) -> None:
 
 
 def check_unstarted(folder: RunFolder, origin: Path, init_from: object) -> None:
-    """Raise ValueError if a run without a state was begun from weights, and `init_from` is None, or
-    with other images, which are still there: its options may have been chosen for them."""
+    """Raise ValueError if a run without a state would start differently than before.
+
+    It needs weights (`init_from`) if it was begun from some, and the same images as long as they
+    exist, since its options may follow from them.
+    """
     if init_from is None and (lost := folder.lineage()):
         raise ValueError(
             f"{folder.path} was to start from {lost[-1].source} but has no state yet; pass "
