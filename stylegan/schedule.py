@@ -127,9 +127,8 @@ def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
     if phase_kimg == 0:
         return 0.0
     missing = round(math.log2(config.resolution)) - round(math.log2(config.initial_resolution))
-    phase = math.floor(
-        min(max(kimg / phase_kimg, 0.0), max(missing, 0))
-    )  # bounded: infinity has no floor
+    # Bounded first, as infinity has no floor.
+    phase = math.floor(min(max(kimg / phase_kimg, 0.0), max(missing, 0)))
     lod = float(missing - phase)
     if config.fade_kimg > 0:
         lod -= max(kimg - phase * phase_kimg - config.stable_kimg, 0.0) / config.fade_kimg

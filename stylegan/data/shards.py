@@ -258,19 +258,19 @@ def column_of(file: Any, group: int, path: str) -> Any:
     bytes in memory, where values that the file has once take their size in each row."""
     import pyarrow
 
-    too_large = ValueError(
+    too_large = (
         f"a row group must have at most {MAX_ROW_GROUP} bytes; write it again with a smaller "
         "row_group_size"
     )
-    if file.metadata.row_group(group).total_byte_size > MAX_ROW_GROUP:
-        raise too_large
+    if not 0 <= file.metadata.row_group(group).total_byte_size <= MAX_ROW_GROUP:
+        raise ValueError(too_large)
     size, batches = 0, []
     options = {"row_groups": [group], "columns": [path], "use_threads": False}
     for batch in file.iter_batches(ROWS_AT_ONCE, **options):
         batches.append(batch)
         size += batch.nbytes
         if size > MAX_ROW_GROUP:
-            raise too_large
+            raise ValueError(too_large)
     return pyarrow.Table.from_batches(batches).column(0)
 
 

@@ -101,10 +101,10 @@ def draw(
     augment_rng = streams.augment_rng(config.seed, images_seen)
     drawn = augment.draw(shape, config.augment, probability, augment_rng)
     own = share.slice_of(n)
+    parts = [slice(start + own.start, start + own.stop) for start in (0, n, 2 * n)]
     device = torch.device(share.device)
     of_reals, of_fakes, of_generated = (
-        augment.to_device(augment.select_rows(drawn, rows), device, share.dtype)
-        for rows in (slice(start + own.start, start + own.stop) for start in (0, n, 2 * n))
+        augment.to_device(augment.select_rows(drawn, rows), device, share.dtype) for rows in parts
     )
     return Draws(
         discriminator=draw_pass(config, stage, None, share, rng, noise_rng, of_fakes),
