@@ -44,6 +44,14 @@ def test_job_rates_scale_both_learning_rates():
     assert options["schedule.d_lr"] == {4: 0.002, 32: 0.001667}
 
 
+@pytest.mark.parametrize(
+    ("seed", "rates", "name"),
+    [(100, 2, "A-seed100-faster"), (100, 1, "A-seed100"), (0, 2, "A-seed0")],
+)
+def test_job_of_a_pilot_is_named_by_its_rates(seed, rates, name):
+    assert tables.Job("A", seed, 48.0, rates).name == name
+
+
 def test_sized_keeps_the_channels_at_full_resolution():
     of_base = read_options(tables.BASE)["network.channel_base"]
     assert tables.sized(tables.BASE, 64, [])["network.channel_base"] == 2 * of_base

@@ -157,8 +157,8 @@ class Job:
 
     @property
     def name(self) -> str:
-        slower = "-slower" if self.seed == PILOT_SEED and self.rates != 1 else ""
-        return f"{self.row}-seed{self.seed}{slower}"
+        pilot = "" if self.rates == 1 else "-slower" if self.rates < 1 else "-faster"
+        return f"{self.row}-seed{self.seed}{pilot if self.seed == PILOT_SEED else ''}"
 
     def values(self) -> dict[str, Any]:
         """The base, with the switches of the row's file but for the data, the rates and length."""
