@@ -10,6 +10,10 @@ from torch.testing import assert_close
 from stylegan import load_generator
 from stylegan.networks import Discriminator
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Guards may run slower"),  # torch on Python 3.13.0
+    pytest.mark.filterwarnings("ignore:`torch.jit"),  # inductor of torch 2.11
+]
 SMALL = dataclasses.replace(LABELED, resolution=8)
 Z = torch.randn(4, SMALL.z_dim, generator=torch.Generator().manual_seed(0)).double()
 LABELS = torch.eye(3).double()[[0, 1, 2, 0]]
