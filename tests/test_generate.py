@@ -10,7 +10,7 @@ import torch
 from helpers import ROOT
 from helpers.commands import generated, open_image, pixels, run_fails, run_ok, stylegan
 from helpers.processes import run_python
-from helpers.tiny_generators import LABELED, TINY, random_generator
+from helpers.tiny_generators import LABELED, TINY, loaded_of, random_generator
 from PIL import Image
 from torch.testing import assert_close
 
@@ -189,6 +189,14 @@ def test_class_option_mixes_several_classes_by_weight(tmp_path, out):
     assert np.array_equal(pixels(out / "seed0003.png"), to_uint8(image)[0])
     message = run_fails("generate", path, "--class", "smile=0.7,sda=0.3", "--out", out, *CPU)
     assert "no class 'sda'; did you mean sad?" in message
+    for text in ("smile=0.7,smile=0.3", "smile=1,=0", "smile=much", "smile=inf", "smile=nan"):
+        with pytest.raises(ValueError, match="each name once"):
+            load_generator(path).label(text)
+    named = loaded_of(generator, label_names=("smile=1", "sad", "calm"))
+    assert named.label("smile=1").tolist() == [[1, 0, 0]]
+    unnamed = loaded_of(generator, label_rows=torch.tensor([[0.5, 2, -1]]))
+    with pytest.raises(ValueError, match="as in --class 0=0.5,1=2,2=-1;"):
+        unnamed.label(None)
 
 
 def test_generate_without_class_alternates_classes_by_seed(tmp_path, out):

@@ -193,6 +193,11 @@ def test_sample_refuses_a_number_and_no_seeds(seeds, message):
         loaded_of(random_generator()).sample(seeds)
 
 
+def test_pretrained_refuses_latents_without_rows():
+    with pytest.raises(ValueError, match="z has no rows"):
+        loaded_of(random_generator())(torch.zeros(0, 8))
+
+
 def test_load_generator_freezes_weights_and_passes_gradients_on(source):
     generator = load_generator(source).generator
     ws = generator.broadcast(generator.w_avg[None]).clone().requires_grad_()
