@@ -7,13 +7,15 @@ import pytest
 import torch
 from helpers.pictures import save_picture
 from helpers.tiny_generators import TINY, loaded_of, random_generator
+from helpers.tiny_training import tiny_config, train_tiny
 from PIL import Image
 
 from stylegan import NetworkConfig, sampling
 from stylegan.config import build_config
-from stylegan.data import Preparation, Store, prepare
+from stylegan.data import Preparation, Store, cached_store, prepare
 from stylegan.data.check import detect_channels
 from stylegan.data.images import Fit, premultiply, unpremultiply
+from stylegan.files.loading import open_weights
 
 RANDOM = np.random.default_rng(0)
 
@@ -71,6 +73,20 @@ def test_pretrained_crops_images_to_its_active_rectangle(crop):
     assert loaded.crop == crop
     (picture,) = loaded.generate([0])
     assert picture.shape[:2] == loaded.image_size() != (8, 8)
+
+
+def test_training_on_padded_images_crops_its_grids_and_what_its_files_generate(tmp_path):
+    save_picture(tmp_path / "in" / "0.png", noise(24, 32, 3))
+    wanted = Preparation(resolution=16, crop="pad")
+    store = cached_store(tmp_path / "in", wanted, cache_dir=tmp_path / "cache")
+    out = tmp_path / "run"
+    train_tiny(tiny_config(data={"crop": "pad"}), store, out)
+    for kind in ("state", "generator"):
+        loaded = open_weights(sorted(out.glob(f"{kind}-*.pt"))[-1]).require_loaded()
+        assert loaded.image_size() == (12, 16)
+    for grid in (out / "reals.png", *(out / "samples").glob("*.png")):
+        with Image.open(grid) as image:
+            assert image.size == ((16, 12) if grid.name == "reals.png" else (8 * 16, 4 * 12))
 
 
 @pytest.mark.parametrize("crop", ["Center", "pad 0:1"])

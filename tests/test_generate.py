@@ -195,7 +195,7 @@ def test_class_option_mixes_several_classes_by_weight(tmp_path, out):
     named = loaded_of(generator, label_names=("smile=1", "sad", "calm"))
     assert named.label("smile=1").tolist() == [[1, 0, 0]]
     unnamed = loaded_of(generator, label_rows=torch.tensor([[0.5, 2, -1]]))
-    with pytest.raises(ValueError, match="as in --class 0=0.5,1=2,2=-1;"):
+    with pytest.raises(ValueError, match=r"as in --class 0=0\.5,1=2,2=-1;"):
         unnamed.label(None)
 
 
