@@ -197,6 +197,9 @@ def test_class_option_mixes_several_classes_by_weight(tmp_path, out):
     unnamed = loaded_of(generator, label_rows=torch.tensor([[0.5, 2, -1]]))
     with pytest.raises(ValueError, match=r"as in --class 0=0\.5,1=2,2=-1;"):
         unnamed.label(None)
+    assert unnamed.label("2").tolist() == [[0, 0, 1]]
+    with pytest.raises(ValueError, match="there is no class '3'; known: 0 to 2"):
+        unnamed.label("3")
 
 
 def test_generate_without_class_alternates_classes_by_seed(tmp_path, out):
