@@ -315,6 +315,27 @@ def test_store_rejects_impossible_metadata(changes, tmp_path):
         Store(path)
 
 
+def test_store_rejects_unknown_files_labels_beyond_its_names_and_what_is_no_store(tmp_path):
+    store = store_of(tmp_path, TWO_CLASSES)
+    hashes = json.loads((store.path / "meta.json").read_text())["pixel_hashes"]
+    of_meta(store, pixel_hashes=hashes | {"../outside.txt": "0"})
+    with pytest.raises(ValueError, match=r"unknown file '\.\./outside\.txt'"):
+        Store(store.path)
+    of_meta(store, pixel_hashes=hashes)
+    labels = np.load(store.path / "labels.npy")
+    for wrong in (-1, 2):
+        np.save(store.path / "labels.npy", np.full_like(labels, wrong))
+        with pytest.raises(ValueError, match=r"labels\.npy exceeds the 2 classes"):
+            Store(store.path)
+    np.save(store.path / "labels.npy", labels)
+    (store.path / "0004.npy").rename(tmp_path / "0004.npy")
+    (store.path / "0004.npy").mkdir()
+    with pytest.raises(ValueError, match=r"0004\.npy is missing or not a file"):
+        Store(store.path)
+    with pytest.raises(FileNotFoundError, match="no store at"):
+        Store(tmp_path / "in")
+
+
 def test_cached_store_of_another_resolution_is_its_own_origin(tmp_path):
     source = write_folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
     cache = tmp_path / "cache"

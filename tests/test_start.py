@@ -95,7 +95,9 @@ def test_start_from_a_folder_or_its_store_gives_the_same_run(store, tmp_path, mo
         "2 labels found but ignored",
     ]
     assert told[4].startswith("about ")
-    train_tiny(config, Store(store.path), tmp_path / "store", console=RecordingConsole(told))
+    calls = {"console": RecordingConsole(told), "init_from": "faces64"}
+    train_tiny(config, Store(store.path), tmp_path / "store", **calls)
+    assert "the run has begun already, so the weights of faces64 are not used" in told
     assert told[-1].startswith("continuing from")
     assert [progress.images_seen for progress in reported] == [4, 8, 12] * 2
     assert capfd.readouterr() == ("", "")
@@ -143,9 +145,11 @@ def test_progress_ends_at_its_total_if_the_last_step_goes_beyond_the_length(stor
     assert [(p.images_seen, p.total_images) for p in reported] == [(4, 10), (8, 10), (12, 12)]
 
 
-def test_start_refuses_a_configuration_by_name(store, tmp_path):
+def test_start_refuses_a_configuration_or_an_evaluation_by_name(store, tmp_path):
     with pytest.raises(ValueError, match=r"config must be a TrainConfig, .* got 'quickstart'"):
         training.start("quickstart", store, tmp_path / "run")
+    with pytest.raises(ValueError, match="evaluation must be an Evaluation, got 'fid50k'"):
+        training.start(tiny_config(), store, tmp_path / "run", evaluation="fid50k")
 
 
 @pytest.mark.parametrize(
