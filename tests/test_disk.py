@@ -20,6 +20,8 @@ from stylegan.utils.filesystem import (
     check_folder,
     check_not_placeholder,
     lock,
+    not_found,
+    output_stem,
 )
 from stylegan.utils.toml import read_toml
 
@@ -259,3 +261,24 @@ def test_keep_existing_keeps_a_broken_link(target, tmp_path):
     with pytest.raises(FileExistsError), KEEP_EXISTING.file(link) as file:
         file.write(b"new")
     assert link.is_symlink() and [path.name for path in tmp_path.iterdir()] == ["mine.pt"]
+
+
+def test_not_found_says_what_is_there_or_near(tmp_path):
+    (tmp_path / "faces.zip").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in {
+        "link": f"{tmp_path / 'link'} is a broken link",
+        "pipe": f"{tmp_path / 'pipe'} is neither a file nor a folder",
+        "face.zip": f"there is no run {tmp_path / 'face.zip'} (did you mean "
+        f"{tmp_path / 'faces.zip'}?); pass one",
+        "cats": f"there is no run {tmp_path / 'cats'}; pass one",
+    }.items():
+        assert not_found(tmp_path / name, "pass one", what="run") == message
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"), [("a.png", "a"), ("a.b.png", "a.b"), ("...png", "...png")]
+)
+def test_output_stem_is_never_a_name_of_dots_alone(name, stem):
+    assert output_stem(Path("in") / name) == stem

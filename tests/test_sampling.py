@@ -9,7 +9,15 @@ from helpers.tiny_generators import LABELED, TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import NetworkConfig
-from stylegan.sampling import MAX_SEED, crop_padding, generate, latents, noise_from_seeds, to_uint8
+from stylegan.sampling import (
+    MAX_SEED,
+    crop_padding,
+    generate,
+    latents,
+    noise_from_seeds,
+    over_checkerboard,
+    to_uint8,
+)
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +131,13 @@ def test_crop_padding_works_at_any_resolution(size, rows):
     found = crop_padding(numbers, [64, 448, 0, 512])
     assert found.shape == (1, rows[1] - rows[0], size, 1)
     assert (found[0, 0, 0, 0], found[0, -1, 0, 0]) == (rows[0], rows[1] - 1)
+
+
+def test_over_checkerboard_blends_over_squares_of_8_pixels():
+    levels = np.random.default_rng(0).integers(0, 256, (2, 16, 24, 4), np.uint8)
+    levels[0, :, :, 3] = 0
+    ground = np.kron([[255, 204, 255], [204, 255, 204]], np.ones((8, 8)))[..., None]
+    alpha = levels[..., 3:] / 255
+    shown = over_checkerboard(levels)
+    assert np.abs(shown - (levels[..., :3] * alpha + ground * (1 - alpha))).max() <= 0.5
+    assert np.array_equal(over_checkerboard(levels[..., :3]), levels[..., :3])
