@@ -87,6 +87,15 @@ def test_generate_gives_one_image_per_seed_in_any_batch(generator, noise):
     assert one_by_one.std() > 20  # the pictures show something
 
 
+def test_generate_refuses_batches_of_nothing_and_styles_of_another_shape(generator):
+    for options, message in (
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"ws": torch.zeros(2, 3, 8)}, r"ws must be .* got \(2, 3, 8\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pictures(generator, range(2), **options)
+
+
 def test_generate_holds_one_batch_in_memory_and_no_graph(generator, monkeypatch):
     """Nothing is drawn before its batch is asked for, and nothing of the batches before is held."""
     alive = []
