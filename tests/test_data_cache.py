@@ -315,7 +315,7 @@ def test_store_rejects_impossible_metadata(changes, tmp_path):
         Store(path)
 
 
-def test_store_rejects_unknown_files_labels_beyond_its_names_and_what_is_no_store(tmp_path):
+def test_store_rejects_unknown_files_and_labels_out_of_range(tmp_path):
     store = store_of(tmp_path, TWO_CLASSES)
     hashes = json.loads((store.path / "meta.json").read_text())["pixel_hashes"]
     of_meta(store, pixel_hashes=hashes | {"../outside.txt": "0"})
@@ -327,7 +327,10 @@ def test_store_rejects_unknown_files_labels_beyond_its_names_and_what_is_no_stor
         np.save(store.path / "labels.npy", np.full_like(labels, wrong))
         with pytest.raises(ValueError, match=r"labels\.npy exceeds the 2 classes"):
             Store(store.path)
-    np.save(store.path / "labels.npy", labels)
+
+
+def test_store_rejects_a_folder_for_a_file_and_a_folder_of_pictures(tmp_path):
+    store = store_of(tmp_path, TWO_CLASSES)
     (store.path / "0004.npy").rename(tmp_path / "0004.npy")
     (store.path / "0004.npy").mkdir()
     with pytest.raises(ValueError, match=r"0004\.npy is missing or not a file"):

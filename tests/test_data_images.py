@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.pictures import encoded
 from PIL import Image, ImageCms
-from PIL import __version__ as PILLOW
+from PIL import __version__ as PILLOW_VERSION
 
 from stylegan.data.images import formats, is_image, read_header, read_image
 
@@ -189,7 +189,7 @@ def test_read_image_converts_premultiplied_gray_and_lab():
                                              338: [1]})  # fmt: skip  # multiplied by alpha
     alpha = 128 / 255
     over_white = gray / alpha * alpha + 255 * (1 - alpha)
-    if int(PILLOW.partition(".")[0]) < 13:
+    if int(PILLOW_VERSION.partition(".")[0]) < 13:  # which does not read such a file
         with pytest.raises(ValueError, match="unsupported"):
             read_image(content, channels=1)
     else:

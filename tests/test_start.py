@@ -95,8 +95,8 @@ def test_start_from_a_folder_or_its_store_gives_the_same_run(store, tmp_path, mo
         "2 labels found but ignored",
     ]
     assert told[4].startswith("about ")
-    calls = {"console": RecordingConsole(told), "init_from": "faces64"}
-    train_tiny(config, Store(store.path), tmp_path / "store", **calls)
+    console = RecordingConsole(told)
+    train_tiny(config, Store(store.path), tmp_path / "store", console=console, init_from="faces64")
     assert "the run has begun already, so the weights of faces64 are not used" in told
     assert told[-1].startswith("continuing from")
     assert [progress.images_seen for progress in reported] == [4, 8, 12] * 2

@@ -628,6 +628,7 @@ def carry_out_all(
 @click.option("--rows", default=",".join(PRIMARY), show_default=True, help="Rows to train.")
 @click.option("--seeds", type=click.IntRange(1), default=SEEDS, help="Number of seeds of a row.")
 @click.option("--kimg", type=float, help="Length.  [default: found by a pilot]")
+@click.option("--pilot-rates", type=float, help="Only pilots, of so many times the learning rates.")
 @click.option("--resolution", type=int, default=32, show_default=True, help="Of the networks.")
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
 @click.option("--samples", type=click.IntRange(100), default=2000, help="Number of samples.")
@@ -645,6 +646,7 @@ def main(
     rows: str,
     seeds: int,
     kimg: float | None,
+    pilot_rates: float | None,
     resolution: int,
     overrides: tuple[str, ...],
     samples: int,
@@ -679,17 +681,21 @@ def main(
         torch.set_num_threads(1)
         make = partial(Job, base=base, options=sized(base, resolution, overrides))
         published = ROOT / "docs" / "tables"  # its pilots serve others, too
-        known = read_records(published, records)
-        missing = [job for job in pilots(kimg, make) if job.name not in known]
         bench.prepare()  # once, before several processes would
-        carry_out_all(missing, bench, out, records, processes)
-        known = read_records(published, records)
-        length = kimg or chosen_length(known)
-        jobs = [
-            make(row, seed, length, chosen_rates(known, row))
-            for seed in range(seeds)
-            for row in rows.split(",")
-        ]
+        if pilot_rates:
+            short = kimg or RATES_KIMG
+            jobs = [make(x, PILOT_SEED, short, pilot_rates, points=3) for x in rows.split(",")]
+        else:
+            known = read_records(published, records)
+            missing = [job for job in pilots(kimg, make) if job.name not in known]
+            carry_out_all(missing, bench, out, records, processes)
+            known = read_records(published, records)
+            length = kimg or chosen_length(known)
+            jobs = [
+                make(row, seed, length, chosen_rates(known, row))
+                for seed in range(seeds)
+                for row in rows.split(",")
+            ]
         carry_out_all(jobs, bench, out, records, processes)
     found = read_records(records)
     text = report(found)

@@ -27,7 +27,7 @@ def perturbed_products(seed: int) -> Iterator[None]:
     but not for another shape, order in memory or `seed`."""
     library = torch.library.Library("aten", "IMPL")
     try:
-        with warnings.catch_warnings():  # torch 2.11 says that a kernel is replaced
+        with warnings.catch_warnings():  # torch 2.11 warns of replaced kernels
             warnings.filterwarnings("ignore", "Warning only once", UserWarning)
             for name in PRODUCTS:
                 packet, _, overload = name.partition(".")
