@@ -262,6 +262,17 @@ def test_tables_refuses_rows_that_it_does_not_know(tmp_path):
     assert result.exit_code == 2 and "--rows f: expected some of A, B" in result.output
 
 
+def test_pilot_rates_option_trains_pilots_alone(tmp_path, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(tables, "Bench", lambda *_: SimpleNamespace(prepare=lambda: None))
+    monkeypatch.setattr(tables, "carry_out_all", lambda given, *_: jobs.extend(given))
+    words = ["--data", "x", "--rows", "A,B", "--pilot-rates", "2", "--out", str(tmp_path)]
+    tables.main(words, standalone_mode=False)
+    assert {job.name: (job.kimg, job.rates) for job in jobs} == dict.fromkeys(
+        ("A-seed100-faster", "B-seed100-faster"), (48, 2)
+    )
+
+
 @pytest.mark.slow
 def test_carry_out_trains_measures_and_resumes_rows(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
