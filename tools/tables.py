@@ -179,10 +179,17 @@ def sized(base: str, resolution: int, overrides: Sequence[str]) -> dict[str, obj
     return size | parse_options(overrides)
 
 
+def pilots_of_rates(
+    rows: Sequence[str], rates: Sequence[float], kimg: float | None, make: Callable[..., Job]
+) -> list[Job]:
+    """Short trainings of rows with each of the `rates`, times those of the base."""
+    short = RATES_KIMG if kimg is None else min(RATES_KIMG, kimg)
+    return [make(row, PILOT_SEED, short, x, points=3) for row in rows for x in rates]
+
+
 def pilots(kimg: float | None, make: Callable[..., Job]) -> list[Job]:
     """Trainings that find the learning rates, and the length unless it is given."""
-    short = RATES_KIMG if kimg is None else min(RATES_KIMG, kimg)
-    jobs = [make(row, PILOT_SEED, short, rates, points=3) for row in "EBA" for rates in RATES]
+    jobs = pilots_of_rates("EBA", RATES, kimg, make)
     if kimg is None:  # the long one serves both
         jobs[0] = make("E", PILOT_SEED, LENGTHS[-1], points=8)
     return jobs
@@ -206,6 +213,20 @@ def chosen_rates(records: Mapping[str, Record], row: str) -> float:
     """Of the row's family those with the smaller distance in the pilots."""
     names = {x: Job(FAMILY.get(row, "E"), PILOT_SEED, RATES_KIMG, x).name for x in RATES}
     return min(RATES, key=lambda x: value_at(records[names[x]], RATES_KIMG))
+
+
+def full_trainings(
+    rows: Sequence[str],
+    seeds: int,
+    kimg: float | None,
+    records: Mapping[str, Record],
+    make: Callable[..., Job],
+) -> list[Job]:
+    """Trainings of rows with each seed, as long and with the rates that the pilots chose."""
+    length = kimg or chosen_length(records)
+    return [
+        make(row, seed, length, chosen_rates(records, row)) for seed in range(seeds) for row in rows
+    ]
 
 
 def carry_out(job: Job, bench: Bench, out: Path, records: Path) -> str:
@@ -628,7 +649,11 @@ def carry_out_all(
 @click.option("--rows", default=",".join(PRIMARY), show_default=True, help="Rows to train.")
 @click.option("--seeds", type=click.IntRange(1), default=SEEDS, help="Number of seeds of a row.")
 @click.option("--kimg", type=float, help="Length.  [default: found by a pilot]")
-@click.option("--pilot-rates", type=float, help="Only pilots, of so many times the learning rates.")
+@click.option(
+    "--pilot-rates",
+    type=click.FloatRange(0, min_open=True),
+    help="Only pilots, of so many times the learning rates.",
+)
 @click.option("--resolution", type=int, default=32, show_default=True, help="Of the networks.")
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
 @click.option("--samples", type=click.IntRange(100), default=2000, help="Number of samples.")
@@ -672,7 +697,8 @@ def main(
     device = str(resolve_device(device))
     if train and not data:
         raise click.UsageError("training needs --data; --no-train writes what is measured already")
-    if unknown := [row for row in rows.split(",") if row not in ROWS]:
+    names = rows.split(",")
+    if unknown := [row for row in names if row not in ROWS]:
         raise click.UsageError(f"--rows {unknown[0]}: expected some of {', '.join(ROWS)}")
     if train and data:
         bench = Bench(
@@ -683,19 +709,12 @@ def main(
         published = ROOT / "docs" / "tables"  # its pilots serve others, too
         bench.prepare()  # once, before several processes would
         if pilot_rates:
-            short = kimg or RATES_KIMG
-            jobs = [make(x, PILOT_SEED, short, pilot_rates, points=3) for x in rows.split(",")]
+            jobs = pilots_of_rates(names, [pilot_rates], kimg, make)
         else:
             known = read_records(published, records)
             missing = [job for job in pilots(kimg, make) if job.name not in known]
             carry_out_all(missing, bench, out, records, processes)
-            known = read_records(published, records)
-            length = kimg or chosen_length(known)
-            jobs = [
-                make(row, seed, length, chosen_rates(known, row))
-                for seed in range(seeds)
-                for row in rows.split(",")
-            ]
+            jobs = full_trainings(names, seeds, kimg, read_records(published, records), make)
         carry_out_all(jobs, bench, out, records, processes)
     found = read_records(records)
     text = report(found)

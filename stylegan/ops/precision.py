@@ -50,7 +50,7 @@ def autocast(kind: str, dtype: torch.dtype | None) -> AbstractContextManager[Any
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
     """Active autocast dtype on devices of type `kind`, or None."""
-    # This raises for "meta"; torch 2.11 cannot compile `is_autocast_available`.
+    # Asking for "meta" is an error; torch 2.11 cannot compile `is_autocast_available`.
     on = kind != "meta" and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None
 
